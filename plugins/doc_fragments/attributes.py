@@ -1,0 +1,57 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Attributes of this collection's modules.
+
+    A module extends C(arcpro.b70.attributes) and gives the C(support) of each attribute itself, or also extends
+    C(arcpro.b70.attributes.info_module) where it only reads.
+    """
+
+    DOCUMENTATION = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying target.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), in diff mode.
+  idempotent:
+    description:
+      - When run twice in a row outside check mode, with the same arguments, the second invocation indicates no change.
+      - This assumes that the system controlled or queried by the module has not changed in a relevant way.
+  platform:
+    description: Target OS/families that can be operated against.
+    support: full
+    platforms: debian, ubuntu
+"""
+
+    INFO_MODULE = r"""
+options: {}
+attributes:
+  check_mode:
+    support: full
+    details:
+      - This module does not modify state.
+  diff_mode:
+    support: N/A
+    details:
+      - This module does not modify state.
+  idempotent:
+    support: full
+    details:
+      - This module does not modify state.
+"""
+
+    ACTIONGROUP_B70 = r"""
+options: {}
+attributes:
+  action_group:
+    description: Use C(group/arcpro.b70.b70) in C(module_defaults) to set defaults for this module.
+    support: full
+    membership:
+      - arcpro.b70.b70
+"""
