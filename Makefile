@@ -1,0 +1,80 @@
+# One command for each thing that a person wants to do; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+# The Python that the development environment is made from: 3.11 or newer.
+PYTHON ?= /usr/bin/python3
+# How many lab hosts `make demo` and `make lab-up` want.
+HOSTS ?= 1
+
+export PYTHON
+export LC_ALL := C.UTF-8
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+
+LAB := $(PYTHON) tests/lab/lab.py
+STEPS := lint unit checks sanity molecule
+
+.PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format docs changelog lock build clean
+
+help: ## this list
+	@echo "make TARGET; the ones to start with are demo and test"
+	sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 18
+
+demo: prerequisites venv ## a lab host from nothing to a verified model, and a completion through its frontdoor
+	@$(LAB) up --hosts $(HOSTS)
+	ansible-playbook -i inventory/lab.yml site.yml
+	python tests/demo.py
+
+test: prerequisites venv ## everything: linters, unit tests, checks, sanity, molecule on real hosts
+	@python tests/run.py
+
+prerequisites: ## install or name what this machine needs (root on Debian or Ubuntu)
+	@sh tests/tools/prerequisites.sh
+	$(LAB) prerequisites --install
+
+venv: ## the development environment in .venv, exactly as locked
+	@sh tests/tools/prerequisites.sh
+	sh tests/tools/venv.sh
+
+lab-up: ## start lab hosts: make lab-up HOSTS=3
+	@$(LAB) up --hosts $(HOSTS)
+
+lab-down: ## remove the lab hosts and everything that belongs to them
+	@$(LAB) down
+
+lab-status: ## what the lab is made of now
+	@$(LAB) status
+
+lint: ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
+unit: ## pure logic, in milliseconds
+checks: ## the rules of the house, and the built tarball
+sanity: ## ansible-test sanity
+molecule: ## real hosts: converge, idempotence, verify, switches that must fail
+$(STEPS): venv
+	@python tests/run.py $@
+
+format: venv ## let ruff format and sort
+	@ruff check --fix --quiet . || true
+	ruff format .
+
+docs: venv ## write the role READMEs' tables from their argument_specs
+	@python tests/tools/role_docs.py
+
+changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml
+	@antsibull-changelog release
+
+lock: venv ## resolve requirements/*.in anew into the hashed locks
+	@for name in uv dev; do
+	  uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --custom-compile-command 'make lock' requirements/$$name.in --output-file requirements/$$name.txt
+	done
+
+build: venv ## the collection's tarball in .cache/build
+	@ansible-galaxy collection build --force --output-path .cache/build
+
+clean: ## remove .venv, caches and logs (not the lab: make lab-down)
+	rm -rf .venv .cache .ansible
