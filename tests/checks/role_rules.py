@@ -1,0 +1,193 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about roles and playbooks. Each takes the root of a tree and returns what breaks it, one line per finding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# What an operator may say on the command line of a playbook beside variables with our prefix.
+PLAYBOOK_WORDS = frozenset({"profile"})
+BLOCKS = ("block", "rescue", "always")
+
+
+class Loader(yaml.SafeLoader):
+    """Reads Ansible's own tags (!unsafe, !vault) as plain values."""
+
+
+Loader.add_multi_constructor("!", lambda loader, suffix, node: loader.construct_scalar(node))
+
+
+def load(file: Path) -> Any:
+    """Return the content of a YAML file; None when it is missing or empty."""
+    return yaml.load(file.read_text(), Loader) if file.is_file() else None
+
+
+def roles(root: Path) -> Iterator[Path]:
+    """Yield the folder of every role, sorted."""
+    yield from sorted(path for path in (root / "roles").glob("*") if path.is_dir())
+
+
+def walk_tasks(tasks: Any) -> Iterator[dict[str, Any]]:
+    """Yield every task of a task list, those inside blocks included."""
+    for task in tasks or []:
+        if isinstance(task, dict):
+            yield task
+            for part in BLOCKS:
+                yield from walk_tasks(task.get(part))
+
+
+def entry_points(role: Path) -> dict[str, dict[str, Any]]:
+    """Return the role's argument specs: entry point -> option -> its specification."""
+    specs = (load(role / "meta" / "argument_specs.yml") or {}).get("argument_specs") or {}
+    return {name: (spec or {}).get("options") or {} for name, spec in specs.items()}
+
+
+def check_role_defaults(root: Path) -> list[str]:
+    """Defaults and argument specs name the same variables with the same values; only required ones have no default."""
+    found = []
+    for role in roles(root):
+        defaults = load(role / "defaults" / "main.yml") or {}
+        points = entry_points(role)
+        if "main" not in points:
+            found.append(f"{role.name}: meta/argument_specs.yml has no entry point main")
+        options: dict[str, Any] = {}
+        for point, specs in points.items():
+            for name, spec in specs.items():
+                options.setdefault(name, spec)
+                if not spec.get("description") or not spec.get("type"):
+                    found.append(f"{role.name}: {point}: {name} has no type or no description")
+                if spec.get("required"):
+                    if name in defaults:
+                        found.append(f"{role.name}: {point}: {name} is required and has a default")
+                elif name not in defaults:
+                    found.append(f"{role.name}: {point}: {name} is not in defaults/main.yml")
+                elif spec.get("default") != defaults[name]:
+                    found.append(
+                        f"{role.name}: {point}: {name} is {spec.get('default')!r} in argument_specs.yml"
+                        f" and {defaults[name]!r} in defaults/main.yml"
+                    )
+        found += [f"{role.name}: {name} is not in meta/argument_specs.yml" for name in defaults if name not in options]
+    return found
+
+
+def check_role_entry_points(root: Path) -> list[str]:
+    """Every task file that a playbook or another role enters by name has an argument spec."""
+    found = []
+    files = [*sorted((root / "playbooks").glob("*.yml")), *sorted((root / "roles").glob("*/tasks/*.yml"))]
+    for file in files:
+        for task in walk_tasks(play_tasks(load(file))):
+            for action in ("ansible.builtin.include_role", "ansible.builtin.import_role"):
+                target = task.get(action)
+                if isinstance(target, dict):
+                    name = str(target.get("name", "")).rpartition(".")[2]
+                    point = str(target.get("tasks_from", "main")).removesuffix(".yml")
+                    if "{{" not in name + point and point not in entry_points(root / "roles" / name):
+                        found.append(f"{file.relative_to(root)}: role {name} has no argument spec for {point}")
+    return found
+
+
+def play_tasks(content: Any) -> list[Any]:
+    """Return the tasks of a playbook's plays, or the content itself when it is a task file."""
+    tasks: list[Any] = []
+    for item in content or []:
+        if isinstance(item, dict) and "hosts" in item:
+            for part in ("pre_tasks", "tasks", "post_tasks", "handlers"):
+                tasks += item.get(part) or []
+        else:
+            tasks.append(item)
+    return tasks
+
+
+def check_role_readme(root: Path) -> list[str]:
+    """Every role has a README.md that names each of its public variables."""
+    found = []
+    for role in roles(root):
+        readme = role / "README.md"
+        if not readme.is_file():
+            found.append(f"{role.name}: README.md is missing")
+            continue
+        text = readme.read_text()
+        for name in load(role / "defaults" / "main.yml") or {}:
+            if not re.search(rf"\b{re.escape(name)}\b", text):
+                found.append(f"{role.name}: README.md does not name {name}")
+    return found
+
+
+def defined_names(task: dict[str, Any]) -> Iterator[str]:
+    """Yield the variables that one task defines for later tasks."""
+    if isinstance(task.get("register"), str):
+        yield task["register"]
+    facts = task.get("ansible.builtin.set_fact")
+    if isinstance(facts, dict):
+        yield from (name for name in facts if name != "cacheable")
+    loop_var = (task.get("loop_control") or {}).get("loop_var")
+    if loop_var:
+        yield str(loop_var)
+
+
+def check_prefixes(root: Path) -> list[str]:
+    """Variables carry the name of their role; those of a playbook start with b70_ or with a role's name."""
+    found = []
+    names = [role.name for role in roles(root)]
+    for role in roles(root):
+        allowed = (f"{role.name}_", f"__{role.name}_")
+        for part in ("defaults", "vars"):
+            for file in sorted((role / part).glob("*.yml")):
+                for name in load(file) or {}:
+                    # b70_* are inputs of the whole fleet, which any role may give a default.
+                    if not name.startswith((*allowed, "b70_")):
+                        found.append(f"{file.relative_to(root)}: {name} does not start with {role.name}_")
+        for file in sorted(role.glob("tasks/*.yml")) + sorted(role.glob("handlers/*.yml")):
+            for task in walk_tasks(load(file)):
+                for name in defined_names(task):
+                    if not name.startswith(allowed):
+                        found.append(f"{file.relative_to(root)}: {name} does not start with __{role.name}_")
+    known = ("b70_", "__b70_", *(f"{name}_" for name in names))
+    for file in sorted((root / "playbooks").glob("*.yml")):
+        for play in load(file) or []:
+            given = list(play.get("vars") or {})
+            for entry in play.get("roles") or []:
+                given += list(entry.get("vars") or {}) if isinstance(entry, dict) else []
+            for task in walk_tasks(play_tasks([play])):
+                given += [*defined_names(task), *(task.get("vars") or {})]
+            for name in given:
+                if not name.startswith(known) and name not in PLAYBOOK_WORDS:
+                    found.append(f"{file.relative_to(root)}: {name} starts neither with b70_ nor with a role's name")
+    return found
+
+
+def check_root_playbooks(root: Path) -> list[str]:
+    """A playbook at the root imports the one of the same name in playbooks/, and does nothing else."""
+    found = []
+    for file in sorted(root.glob("*.yml")):
+        content = load(file)
+        if not isinstance(content, list):
+            continue
+        wanted = f"playbooks/{file.name}"
+        for play in content:
+            if set(play) - {"name"} != {"ansible.builtin.import_playbook"}:
+                found.append(f"{file.name}: does more than import {wanted}")
+            elif play["ansible.builtin.import_playbook"] != wanted:
+                found.append(f"{file.name}: imports {play['ansible.builtin.import_playbook']}, not {wanted}")
+        if not (root / wanted).is_file():
+            found.append(f"{file.name}: there is no {wanted}")
+    return found
+
+
+def check_playbook_hosts(root: Path) -> list[str]:
+    """The hosts of a shipped playbook are a variable with our group as its default."""
+    found = []
+    for file in sorted((root / "playbooks").glob("*.yml")):
+        for play in load(file) or []:
+            if "hosts" in play and not re.search(r"\{\{ *b70_\w+ *\| *default\('b70_hosts'\)", str(play["hosts"])):
+                found.append(
+                    f"{file.relative_to(root)}: hosts is {play['hosts']!r}, not a b70_ variable with default b70_hosts"
+                )
+    return found

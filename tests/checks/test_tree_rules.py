@@ -1,0 +1,111 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from checks import tree_rules
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = "\n".join(tree_rules.HEADER) + "\n\nfrom __future__ import annotations\n"
+
+FILE_RULES = [
+    tree_rules.check_length,
+    tree_rules.check_headers,
+    tree_rules.check_links,
+    tree_rules.check_make_words,
+    tree_rules.check_no_exceptions,
+]
+
+GOOD = {
+    "Makefile": "lint unit: venv\n\t@true\nvenv:\n\t@true\n",
+    ".ansible-lint": "profile: production\n",
+    "README.md": "[a](docs/a.md#part) [b](https://example.org/x)\n\n```\nmake lint\n```\n",
+    "docs/a.md": "text\n",
+    "plugins/modules/b70_one.py": HEADER,
+    "meta/runtime.yml": "action_groups: {b70: [b70_one]}\n",
+    "requirements/dev.in": "# tools\nPy.Test >= 3\n",
+    "requirements/dev.txt": "# made\npy-test==3.1 \\\n    --hash=sha256:00\n    # via x\n",
+}
+
+BROKEN: list[tuple[Callable[[Path, Sequence[Path]], list[str]], str, str, str]] = [
+    (tree_rules.check_length, "plugins/modules/b70_one.py", "#\n" * 451, "451 lines, more than 450"),
+    (tree_rules.check_length, "roles/door/tasks/main.yml", "#\n" * 91, "91 lines, more than 90"),
+    (tree_rules.check_headers, "tests/x.py", "import os\n", "does not start with the copyright"),
+    (tree_rules.check_headers, "tests/x.py", "\n".join(tree_rules.HEADER) + "\nx = 1\n", "annotations is missing"),
+    (tree_rules.check_links, "README.md", "[a](docs/b.md)\n", "docs/b.md does not exist"),
+    (tree_rules.check_make_words, "README.md", "Type `make everything`.\n", "make everything is not a target"),
+    (tree_rules.check_no_exceptions, "tests/sanity/ignore-2.19.txt", "a.py pylint\n", "is not empty"),
+    (tree_rules.check_no_exceptions, ".ansible-lint", "profile: production\nskip_list: [x]\n", "has a skip_list"),
+    (tree_rules.check_no_exceptions, ".ansible-lint", "profile: basic\n", "profile is not production"),
+    (tree_rules.check_foreign_paths, "docs/a.md", "see /home/" + "jane/venv\n", "a place of one machine"),
+    (tree_rules.check_foreign_paths, "docs/a.md", "see /opt/" + "wheels/x\n", "a place of one machine"),
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    write(tmp_path, GOOD)
+    return tmp_path
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_this_collection_keeps(rule: Callable[[Path, Sequence[Path]], list[str]]) -> None:
+    found = rule(ROOT, tree_rules.tracked(ROOT))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_a_good_tree_is_accepted_by(rule: Callable[[Path, Sequence[Path]], list[str]], tree: Path) -> None:
+    assert rule(tree, tree_rules.tracked(tree)) == []
+
+
+@pytest.mark.parametrize(("rule", "name", "text", "finding"), BROKEN, ids=[case[3] for case in BROKEN])
+def test_a_broken_tree_is_refused(
+    rule: Callable[[Path, Sequence[Path]], list[str]], name: str, text: str, finding: str, tree: Path
+) -> None:
+    write(tree, {name: text})
+    found = rule(tree, tree_rules.tracked(tree))
+    assert any(finding in line for line in found), found
+
+
+def test_no_file_names_a_place_of_this_machine() -> None:
+    found = tree_rules.check_foreign_paths(ROOT, tree_rules.tracked(ROOT), tree_rules.package_indexes())
+    assert not found, "\n".join(found)
+
+
+def test_a_package_index_and_the_checkout_are_places_of_one_machine(tree: Path) -> None:
+    write(
+        tree,
+        {"docs/a.md": f"https://mirror.example/simple\n{tree}/x\n/etc/b70-vllm-slot and /opt/b70/stacks are ours\n"},
+    )
+    found = tree_rules.check_foreign_paths(tree, tree_rules.tracked(tree), ["https://mirror.example/simple"])
+    assert [line.split(":")[1] for line in found] == ["1", "2"]
+
+
+def test_the_action_group_is_the_list_of_modules(tree: Path) -> None:
+    assert tree_rules.check_action_group(ROOT) == []
+    assert tree_rules.check_action_group(tree) == []
+    write(tree, {"plugins/modules/b70_two.py": HEADER})
+    assert tree_rules.check_action_group(tree) != []
+
+
+def test_locks_are_complete_pinned_and_hashed(tree: Path) -> None:
+    assert tree_rules.check_lock(ROOT) == []
+    assert tree_rules.check_lock(tree) == []
+    write(tree, {"requirements/dev.in": "pytest\nother\n"})
+    assert any("other is not in the lock" in line for line in tree_rules.check_lock(tree))
+    write(tree, {"requirements/dev.txt": "py-test>=3\n"})
+    assert any("not pinned and hashed: py-test>=3" in line for line in tree_rules.check_lock(tree))

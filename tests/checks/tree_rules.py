@@ -1,0 +1,166 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about files, whatever is in them. Each takes a tree and returns what breaks the rule, one line per finding."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+PYTHON_LINES = 450
+TASK_LINES = 90
+HEADER = (
+    "# Copyright (c) 2026, arcpro.b70 contributors",
+    "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)",
+    "# SPDX-License-Identifier: GPL-3.0-or-later",
+)
+# Homes, and what an administrator put on one machine; the collection's own and the vendor's folders are not among them.
+FOREIGN_PATHS = re.compile(
+    r"(?<![\w.}])/(?:home/[a-z]\w*|root/\.?[\w-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b)[\w.-]+)"
+)
+BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+MAKE_WORD = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.MULTILINE)
+
+
+def tracked(root: Path) -> list[Path]:
+    """Return the files that git tracks or would track and that are there, sorted."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
+    return sorted(root / name for name in names if name and (root / name).is_file())
+
+
+def text_files(files: Iterable[Path]) -> list[Path]:
+    """Leave out what is not text."""
+    return [file for file in files if file.suffix not in BINARY and b"\0" not in file.read_bytes()[:4096]]
+
+
+def check_length(root: Path, files: Sequence[Path]) -> list[str]:
+    """Python files and task files stay short enough to be one thing."""
+    found = []
+    for file in files:
+        limit = PYTHON_LINES if file.suffix == ".py" else TASK_LINES if file.match("roles/*/tasks/*.yml") else 0
+        lines = len(file.read_text().splitlines()) if limit else 0
+        if lines > limit:
+            found.append(f"{file.relative_to(root)}: {lines} lines, more than {limit}")
+    return found
+
+
+def check_headers(root: Path, files: Sequence[Path]) -> list[str]:
+    """Every Python file says under which licence it stands and defers annotations."""
+    found = []
+    for file in files:
+        if file.suffix == ".py" and file.stat().st_size:
+            text = file.read_text()
+            lines = text.splitlines()
+            start = 1 if lines[0].startswith("#!") else 0
+            if tuple(lines[start : start + 3]) != HEADER:
+                found.append(f"{file.relative_to(root)}: does not start with the copyright and licence lines")
+            only_words = all(isinstance(part, ast.Expr) for part in ast.parse(text).body)
+            if "from __future__ import annotations" not in lines and not only_words:
+                found.append(f"{file.relative_to(root)}: from __future__ import annotations is missing")
+    return found
+
+
+def check_foreign_paths(root: Path, files: Sequence[Path], addresses: Sequence[str] = ()) -> list[str]:
+    """No file names a place of the machine it was written on: homes, the checkout itself, or one of ``addresses``."""
+    own = (str(root), *addresses)
+    found = []
+    for file in text_files(files):
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+            hit = FOREIGN_PATHS.search(line)
+            word = hit[0] if hit else next((text for text in own if text in line), "")
+            if word:
+                found.append(f"{file.relative_to(root)}:{number}: {word} is a place of one machine")
+    return found
+
+
+def package_indexes() -> list[str]:
+    """Return the package index addresses and folders that pip is configured with on this machine."""
+    listing = subprocess.run(["pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False).stdout
+    words = re.findall(r"[\w+]+://[^\s'\"]+|/[^\s'\"]+", listing)
+    # Certificates stand in the same place on every Debian.
+    return [word for word in words if not word.startswith(("/etc/ssl/", "https://pypi.org"))]
+
+
+def check_links(root: Path, files: Sequence[Path]) -> list[str]:
+    """Every relative link in a Markdown file leads to a file of the tree."""
+    found = []
+    for file in files:
+        if file.suffix == ".md":
+            for target in LINK.findall(file.read_text()):
+                if "://" not in target and not target.startswith("mailto:") and not (file.parent / target).exists():
+                    found.append(f"{file.relative_to(root)}: {target} does not exist")
+    return found
+
+
+def check_make_words(root: Path, files: Sequence[Path]) -> list[str]:
+    """Every ``make TARGET`` that a document tells a person to type is a target of the Makefile."""
+    targets = set()
+    for line in (root / "Makefile").read_text().splitlines():
+        if not line.startswith(("\t", "#", ".")) and ":" in line and ":=" not in line:
+            targets.update(line.partition(":")[0].split())
+    found = []
+    for file in files:
+        if file.suffix == ".md":
+            for word in MAKE_WORD.findall(file.read_text()):
+                if word not in targets:
+                    found.append(f"{file.relative_to(root)}: make {word} is not a target")
+    return found
+
+
+def check_no_exceptions(root: Path, files: Sequence[Path]) -> list[str]:
+    """No list of exceptions: sanity ignore files are empty, ansible-lint skips and tolerates nothing."""
+    found = []
+    for file in files:
+        if file.match("tests/sanity/ignore*.txt") and file.read_text().strip():
+            found.append(f"{file.relative_to(root)}: is not empty")
+    settings = yaml.safe_load((root / ".ansible-lint").read_text())
+    if settings.get("profile") != "production":
+        found.append(".ansible-lint: profile is not production")
+    return found + [f".ansible-lint: has a {key}" for key in ("skip_list", "warn_list") if settings.get(key)]
+
+
+def check_action_group(root: Path) -> list[str]:
+    """The action group of meta/runtime.yml is the list of modules."""
+    runtime = yaml.safe_load((root / "meta" / "runtime.yml").read_text())
+    listed = runtime.get("action_groups", {}).get("b70", [])
+    present = sorted(file.stem for file in (root / "plugins" / "modules").glob("b70_*.py"))
+    return (
+        []
+        if sorted(listed) == present
+        else [f"meta/runtime.yml: group b70 is {sorted(listed)}, the modules are {present}"]
+    )
+
+
+def check_lock(root: Path) -> list[str]:
+    """Every requirement stands in its lock, and everything in a lock is pinned and hashed."""
+    found = []
+    for wanted in sorted((root / "requirements").glob("*.in")):
+        lock = wanted.with_suffix(".txt").read_text()
+        entries = [entry for entry in re.split(r"\n(?=\S)", lock) if not entry.startswith("#")]
+        names = set()
+        for entry in entries:
+            name = re.match(r"([A-Za-z0-9._-]+)==\S+", entry)
+            if name is None or "--hash=sha256:" not in entry:
+                found.append(
+                    f"{wanted.with_suffix('.txt').relative_to(root)}: not pinned and hashed: {entry.splitlines()[0]}"
+                )
+            else:
+                names.add(canonical(name[1]))
+        for line in wanted.read_text().splitlines():
+            name = re.match(r"[A-Za-z0-9._-]+", line)
+            if name and canonical(name[0]) not in names:
+                found.append(f"{wanted.relative_to(root)}: {name[0]} is not in the lock; run: make lock")
+    return found
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
