@@ -1,0 +1,140 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Loads the whole catalogue: folders and inline profiles -> inheritance -> validation -> complete profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .checking import combination_faults
+from .merging import Library, Source, merge_chain
+from .problems import CatalogueError, Problem, did_you_mean
+from .reading import SHIPPED, plain, read_folder, schema
+from .schema import faults
+
+INLINE = "b70_profiles"
+
+
+def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems: list[Problem]) -> list[Source]:
+    sources: list[Source] = []
+    layers = [SHIPPED / "catalogue", *map(Path, folders)]
+    for layer, folder in enumerate(layers):
+        for name, (file, data) in read_folder(folder, problems).items():
+            sources.append(Source(name, file, layer, data))
+    for name, data in plain(inline).items():
+        label = f"{INLINE}[{name}]"
+        if not isinstance(data, dict):
+            problems.append(Problem(label, "", "must be a mapping"))
+        elif data.setdefault("name", name) != name:
+            problems.append(Problem(label, "name", f'must be "{name}", like its key, not {data["name"]!r}'))
+        else:
+            sources.append(Source(name, label, len(layers), data))
+    return sources
+
+
+def _fault_file(path: str, source: Source, origins: Mapping[str, str], files: Mapping[str, str]) -> str:
+    # A value that was inherited is wrong where it was written.
+    return files.get(origins.get(path, source.name), source.file)
+
+
+def load_catalogue(
+    folders: Sequence[str | Path] = (),
+    inline: Mapping[str, Any] | None = None,
+    stacks: Sequence[str] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
+
+    :param folders: folders of the user, in order; a profile of a later one replaces one of the same name.
+    :param inline: profiles as data, after all folders.
+    :param stacks: names of the known stack manifests; None leaves the stack unchecked.
+    :raises CatalogueError: with every fault of every file.
+    """
+    problems: list[Problem] = []
+    sources = _sources(folders, inline or {}, problems)
+    rules = schema("profile.schema.json")
+    broken: set[tuple[str, str]] = set()
+    for source in sources:
+        found = [Problem(source.file, path, message) for path, message in faults(source.data, rules)]
+        problems += found
+        if found:
+            broken.add((source.name, source.file))
+    library = Library([source for source in sources if isinstance(source.data.get("extends"), (str, type(None)))])
+    profiles: dict[str, dict[str, Any]] = {}
+    for source in library.top():
+        chain = library.chain(source, problems)
+        if chain is None or source.abstract or any((item.name, item.file) in broken for item in chain):
+            continue
+        merged, origins = merge_chain(chain)
+        files = {item.name: item.file for item in chain}
+        for path, message in combination_faults(merged):
+            problems.append(Problem(_fault_file(path, source, origins, files), path, message))
+        stack = merged.get("stack")
+        if stacks is not None and stack and stack not in stacks:
+            message = f'there is no stack manifest "{stack}"{did_you_mean(stack, stacks)}; there are {", ".join(sorted(stacks))}'
+            problems.append(Problem(_fault_file("stack", source, origins, files), "stack", message))
+        profiles[source.name] = {"merged": merged, "origins": origins, "file": source.file}
+    if problems:
+        raise CatalogueError(problems)
+    return {name: complete(item["merged"], item["origins"], item["file"]) for name, item in profiles.items()}
+
+
+def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
+    """Return a merged profile with every key present, so that readers need no defaults of their own.
+
+    Adds ``origins`` (dotted path -> name of the profile that wrote the value) and ``source_file``. Canary cases for a
+    modality that the profile lacks are left out; ``frontdoor.max_active_generations`` falls back to max_num_seqs, else 1.
+    """
+    profile: dict[str, Any] = plain(merged)
+    name = profile["name"]
+    model, engine = profile.get("model", {}), profile.get("engine", {})
+    frontdoor, canary = profile.get("frontdoor", {}), profile.get("canary", {})
+    settings = engine.get("settings", {})
+    modalities = profile.get("modalities", ["text"])
+    cases = [
+        {**{key: value for key, value in case.items() if key != "needs_modality"}, "image": case.get("image")}
+        for case in canary.get("cases", [])
+        if case.get("needs_modality", "text") in modalities
+    ]
+    return {
+        "name": name,
+        "title": profile.get("title", name),
+        "purpose": profile.get("purpose", ""),
+        "status": profile["status"],
+        "status_reason": profile.get("status_reason", ""),
+        "modalities": modalities,
+        "stack": profile["stack"],
+        "cards": profile.get("cards", 4),
+        "model": {key: model.get(key) for key in ("hf_repo", "revision", "directory", "weights_format", "size_gb")}
+        | {"sha256": model.get("sha256", {})},
+        "engine": {
+            "kind": engine.get("kind", "vllm"),
+            "served_model_name": engine.get("served_model_name", name),
+            "settings": settings,
+            "extra_args": engine.get("extra_args", []),
+            "env": engine.get("env", {}),
+            "cache_key": engine.get("cache_key", name),
+            "start_timeout_s": engine.get("start_timeout_s", 2400),
+            "stop_timeout_s": engine.get("stop_timeout_s", 240),
+            "kill_signal": engine.get("kill_signal", "SIGINT"),
+        },
+        "frontdoor": {
+            "max_active_generations": frontdoor.get("max_active_generations") or settings.get("max_num_seqs") or 1,
+            "queue_timeout_s": frontdoor.get("queue_timeout_s", 0),
+            "backend_timeout_s": frontdoor.get("backend_timeout_s", 7200),
+            "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
+            "event_log": frontdoor.get("event_log", True),
+        },
+        "canary": {
+            "repeats": canary.get("repeats", 3),
+            "timeout_s": canary.get("timeout_s", 300),
+            "seed": canary.get("seed", 20260607),
+            "cases": cases,
+        },
+        "notes": profile.get("notes", []),
+        "evidence": profile.get("evidence", {}),
+        "origins": dict(origins),
+        "source_file": file,
+    }

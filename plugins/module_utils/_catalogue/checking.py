@@ -1,0 +1,228 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks a merged profile for what no schema can say: values that exclude each other, names that the slot owns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .problems import did_you_mean
+from .reading import schema
+from .schema import Fault
+
+# Flags that the slot itself passes, and what a profile sets instead.
+OWNED_FLAGS = {
+    "model": "model.directory",
+    "host": "the role variable slot_backend_host",
+    "port": "the role variable slot_backend_port",
+    "uds": "the role variable slot_backend_port",
+    "served-model-name": "engine.served_model_name",
+    "config": "engine.settings",
+    "api-key": "the frontdoor; the engine listens on loopback only",
+    "hf-token": "the role model_weights; arguments show in the process list",
+}
+# Variables that the slot sets, or that mean something else inside vLLM than their name says.
+OWNED_ENV = {
+    "VLLM_HOST": "the role variable slot_backend_host",
+    "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
+    "VLLM_CACHE_ROOT": "engine.cache_key",
+    "HF_HOME": "the role variable slot_hf_home",
+    "HOME": "nothing: the engine gets a home below its compile cache",
+    "VENV": "stack",
+    "MODEL_DIR": "model.directory",
+    "MODEL": "model.directory",
+}
+_SCRIPT_SETTINGS = {
+    "VLLM_SERVED_MODEL_NAME": "engine.served_model_name",
+    "VLLM_EXTRA_ARGS": "engine.extra_args",
+    "VLLM_NO_SCHEDULER_RESERVE_FULL_ISL": "engine.settings.scheduler_reserve_full_isl: false",
+    **{
+        f"VLLM_{key.upper()}": f"engine.settings.{key}"
+        for key in (
+            "dtype",
+            "quantization",
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "distributed_executor_backend",
+            "max_model_len",
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "gpu_memory_utilization",
+            "block_size",
+            "kv_cache_dtype",
+            "kv_offloading_size",
+            "enable_prefix_caching",
+            "language_model_only",
+            "compilation_config",
+            "trust_remote_code",
+        )
+    },
+}
+PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", "cache_dir", "cache_root", "hf_home")
+_PLACEHOLDER = re.compile(r"@([a-z_]+)@")
+REQUIRED = ("status", "stack", "model.directory", "engine.settings.max_model_len")
+
+
+def value_at(profile: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, or None."""
+    node: Any = profile
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def flag_of(argument: str) -> str | None:
+    """Return the flag's name without dashes, ``no-`` and ``=value``, or None when the argument is a value."""
+    if not argument.startswith("--"):
+        return None
+    name = argument[2:].split("=", 1)[0].replace("_", "-")
+    return name.removeprefix("no-")
+
+
+def _missing(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    for path in REQUIRED:
+        if value_at(profile, path) in (None, ""):
+            yield path, "is missing, here and in every profile that this one extends"
+
+
+def _status(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    status = profile.get("status")
+    if status in ("rejected", "blocked") and not str(profile.get("status_reason") or "").strip():
+        yield "status_reason", f"is required when the status is {status}: say when and why"
+
+
+def _modalities(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    modalities = profile.get("modalities") or ["text"]
+    settings = value_at(profile, "engine.settings") or {}
+    for kind, count in (settings.get("limit_mm_per_prompt") or {}).items():
+        if kind not in modalities and count != 0:
+            yield (
+                f"engine.settings.limit_mm_per_prompt.{kind}",
+                f"allows {kind}s, but modalities is {modalities}; add {kind} there or remove the limit",
+            )
+    if settings.get("language_model_only") and modalities != ["text"]:
+        yield "engine.settings.language_model_only", f"leaves out every encoder, but modalities is {modalities}"
+    for index, case in enumerate(value_at(profile, "canary.cases") or []):
+        if case.get("image") and "image" not in modalities and case.get("needs_modality") != "image":
+            yield f"canary.cases[{index}].image", f"the profile takes no images (modalities is {modalities})"
+
+
+def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    settings = value_at(profile, "engine.settings") or {}
+    sequences = settings.get("max_num_seqs")
+    active = value_at(profile, "frontdoor.max_active_generations")
+    if sequences and active and active > sequences:
+        yield (
+            "frontdoor.max_active_generations",
+            f"{active} is above engine.settings.max_num_seqs ({sequences}): the rest would queue unseen in the engine",
+        )
+    batched = settings.get("max_num_batched_tokens")
+    if sequences and batched and batched < sequences:
+        yield "engine.settings.max_num_batched_tokens", f"{batched} is below max_num_seqs ({sequences}); vLLM refuses that"
+    stop, drain = value_at(profile, "engine.stop_timeout_s"), settings.get("shutdown_timeout")
+    if stop is not None and drain is not None and stop <= drain:
+        yield (
+            "engine.stop_timeout_s",
+            f"{stop} must be above engine.settings.shutdown_timeout ({drain}), else systemd kills the engine while it drains",
+        )
+    length = settings.get("max_model_len")
+    for index, case in enumerate(value_at(profile, "canary.cases") or []):
+        if length and case["max_tokens"] >= length:
+            yield f"canary.cases[{index}].max_tokens", f"{case['max_tokens']} leaves no room in max_model_len ({length})"
+
+
+def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    cards = profile.get("cards") or 0
+    if not cards:
+        return
+    settings = value_at(profile, "engine.settings") or {}
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    used = 1
+    for key in sizes:
+        used *= settings.get(key) or 1
+    if used > cards:
+        product = " x ".join(f"{key} {settings[key]}" for key in sizes if settings.get(key))
+        yield "cards", f"{product} needs {used} cards, but cards is {cards}"
+    mask = value_at(profile, "engine.env.ZE_AFFINITY_MASK")
+    if mask and len(mask.split(",")) != cards:
+        yield "engine.env.ZE_AFFINITY_MASK", f"names {len(mask.split(','))} cards ({mask}), but cards is {cards}"
+
+
+def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    settings = value_at(profile, "engine.settings") or {}
+    known = schema("vllm-settings.schema.json")["properties"]
+    seen: set[str] = set()
+    arguments = value_at(profile, "engine.extra_args") or []
+    if arguments and not arguments[0].startswith("-"):
+        yield "engine.extra_args[0]", f"{arguments[0]!r} is a value without a flag before it"
+    for index, argument in enumerate(arguments):
+        where = f"engine.extra_args[{index}]"
+        if re.match(r"-[A-Za-z]", argument):
+            yield where, f"{argument!r} is a short flag; write the long one, or use engine.settings"
+        flag = flag_of(argument)
+        if flag is None:
+            continue
+        key = flag.replace("-", "_")
+        if flag in OWNED_FLAGS:
+            yield where, f"--{flag} belongs to the slot; use {OWNED_FLAGS[flag]}"
+        elif flag in seen:
+            yield where, f"--{flag} is given twice"
+        elif key in settings:
+            yield where, f"--{flag} is given twice: it already stands in engine.settings.{key}"
+        elif key in known:
+            yield where, f"--{flag} is a typed setting; write engine.settings.{key}"
+        seen.add(flag)
+
+
+def _environment(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    for name in value_at(profile, "engine.env") or {}:
+        where = f"engine.env.{name}"
+        if name in OWNED_ENV:
+            yield where, f"belongs to the slot; use {OWNED_ENV[name]}"
+        elif name in _SCRIPT_SETTINGS:
+            yield where, f"was a variable of the lab's start script and does nothing here; use {_SCRIPT_SETTINGS[name]}"
+        elif name.startswith(("FRONTDOOR_", "MODEL_SLOT_")):
+            yield where, "is not read by the engine; use the frontdoor section or the profile's own fields"
+
+
+def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, str):
+        yield path, node
+    elif isinstance(node, Mapping):
+        for key, item in node.items():
+            yield from _texts(item, f"{path}.{key}")
+    elif isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _texts(item, f"{path}[{index}]")
+
+
+def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    engine = profile.get("engine") or {}
+    for part in ("env", "settings", "extra_args"):
+        for where, text in _texts(engine.get(part), f"engine.{part}"):
+            for name in _PLACEHOLDER.findall(text):
+                if name not in PLACEHOLDERS:
+                    yield where, f"@{name}@ is no placeholder; there are {', '.join(PLACEHOLDERS)}{did_you_mean(name, PLACEHOLDERS)}"
+            if part == "env" and "\n" in text:
+                yield where, "must be one line"
+
+
+_RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
+    _missing,
+    _status,
+    _modalities,
+    _limits,
+    _cards,
+    _arguments,
+    _environment,
+    _placeholders,
+)
+
+
+def combination_faults(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield ``(dotted path, message)`` for every combination in a merged, schema-clean profile that cannot work."""
+    for rule in _RULES:
+        yield from rule(profile)
