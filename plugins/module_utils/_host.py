@@ -1,0 +1,231 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles need to know about a host, read without changing it.
+
+Everything here is a function of a file system root, of a tool's output or of plain values, so that it runs in tests
+without a host. The module b70_host_info gathers the inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+# PCI vendor and device of the Arc Pro B70.
+B70_PCI_ID = ("0x8086", "0xe223")
+
+# The oldest release of each system that the roles are written for.
+OLDEST_SYSTEM = {"debian": "12", "ubuntu": "24.04"}
+OLDEST_PYTHON = "3.11"
+
+FINGERPRINT_FILE = "fingerprint.json"
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """The assignments of an os-release file, quotes removed; other lines are ignored."""
+    values = {}
+    for line in text.splitlines():
+        key, sep, value = line.strip().partition("=")
+        if sep and re.fullmatch(r"[A-Z_][A-Z0-9_]*", key):
+            values[key] = value.strip().strip("\"'")
+    return values
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, for comparing: `24.04.1` is `(24, 4, 1)`, and no number at all is `()`."""
+    match = re.match(r"\d+(\.\d+)*", version.strip())
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def _read(path: Path) -> str:
+    """The stripped text of a small file; empty where it is absent or unreadable."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _names(folder: Path, pattern: str) -> list[str]:
+    return sorted(entry.name for entry in folder.glob(pattern)) if folder.is_dir() else []
+
+
+def cards(sysfs: Path) -> list[dict[str, Any]]:
+    """The B70 cards of all PCI domains, in the order of their addresses.
+
+    Each has `address` (domain:bus:device.function), `driver` (bound kernel driver, or null), `numa_node` (null where
+    the kernel names none), `card_node` and `render_node` (device paths, null while no driver is bound).
+    """
+    found = []
+    for device in sorted((sysfs / "bus/pci/devices").glob("*"), key=lambda entry: _address_key(entry.name)):
+        if (_read(device / "vendor").lower(), _read(device / "device").lower()) != B70_PCI_ID:
+            continue
+        driver = device / "driver"
+        numa_node = _read(device / "numa_node")
+        nodes = {kind: _names(device / "drm", f"{kind}[0-9]*") for kind in ("card", "renderD")}
+        found.append(
+            {
+                "address": device.name,
+                "driver": os.path.basename(os.path.realpath(driver)) if driver.exists() else None,
+                "numa_node": int(numa_node) if numa_node.isdigit() else None,
+                "card_node": f"/dev/dri/{nodes['card'][0]}" if nodes["card"] else None,
+                "render_node": f"/dev/dri/{nodes['renderD'][0]}" if nodes["renderD"] else None,
+            }
+        )
+    return found
+
+
+def _address_key(address: str) -> tuple[int, ...]:
+    parts = re.split(r"[:.]", address)
+    return tuple(int(part, 16) for part in parts) if all(re.fullmatch(r"[0-9a-fA-F]+", part) for part in parts) else ()
+
+
+def render_nodes(sysfs: Path) -> list[str]:
+    """The device paths of all render nodes, whichever card they belong to."""
+    return [f"/dev/dri/{name}" for name in _names(sysfs / "class/drm", "renderD[0-9]*")]
+
+
+def stacks(root: Path) -> list[dict[str, Any]]:
+    """The stacks below `root`, complete or not, in the order of their ids.
+
+    Each has `id`, `dir`, `complete`, `reason` (why it is not complete, else empty), `name`, `digest` and
+    `created` of its fingerprint (null without one).
+    """
+    if not root.is_dir():
+        return []
+    return [_stack(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
+
+
+def _stack(folder: Path) -> dict[str, Any]:
+    fingerprint: dict[str, Any] = {}
+    reason = ""
+    try:
+        loaded = json.loads((folder / FINGERPRINT_FILE).read_text(encoding="utf-8"))
+        if not isinstance(loaded, dict):
+            raise ValueError("not an object")
+        fingerprint = loaded
+    except FileNotFoundError:
+        reason = f"it has no {FINGERPRINT_FILE}: its installation was interrupted"
+    except (OSError, ValueError) as error:
+        reason = f"its {FINGERPRINT_FILE} cannot be read: {error}"
+    if not reason and fingerprint.get("stack_id") != folder.name:
+        reason = f"its {FINGERPRINT_FILE} belongs to {fingerprint.get('stack_id')}"
+    if not reason:
+        missing = [name for name in ("python", "vllm") if not os.access(folder / "venv/bin" / name, os.X_OK)]
+        if missing:
+            reason = f"venv/bin has no executable {' and '.join(missing)}"
+    return {
+        "id": folder.name,
+        "dir": str(folder),
+        "complete": not reason,
+        "reason": reason,
+        **{key: fingerprint.get(key) for key in ("name", "digest", "created")},
+    }
+
+
+def uv_version(tools: Path) -> str | None:
+    """The version of uv in the tools environment, or None where it has none."""
+    found = [path.name for path in tools.glob("lib/python3*/site-packages/uv-*.dist-info")]
+    return found[0].removeprefix("uv-").removesuffix(".dist-info") if found and (tools / "bin/uv").exists() else None
+
+
+def packages_missing(wanted: Iterable[str], dpkg_output: str) -> list[str]:
+    """Those of `wanted` that are not installed.
+
+    `dpkg_output` is what `dpkg-query --show --showformat='${db:Status-Status} ${Package}\\n'` prints.
+    """
+    installed = {line.split()[1] for line in dpkg_output.splitlines() if line.startswith("installed ")}
+    return [name for name in wanted if name not in installed]
+
+
+def path_facts(path: str, account: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What stands at `path`, links followed.
+
+    `exists`, `is_dir`, `mode` (four octal digits) and `uid` of it (null where nothing is there), `writable` (may the
+    account create files in it, going by owner and mode), and `free_mib` on the nearest existing folder.
+    """
+    nearest = Path(path)
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    space = os.statvfs(nearest)
+    facts: dict[str, Any] = {
+        "exists": False,
+        "is_dir": False,
+        "mode": None,
+        "uid": None,
+        "writable": False,
+        "free_mib": space.f_bavail * space.f_frsize // 2**20,
+    }
+    try:
+        status = os.stat(path)
+    except OSError:
+        return facts
+    return facts | {
+        "exists": True,
+        "is_dir": stat.S_ISDIR(status.st_mode),
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+        "uid": status.st_uid,
+        "writable": may_write(status.st_mode, status.st_uid, status.st_gid, account),
+    }
+
+
+def may_write(mode: int, uid: int, gid: int, account: Mapping[str, Any] | None) -> bool:
+    """Whether an account (`uid`, `gids`) may create entries in a folder of this mode and owner; root always may."""
+    if account is None:
+        return False
+    if account["uid"] == 0:
+        return True
+    if account["uid"] == uid:
+        wanted = stat.S_IWUSR | stat.S_IXUSR
+    elif gid in account["gids"]:
+        wanted = stat.S_IWGRP | stat.S_IXGRP
+    else:
+        wanted = stat.S_IWOTH | stat.S_IXOTH
+    return mode & wanted == wanted
+
+
+def account_facts(name: str, users: Callable[[str], Any], groups: Iterable[Any]) -> dict[str, Any] | None:
+    """A user as `uid`, `group`, `groups` (names, primary first) and `gids`; None where there is none.
+
+    `users` is `pwd.getpwnam` and `groups` is `grp.getgrall`'s answer.
+    """
+    try:
+        entry = users(name)
+    except KeyError:
+        return None
+    everyone = list(groups)
+    mine = [group for group in everyone if group.gr_gid == entry.pw_gid]
+    mine += [group for group in everyone if name in group.gr_mem and group.gr_gid != entry.pw_gid]
+    return {
+        "uid": entry.pw_uid,
+        "group": mine[0].gr_name if mine and mine[0].gr_gid == entry.pw_gid else None,
+        "groups": [group.gr_name for group in mine],
+        "gids": sorted({entry.pw_gid} | {group.gr_gid for group in mine}),
+    }
+
+
+def problems(system: Mapping[str, str], python: str | None, python_path: str, systemd: bool, root: bool) -> list[str]:
+    """Why the roles cannot serve this host: what is wrong and what to do, one sentence each; empty when all is well."""
+    found = []
+    name, release = system.get("id", ""), system.get("version", "")
+    supported = " or ".join(f"{key.capitalize()} {value}" for key, value in OLDEST_SYSTEM.items())
+    if name not in OLDEST_SYSTEM:
+        found.append(f"The system is '{system.get('name') or 'unknown'}': use a host with {supported} or newer.")
+    elif version_key(release) and version_key(release) < version_key(OLDEST_SYSTEM[name]):
+        found.append(f"{system.get('name')} is too old: upgrade the host to {supported} or newer.")
+    if python is None:
+        found.append(f"There is no working Python at {python_path}: install the package python3.")
+    elif version_key(python) < version_key(OLDEST_PYTHON):
+        found.append(f"{python_path} is Python {python}: Python {OLDEST_PYTHON} or newer is needed.")
+    if not systemd:
+        found.append(
+            "systemd is not running: engines and the frontdoor are systemd units, so use a booted host or machine."
+        )
+    if not root:
+        found.append("The tasks do not run as root: set become to true and let the login user become root.")
+    return found

@@ -1,0 +1,249 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_host_info
+short_description: Read what a host is and has
+version_added: 0.1.0
+description:
+  - Reads, in one round trip, what the roles decide by - the system, its Arc Pro B70 cards, the installed stacks, the
+    service user, missing packages and the state of directories.
+  - Changes nothing.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.info_module
+options:
+  stack_root:
+    description: The directory that holds the stacks.
+    type: path
+    default: /opt/b70/stacks
+  tools_dir:
+    description: The virtual environment that holds uv.
+    type: path
+    default: /opt/b70/tools
+  python:
+    description: The Python that stacks are made from.
+    type: path
+    default: /usr/bin/python3
+  user:
+    description: The service user.
+    type: str
+    default: b70
+  groups:
+    description: Names of groups to look for.
+    type: list
+    elements: str
+    default: [render, video]
+  packages:
+    description: Names of distribution packages to look for.
+    type: list
+    elements: str
+    default: []
+  paths:
+    description: Paths to look at.
+    type: list
+    elements: path
+    default: []
+  sysfs_root:
+    description: Where the kernel's device tree is mounted.
+    type: path
+    default: /sys
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  arcpro.b70.b70_host_info:
+  register: host
+
+- name: Say which cards it has
+  ansible.builtin.debug:
+    msg: "{{ host.cards | map(attribute='address') }}"
+"""
+
+RETURN = r"""
+system:
+  description: The operating system and machine.
+  returned: always
+  type: dict
+  contains:
+    id:
+      description: Name of the system as in os-release.
+      type: str
+      sample: debian
+    version:
+      description: Release, empty for a rolling one.
+      type: str
+      sample: "12"
+    name:
+      description: Name for people.
+      type: str
+    kernel:
+      description: Release of the running kernel.
+      type: str
+    machine:
+      description: Hardware name.
+      type: str
+      sample: x86_64
+python:
+  description: Version of the Python at O(python), or null.
+  returned: always
+  type: str
+  sample: 3.11.2
+cards:
+  description: The Arc Pro B70 cards (PCI id 8086:e223) of all PCI domains, ordered by address.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    address:
+      description: PCI address with domain.
+      type: str
+      sample: "0000:03:00.0"
+    driver:
+      description: Bound kernel driver, or null.
+      type: str
+      sample: xe
+    numa_node:
+      description: NUMA node, or null.
+      type: int
+    card_node:
+      description: Display node, or null.
+      type: str
+    render_node:
+      description: Render node, or null.
+      type: str
+      sample: /dev/dri/renderD128
+render_nodes:
+  description: All render nodes of the host.
+  returned: always
+  type: list
+  elements: str
+stacks:
+  description: The stacks below O(stack_root).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Id of the stack, its directory's name.
+      type: str
+    dir:
+      description: Its directory.
+      type: str
+    complete:
+      description: Whether it was installed and verified to the end and still has its programs.
+      type: bool
+    reason:
+      description: Why it is not complete, else empty.
+      type: str
+    name:
+      description: Name of its manifest, or null.
+      type: str
+    digest:
+      description: Digest of the installed versions and files, or null.
+      type: str
+    created:
+      description: When it was verified, or null.
+      type: str
+uv:
+  description: Version of uv in O(tools_dir), or null.
+  returned: always
+  type: str
+account:
+  description: The service user with its uid, group, groups and gids, or null.
+  returned: always
+  type: dict
+groups:
+  description: Those of O(groups) that exist.
+  returned: always
+  type: list
+  elements: str
+packages_missing:
+  description: Those of O(packages) that are not installed.
+  returned: always
+  type: list
+  elements: str
+paths:
+  description: For each of O(paths) whether something exists there and is a directory, its mode and uid, whether
+    O(user) may write to it, and the free space in MiB.
+  returned: always
+  type: dict
+problems:
+  description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import grp
+import os
+import platform
+import pwd
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _host
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
+            "tools_dir": {"type": "path", "default": "/opt/b70/tools"},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "user": {"type": "str", "default": "b70"},
+            "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "paths": {"type": "list", "elements": "path", "default": []},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    release = _host.parse_os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
+    system = {
+        "id": release.get("ID", ""),
+        "version": release.get("VERSION_ID", ""),
+        "name": release.get("PRETTY_NAME", ""),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+    }
+    python = None
+    if os.access(wanted["python"], os.X_OK):
+        code, output, _errors = module.run_command(
+            [wanted["python"], "-c", "import platform; print(platform.python_version())"]
+        )
+        python = output.strip() if code == 0 else None
+    installed = ""
+    if wanted["packages"]:
+        query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *wanted["packages"]]
+        installed = module.run_command(query)[1]
+    everyone = grp.getgrall()
+    account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
+    sysfs = Path(wanted["sysfs_root"])
+    systemd = os.path.isdir("/run/systemd/system")
+    module.exit_json(
+        changed=False,
+        system=system,
+        python=python,
+        cards=_host.cards(sysfs),
+        render_nodes=_host.render_nodes(sysfs),
+        stacks=_host.stacks(Path(wanted["stack_root"])),
+        uv=_host.uv_version(Path(wanted["tools_dir"])),
+        account=account,
+        groups=[name for name in wanted["groups"] if name in {group.gr_name for group in everyone}],
+        packages_missing=_host.packages_missing(wanted["packages"], installed),
+        paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
+        problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Proves a stack from inside and describes it: runs in the engine's interpreter, on standard input, needs nothing else.
+
+The one argument is a JSON object: `imports` (modules that must import), `distributions` (name: version that must be
+installed) and `device` (what vLLM must find as its platform, or null). The last line of standard output is a JSON
+object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each) and
+`digest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from typing import Any
+
+
+def content_digest(distribution: importlib.metadata.Distribution) -> str | None:
+    """A digest of what the distribution's RECORD says about its files; None without one.
+
+    Rows of the installer's own making (scripts carry the environment's path) are left out, so that two hosts with the
+    same wheels agree.
+    """
+    record = distribution.read_text("RECORD")
+    if record is None:
+        return None
+    own = ("/INSTALLER,", "/REQUESTED,", "/RECORD,", "/direct_url.json,")
+    rows = [
+        row for row in record.splitlines() if row and not row.startswith("../") and not any(name in row for name in own)
+    ]
+    return "sha256:" + hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
+
+
+def installed() -> list[dict[str, Any]]:
+    """Every installed distribution with its name, version and content digest, ordered by name."""
+    found = {
+        (item.metadata["Name"].lower().replace("_", "-"), item.version): content_digest(item)
+        for item in importlib.metadata.distributions()
+    }
+    return [{"name": name, "version": version, "sha256": found[name, version]} for name, version in sorted(found)]
+
+
+def probe(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The answers to what is wanted; never raises for what it finds."""
+    problems = []
+    distributions = installed()
+    versions = {item["name"]: item["version"] for item in distributions}
+    for name, version in wanted["distributions"].items():
+        if versions.get(name) != version:
+            problems.append(f"distribution {name} is {versions.get(name, 'not installed')}, wanted {version}")
+    imports = {}
+    for name in wanted["imports"]:
+        start = time.monotonic()
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            problems.append(f"import {name} failed: {type(error).__name__}: {error}")
+        imports[name] = round(time.monotonic() - start, 2)
+    if wanted["device"] and not problems:
+        device = importlib.import_module("vllm.platforms").current_platform.device_type
+        if device != wanted["device"]:
+            problems.append(f"vLLM finds the platform {device!r}, wanted {wanted['device']!r}")
+    python = {"version": platform.python_version(), "implementation": platform.python_implementation()}
+    identity = json.dumps([python, distributions], sort_keys=True)
+    return {
+        "problems": problems,
+        "python": python,
+        "distributions": distributions,
+        "imports": imports,
+        "digest": "sha256:" + hashlib.sha256(identity.encode()).hexdigest(),
+    }
+
+
+def main() -> None:
+    # What is imported may print: keep the answer's stream apart and send everything else to standard error.
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    result = probe(json.loads(sys.argv[1]))
+    print(json.dumps(result), file=answer, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.arcpro.b70.plugins.module_utils import _host
+
+ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}
+
+
+def pci_device(sysfs: Path, address: str, device: str, driver: str | None = None, node: int = 0) -> None:
+    folder = sysfs / "bus/pci/devices" / address
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text("0x8086\n")
+    (folder / "device").write_text(f"{device}\n")
+    (folder / "numa_node").write_text("-1\n")
+    if driver:
+        (sysfs / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+        (folder / "driver").symlink_to(sysfs / "bus/pci/drivers" / driver)
+        for name in (f"card{node}", f"renderD{128 + node}"):
+            (folder / "drm" / name).mkdir(parents=True)
+
+
+def test_cards_are_found_in_every_pci_domain_and_ordered_by_address(tmp_path):
+    pci_device(tmp_path, "10000:01:00.0", "0xe223")
+    pci_device(tmp_path, "0000:0a:00.0", "0xe223", driver="xe", node=1)
+    pci_device(tmp_path, "0000:03:00.0", "0xE223", driver="xe")
+    pci_device(tmp_path, "0000:04:00.0", "0xe211", driver="xe", node=2)
+    found = _host.cards(tmp_path)
+    assert [card["address"] for card in found] == ["0000:03:00.0", "0000:0a:00.0", "10000:01:00.0"]
+    assert found[0] == {
+        "address": "0000:03:00.0",
+        "driver": "xe",
+        "numa_node": None,
+        "card_node": "/dev/dri/card0",
+        "render_node": "/dev/dri/renderD128",
+    }
+    assert found[2]["driver"] is None
+    assert found[2]["render_node"] is None
+
+
+def test_a_host_without_pci_has_no_cards_and_no_nodes(tmp_path):
+    assert _host.cards(tmp_path) == []
+    assert _host.render_nodes(tmp_path) == []
+
+
+def test_render_nodes_leave_out_display_nodes(tmp_path):
+    for name in ("card0", "card0-DP-1", "renderD128", "renderD129"):
+        (tmp_path / "class/drm" / name).mkdir(parents=True)
+    assert _host.render_nodes(tmp_path) == ["/dev/dri/renderD128", "/dev/dri/renderD129"]
+
+
+def stack(root: Path, name: str, fingerprint: object = None, programs: tuple[str, ...] = ("python", "vllm")) -> None:
+    (root / name / "venv/bin").mkdir(parents=True)
+    for program in programs:
+        path = root / name / "venv/bin" / program
+        path.touch(mode=0o755)
+    if fingerprint is not None:
+        text = fingerprint if isinstance(fingerprint, str) else json.dumps(fingerprint)
+        (root / name / "fingerprint.json").write_text(text)
+
+
+def test_only_a_stack_with_its_own_fingerprint_and_programs_is_complete(tmp_path):
+    stack(tmp_path, "a-1", {"stack_id": "a-1", "name": "a", "digest": "sha256:00", "created": "2026-06-07T09:08:44Z"})
+    stack(tmp_path, "b-interrupted")
+    stack(tmp_path, "c-torn", '{"stack_id": "c-to')
+    stack(tmp_path, "d-copied", {"stack_id": "a-1"})
+    stack(tmp_path, "e-emptied", {"stack_id": "e-emptied"}, programs=("vllm",))
+    stack(tmp_path, "f-list", [])
+    (tmp_path / "a-file").touch()
+    found = {item["id"]: item for item in _host.stacks(tmp_path)}
+    assert [name for name, item in found.items() if item["complete"]] == ["a-1"]
+    assert found["a-1"] == {
+        "id": "a-1",
+        "dir": str(tmp_path / "a-1"),
+        "complete": True,
+        "reason": "",
+        "name": "a",
+        "digest": "sha256:00",
+        "created": "2026-06-07T09:08:44Z",
+    }
+    assert "interrupted" in found["b-interrupted"]["reason"]
+    assert "cannot be read" in found["c-torn"]["reason"]
+    assert "belongs to a-1" in found["d-copied"]["reason"]
+    assert "no executable python" in found["e-emptied"]["reason"]
+    assert "not an object" in found["f-list"]["reason"]
+
+
+def test_no_folder_holds_no_stacks(tmp_path):
+    assert _host.stacks(tmp_path / "none") == []
+
+
+def test_a_python_that_went_away_breaks_a_stack(tmp_path):
+    stack(tmp_path, "a-1", {"stack_id": "a-1"}, programs=("vllm",))
+    (tmp_path / "a-1/venv/bin/python").symlink_to(tmp_path / "python3.11")
+    assert not _host.stacks(tmp_path)[0]["complete"]
+
+
+def test_uv_counts_only_with_its_program(tmp_path):
+    assert _host.uv_version(tmp_path) is None
+    (tmp_path / "lib/python3.11/site-packages/uv-0.13.8.dist-info").mkdir(parents=True)
+    assert _host.uv_version(tmp_path) is None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/uv").touch()
+    assert _host.uv_version(tmp_path) == "0.13.8"
+
+
+def test_half_removed_packages_are_missing():
+    output = "installed libnuma1\nconfig-files libgomp1\n"
+    assert _host.packages_missing(["libnuma1", "libgomp1", "python3-venv"], output) == ["libgomp1", "python3-venv"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "gid", "may"),
+    [
+        (0o755, 990, 0, True),
+        (0o755, 0, 0, False),
+        (0o775, 0, 105, True),
+        (0o765, 0, 105, False),
+        (0o1777, 0, 0, True),
+        (0o077, 990, 105, False),
+    ],
+)
+def test_may_write_goes_by_the_first_class_that_fits(mode, uid, gid, may):
+    assert _host.may_write(mode, uid, gid, ACCOUNT) is may
+
+
+def test_nobody_may_not_write_and_root_may():
+    assert not _host.may_write(0o777, 0, 0, None)
+    assert _host.may_write(0o000, 5, 5, {"uid": 0, "gids": [0]})
+
+
+def test_path_facts_of_a_missing_path_give_the_space_it_would_have(tmp_path):
+    facts = _host.path_facts(str(tmp_path / "a/b"), ACCOUNT)
+    assert (facts["exists"], facts["is_dir"], facts["mode"], facts["writable"]) == (False, False, None, False)
+    assert facts["free_mib"] > 0
+
+
+def test_path_facts_follow_links(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o750)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    facts = _host.path_facts(str(tmp_path / "link"), ACCOUNT)
+    assert (facts["exists"], facts["is_dir"], facts["mode"]) == (True, True, "0750")
+
+
+def test_an_account_has_its_primary_group_first():
+    groups = [
+        SimpleNamespace(gr_name="render", gr_gid=105, gr_mem=["b70"]),
+        SimpleNamespace(gr_name="b70", gr_gid=990, gr_mem=[]),
+        SimpleNamespace(gr_name="video", gr_gid=44, gr_mem=["someone"]),
+    ]
+    found = _host.account_facts("b70", {"b70": SimpleNamespace(pw_uid=990, pw_gid=990)}.__getitem__, groups)
+    assert found == {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [105, 990]}
+    assert _host.account_facts("other", {}.__getitem__, groups) is None
+
+
+def test_os_release_is_read_with_and_without_quotes():
+    text = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\nVERSION_ID='12'\n# a comment\nbroken\n"
+    assert _host.parse_os_release(text) == {
+        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
+        "ID": "debian",
+        "VERSION_ID": "12",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("debian", "12"), ("debian", "13"), ("debian", ""), ("ubuntu", "24.04"), ("ubuntu", "26.04")]
+)
+def test_supported_systems_have_no_problems(name, version):
+    system = {"id": name, "version": version, "name": name}
+    assert _host.problems(system, "3.11.2", "/usr/bin/python3", systemd=True, root=True) == []
+
+
+def test_every_problem_says_what_to_do():
+    found = _host.problems({"id": "ubuntu", "version": "22.04", "name": "Ubuntu 22.04"}, "3.10.12", "/p", False, False)
+    assert len(found) == 4
+    assert found[0] == "Ubuntu 22.04 is too old: upgrade the host to Debian 12 or Ubuntu 24.04 or newer."
+    assert _host.problems({}, None, "/p", True, True) == [
+        "The system is 'unknown': use a host with Debian 12 or Ubuntu 24.04 or newer.",
+        "There is no working Python at /p: install the package python3.",
+    ]
