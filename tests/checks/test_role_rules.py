@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from checks import role_rules
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
 from checks import tree_rules
 
 ROOT = Path(__file__).resolve().parents[2]

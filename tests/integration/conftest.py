@@ -1,0 +1,40 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import testinfra
+from testinfra.host import Host
+
+from integration.product import Frontdoor, inventory_hosts
+
+
+@pytest.fixture(scope="session")
+def host_vars() -> dict[str, Any]:
+    """The variables of the first lab host; its name is ``inventory_name``."""
+    hosts = inventory_hosts()
+    assert hosts, "the lab has no host: these tests run as part of `make molecule`"
+    name = sorted(hosts)[0]
+    return {**hosts[name], "inventory_name": name}
+
+
+@pytest.fixture(scope="session")
+def host(host_vars: dict[str, Any]) -> Host:
+    """A connection to that host with the very options that Ansible uses."""
+    arguments = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}"
+    return testinfra.get_host(
+        f"ssh://{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}",
+        ssh_identity_file=host_vars.get("ansible_ssh_private_key_file"),
+        ssh_extra_args=shlex.join(shlex.split(arguments)),
+        controlpersist=60,
+    )
+
+
+@pytest.fixture(scope="session")
+def frontdoor(host_vars: dict[str, Any]) -> Frontdoor:
+    return Frontdoor(f"http://{host_vars['ansible_host']}:8000")

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The product as an operator and a client see it: playbooks from here, HTTP to the frontdoor, SSH to the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORY = ROOT / "inventory" / "lab.yml"
+RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
+QUESTION = "Who are you?"
+
+
+@dataclass(frozen=True)
+class Play:
+    """What a run of ansible-playbook came to. ``changed`` sums over all hosts."""
+
+    code: int
+    output: str
+
+    @property
+    def changed(self) -> int:
+        return sum(int(match[3]) for match in RECAP.finditer(self.output))
+
+
+def play(playbook: str | Path, *arguments: str, limit_s: float = 600, **environment: str) -> Play:
+    """Run a playbook against the lab that B70_LAB names and return its exit status and everything it printed."""
+    command = ["ansible-playbook", "-i", str(INVENTORY), str(playbook), *arguments]
+    done = subprocess.run(
+        command,
+        cwd=environment.pop("cwd", str(ROOT)),
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    return Play(done.returncode, done.stdout)
+
+
+def inventory_hosts() -> dict[str, dict[str, Any]]:
+    """Return the lab's hosts with their variables, as Ansible sees them."""
+    command = ["ansible-inventory", "-i", str(INVENTORY), "--list", "--limit", "b70_hosts"]
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
+    hosts: dict[str, dict[str, Any]] = json.loads(listing)["_meta"]["hostvars"]
+    return hosts
+
+
+@dataclass(frozen=True)
+class Frontdoor:
+    """The frontdoor of one host, without its path: ``http://ADDRESS:8000``."""
+
+    url: str
+
+    def status(self) -> dict[str, Any]:
+        """Return the body of /status, whatever its HTTP status."""
+        body: dict[str, Any] = requests.get(f"{self.url}/status", timeout=10).json()
+        return body
+
+    def ask(self, question: str = QUESTION, timeout: float = 60) -> requests.Response:
+        """Ask for one short completion; the model is whatever is served."""
+        messages = [{"role": "user", "content": question}]
+        body = {"messages": messages, "max_tokens": 32, "temperature": 0}
+        return requests.post(f"{self.url}/v1/chat/completions", json=body, timeout=timeout)
+
+
+def answer_of(response: requests.Response) -> str:
+    """Return the text of a completion."""
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"]).strip()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One answer that a client got: seconds since it began, HTTP status (0: none), model id, text, Retry-After."""
+
+    at: float
+    status: int
+    model: str
+    text: str
+    retry_after: str
+
+
+@dataclass
+class Client(threading.Thread):
+    """Asks the frontdoor the same question all the time, as an impatient client would, and keeps every answer."""
+
+    frontdoor: Frontdoor
+    pause_s: float = 0.5
+    seen: list[Seen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+        self._enough = threading.Event()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while not self._enough.wait(self.pause_s):
+            at = time.monotonic() - began
+            try:
+                response = self.frontdoor.ask()
+                body = response.json()
+            except (requests.RequestException, ValueError) as error:
+                self.seen.append(Seen(at, 0, "", repr(error), ""))
+                continue
+            text = answer_of(response) if response.status_code == 200 else str(body.get("error", body))
+            retry_after = response.headers.get("Retry-After", "")
+            self.seen.append(Seen(at, response.status_code, str(body.get("model", "")), text, retry_after))
+
+    def stop(self) -> list[Seen]:
+        """End the asking and return all answers in order."""
+        self._enough.set()
+        self.join(90)
+        assert not self.is_alive(), "the client still waits for an answer"
+        return self.seen

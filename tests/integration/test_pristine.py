@@ -1,0 +1,25 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A prediction (``site.yml --check --diff``) leaves the host as it was."""
+
+from __future__ import annotations
+
+from testinfra.host import Host
+
+MARKER = "/root/.pristine"
+# What a running system writes on its own: logs, timers, the remains of a login.
+ALIVE = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd", "/root/.ansible", "/proc", "/sys", "/dev")
+
+
+def test_the_prediction_changed_no_file(host: Host) -> None:
+    prune = " -o ".join(f"-path {path}" for path in ALIVE)
+    found = host.check_output(f"find / -xdev \\( {prune} \\) -prune -o -cnewer {MARKER} ! -type d -print")
+    assert [path for path in found.splitlines() if path != MARKER] == []
+
+
+def test_the_prediction_made_no_folder_user_or_unit(host: Host) -> None:
+    for path in ("/opt/b70", "/etc/b70-vllm-slot", "/var/lib/b70", "/run/b70", "/mnt/fast-ai"):
+        assert not host.file(path).exists, path
+    assert not host.user("b70").exists
+    assert host.check_output("systemctl list-unit-files 'b70-*' --no-legend") == ""

@@ -1,0 +1,97 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switches on the real engine, in order, while a client never stops asking. Begins with tiny-a served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from testinfra.host import Host
+
+from integration.product import ROOT, Client, Frontdoor, answer_of, play
+
+SWITCH = ROOT / "switch.yml"
+
+
+def enabled(host: Host) -> list[str]:
+    listing = host.check_output("systemctl list-unit-files 'b70-slot-*' --state=enabled --no-legend")
+    return [line.split()[0] for line in listing.splitlines()]
+
+
+def served(frontdoor: Frontdoor) -> tuple[str, bool]:
+    status = frontdoor.status()
+    return status["model_slot"]["name"], status["verified"]
+
+
+@pytest.fixture(scope="module")
+def client(frontdoor: Frontdoor) -> Iterator[Client]:
+    client = Client(frontdoor)
+    client.start()
+    yield client
+    client.stop()
+
+
+def test_an_unknown_profile_is_refused_with_the_closest_names(frontdoor: Frontdoor) -> None:
+    before = frontdoor.status()
+    refused = play(SWITCH, "-e", "profile=tiny-bb")
+    assert refused.code != 0
+    assert "tiny-bb" in refused.output
+    assert "tiny-b" in refused.output.replace("tiny-bb", "")
+    assert refused.changed == 0, refused.output
+    assert frontdoor.status()["frontdoor"]["state_sequence"] == before["frontdoor"]["state_sequence"]
+
+
+def test_a_prediction_says_what_a_switch_would_do_and_does_nothing(host: Host, frontdoor: Frontdoor) -> None:
+    before = frontdoor.status()
+    predicted = play(SWITCH, "-e", "profile=tiny-b", "--check", "--diff")
+    assert predicted.code == 0, predicted.output
+    assert predicted.changed > 0, predicted.output
+    assert "start b70-slot-main-tiny-b.service" in predicted.output
+    assert frontdoor.status()["frontdoor"]["state_sequence"] == before["frontdoor"]["state_sequence"]
+    assert served(frontdoor) == ("tiny-a", True)
+    assert enabled(host) == ["b70-slot-main-tiny-a.service"]
+
+
+def test_a_good_profile_is_served_verified_and_boots(client: Client, host: Host, frontdoor: Frontdoor) -> None:
+    switched = play(SWITCH, "-e", "profile=tiny-b")
+    assert switched.code == 0, switched.output
+    assert served(frontdoor) == ("tiny-b", True)
+    assert answer_of(frontdoor.ask()) == "I am tiny-b."
+    assert enabled(host) == ["b70-slot-main-tiny-b.service"]
+    assert f"frontdoor: {frontdoor.url}/v1" in switched.output
+    assert client.is_alive()
+
+
+def test_a_healthy_model_that_answers_wrong_is_rolled_back(client: Client, host: Host, frontdoor: Frontdoor) -> None:
+    failed = play(SWITCH, "-e", "profile=tiny-corrupt")
+    assert failed.code != 0, failed.output
+    said = failed.output
+    assert "canary" in said
+    assert any(case in said for case in ("exact_ok", "copy_phrase", "small_arithmetic")), said
+    assert "expected" in said, said
+    assert "got" in said, said
+    assert served(frontdoor) == ("tiny-b", True)
+    assert answer_of(frontdoor.ask()) == "I am tiny-b."
+    assert enabled(host) == ["b70-slot-main-tiny-b.service"]
+    assert client.is_alive()
+
+
+def test_the_same_profile_again_changes_nothing(frontdoor: Frontdoor) -> None:
+    again = play(SWITCH, "-e", "profile=tiny-b")
+    assert again.code == 0, again.output
+    assert again.changed == 0, again.output
+    assert served(frontdoor) == ("tiny-b", True)
+
+
+def test_the_client_only_ever_saw_verified_models_or_a_reason_to_wait(client: Client) -> None:
+    seen = client.stop()
+    answers = [(one.model, one.text) for one in seen if one.status == 200]
+    assert {model for model, _text in answers} == {"tiny-a", "tiny-b"}
+    assert {text for _model, text in answers} == {"I am tiny-a.", "I am tiny-b."}
+    refused = [one for one in seen if one.status != 200]
+    assert refused, "no request fell into a switch: the client did not see what this test is about"
+    assert {one.status for one in refused} == {503}, refused
+    assert all(one.retry_after.isdigit() and int(one.retry_after) > 0 for one in refused), refused
+    assert all(one.text for one in refused)
