@@ -1,0 +1,276 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is done to model directories on a disk: look, prepare a replacement beside one, put it in place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .manifest import (
+    MANIFEST,
+    Entry,
+    Judgement,
+    Manifest,
+    Stat,
+    Wanted,
+    WeightsError,
+    as_recorded,
+    check_relative,
+    compare,
+    in_words,
+    index_of,
+    missing_parts,
+    parse_index,
+    parse_manifest,
+    render_manifest,
+    size_in_words,
+)
+
+_CHUNK = 4 * 1024 * 1024
+# Left free on the disk after a copy, so that a full disk does not stop the host's other work.
+_RESERVE = 64 * 1024 * 1024
+
+
+@dataclass
+class Finding:
+    """What a directory turned out to be.
+
+    ``state``: complete, missing (no directory), incomplete (parts are missing), differs (from its source or its own
+    manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are right
+    but it has no manifest yet.
+    """
+
+    state: str
+    reason: str = ""
+    files: int = 0
+    size: int = 0
+    adopted: bool = False
+    unknown: list[str] = field(default_factory=list)
+
+    def as_result(self) -> dict[str, Any]:
+        """Return the finding as plain data, for a module's result."""
+        return dict(vars(self))
+
+
+def sha256(path: str) -> str:
+    """Return the hex digest of a file, reading it in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def scan(directory: str) -> dict[str, Stat]:
+    """Return the files below ``directory`` by relative name; links are followed, hidden files and folders left out."""
+    found: dict[str, Stat] = {}
+
+    def walk(folder: str, prefix: str) -> None:
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda item: item.name):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    walk(entry.path, f"{prefix}{entry.name}/")
+                elif entry.is_file():
+                    status = entry.stat()
+                    found[prefix + entry.name] = Stat(status.st_size, status.st_mtime_ns)
+
+    walk(directory, "")
+    return found
+
+
+def lacking(directory: str, present: Mapping[str, Stat]) -> list[str]:
+    """Return what the directory lacks to be a model, in words; an index that cannot be read is named too."""
+    index = index_of(present)
+    if index is None:
+        return missing_parts(present, None)
+    try:
+        with open(os.path.join(directory, index), encoding="utf-8") as stream:
+            indexed = parse_index(stream.read(), index)
+    except (WeightsError, UnicodeDecodeError) as error:
+        return [str(error)]
+    return missing_parts(present, indexed)
+
+
+def read_source(directory: str) -> dict[str, Wanted]:
+    """Look at a source directory without reading its files; raises WeightsError when it is no complete model."""
+    if not os.path.isdir(directory):
+        raise WeightsError(
+            f"{directory} is not a directory on this machine: correct the path, or bring the model there"
+        )
+    present = scan(directory)
+    for name in present:
+        check_relative(name)
+    missing = lacking(directory, present)
+    if missing:
+        raise WeightsError(f"{directory} is not a complete model, it lacks: {', '.join(missing)}")
+    return {name: Wanted(stat.size, stat.mtime_ns) for name, stat in present.items()}
+
+
+def read_manifest(directory: str) -> Manifest | None:
+    """Return the manifest in ``directory``, or None where there is no usable one."""
+    try:
+        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as stream:
+            return parse_manifest(stream.read())
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def write_manifest(
+    directory: str, wanted: Mapping[str, Wanted], digests: Mapping[str, str], source: Mapping[str, Any]
+) -> None:
+    """Write the manifest for files that were verified, in one step."""
+    present = scan(directory)
+    manifest = {
+        name: Entry(present[name].size, digests[name], present[name].mtime_ns, want.mtime_ns)
+        for name, want in wanted.items()
+    }
+    path = os.path.join(directory, MANIFEST)
+    with open(f"{path}.new", "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), 0o644)
+        stream.write(render_manifest(manifest, source))
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(f"{path}.new", path)
+
+
+def inspect(
+    directory: str, wanted: Mapping[str, Wanted] | None, source: Mapping[str, Any], full: bool, write: bool
+) -> Finding:
+    """Say what ``directory`` is, compared with its source (``wanted``) or, without one, with its own manifest.
+
+    ``full`` reads every file. With ``write`` the manifest of a right directory is brought up to date.
+    """
+    if not os.path.isdir(directory):
+        return Finding("missing", f"{directory} does not exist")
+    present = scan(directory)
+    size = sum(stat.size for stat in present.values())
+    missing = lacking(directory, present)
+    if wanted is None and missing:
+        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
+    manifest = read_manifest(directory)
+    if wanted is None and manifest is None:
+        return Finding("complete", "no digests are known for it", len(present), size)
+    target = as_recorded(manifest or {}) if wanted is None else wanted
+    judgement = _compare(directory, target, present, manifest, full)
+    if judgement.problems:
+        return Finding("differs", f"{directory}: {in_words(judgement.problems)}", len(present), size)
+    if judgement.unknown:
+        return Finding("unknown", "", len(present), size, unknown=judgement.unknown)
+    if write:
+        if judgement.stale:
+            write_manifest(directory, target, judgement.digests, source)
+        for kind in ("incoming", "old"):
+            shutil.rmtree(_beside(directory, kind), ignore_errors=True)  # left by a run that was cut off
+    adopted = manifest is None
+    return Finding("complete", "not recorded yet" if adopted else "", len(present), size, adopted)
+
+
+def prepare(directory: str, wanted: Mapping[str, Wanted], uploader: int) -> tuple[str, list[str]]:
+    """Make the folder beside ``directory`` in which its replacement is put together.
+
+    What an interrupted run left there, and what ``directory`` already has right, is kept; ``uploader`` (a user id) may
+    write there. Returns the folder and the files still to bring; raises WeightsError when the disk is too small.
+    """
+    parent, name = os.path.split(directory)
+    staging = _beside(directory, "incoming")
+    os.makedirs(parent, mode=0o755, exist_ok=True)
+    os.makedirs(staging, mode=0o700, exist_ok=True)
+    left = _keep_right(staging, wanted)
+    if os.path.isdir(directory):
+        judgement = _compare(directory, wanted, scan(directory), read_manifest(directory), full=False)
+        for file in sorted(set(judgement.digests) & left):
+            _make_folders(staging, file)
+            try:
+                os.link(os.path.realpath(os.path.join(directory, file)), os.path.join(staging, file))
+            except OSError:
+                continue  # another file system: it is brought again
+            left.discard(file)
+    for file in left:
+        _make_folders(staging, file)
+    need = sum(wanted[file].size for file in left)
+    status = os.statvfs(staging)
+    free = status.f_bavail * status.f_frsize
+    if need + _RESERVE > free:
+        raise WeightsError(
+            f"{parent} has {size_in_words(free)} free and {name} needs {size_in_words(need)} more "
+            f"(and {size_in_words(_RESERVE)} to spare): remove models that are not used"
+        )
+    for folder, _folders, _files in os.walk(staging):
+        os.chown(folder, uploader, -1)
+    return staging, sorted(left)
+
+
+def commit(directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, Any]) -> None:
+    """Verify what was put together and let it take the directory's place; raises WeightsError on any wrong file.
+
+    A process that has the old files open keeps them. At no moment does an incomplete directory bear the model's name.
+    """
+    staging, old = _beside(directory, "incoming"), _beside(directory, "old")
+    judgement = _compare(staging, wanted, scan(staging), None, full=True)
+    for file in judgement.problems:
+        if os.path.exists(os.path.join(staging, file)):
+            os.unlink(os.path.join(staging, file))
+    if judgement.problems:
+        raise WeightsError(
+            f"what arrived in {staging} is not what was sent: {in_words(judgement.problems)}. The wrong files were "
+            "removed and the right ones kept: run again"
+        )
+    for folder, _folders, files in os.walk(staging):
+        os.chown(folder, os.geteuid(), os.getegid())
+        os.chmod(folder, 0o755)
+        for file in files:
+            path = os.path.join(folder, file)
+            os.chown(path, os.geteuid(), os.getegid())
+            os.chmod(path, 0o644)
+            _sync(path)
+        _sync(folder)
+    write_manifest(staging, wanted, judgement.digests, source)
+    shutil.rmtree(old, ignore_errors=True)
+    if os.path.lexists(directory):
+        os.rename(directory, old)
+    os.rename(staging, directory)
+    _sync(os.path.dirname(directory))
+    if os.path.islink(old):
+        os.unlink(old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(directory: str, kind: str) -> str:
+    """The hidden neighbour of a model directory; on the same file system, so that a rename is enough."""
+    parent, name = os.path.split(directory)
+    return os.path.join(parent, f".{name}.{kind}")
+
+
+def _compare(
+    directory: str, wanted: Mapping[str, Wanted], present: Mapping[str, Stat], manifest: Manifest | None, full: bool
+) -> Judgement:
+    return compare(wanted, present, manifest, lambda name: sha256(os.path.join(directory, name)), full)
+
+
+def _keep_right(staging: str, wanted: Mapping[str, Wanted]) -> set[str]:
+    """Remove from an earlier attempt what is wrong; return the files that are not there yet."""
+    judgement = _compare(staging, wanted, scan(staging), None, full=True)
+    for file in judgement.problems:
+        if os.path.lexists(os.path.join(staging, file)):
+            os.unlink(os.path.join(staging, file))
+    return set(wanted) - set(judgement.digests)
+
+
+def _make_folders(root: str, file: str) -> None:
+    os.makedirs(os.path.join(root, os.path.dirname(file)), exist_ok=True)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The half on the host: one request of the half on the controller, and its answer, both plain data.
+
+inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}}}, "full": bool}`` -> ``{"models": {NAME: ...}}``
+prepare: ``{"models": {NAME: FILES}, "uploader": uid}`` -> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
+commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
+
+FILES is ``{relative name: [size, mtime_ns, sha256 | null]}``; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import host
+from .manifest import Wanted, WeightsError, check_name, check_relative
+
+Files = Mapping[str, Wanted]
+
+
+def pack(files: Files) -> dict[str, list[Any]]:
+    """Return files as they travel in a request."""
+    return {name: [want.size, want.mtime_ns, want.sha256] for name, want in files.items()}
+
+
+def unpack(files: Mapping[str, Any]) -> dict[str, Wanted]:
+    """Return the files of a request; raises WeightsError on a name that leads out of the model's directory."""
+    for name in files:
+        check_relative(name)
+    return {name: Wanted(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}
+
+
+def answer(directory: str, request: Mapping[str, Any] | None, write: bool) -> dict[str, Any]:
+    """Do what is asked below ``directory`` and return the answer; ``write`` is false in check mode."""
+    if not request:
+        raise WeightsError("this module works through its action plugin: call it as a task of a play")
+    if request["step"] == "inspect":
+        found = {}
+        for name, model in request["models"].items():
+            path = name if os.path.isabs(name) else _below(directory, name)
+            wanted = None if model["wanted"] is None else unpack(model["wanted"])
+            found[name] = host.inspect(path, wanted, model["source"], request["full"], write).as_result()
+        return {"models": found}
+    if request["step"] == "prepare":
+        prepared = {}
+        for name, files in request["models"].items():
+            folder, left = host.prepare(_below(directory, name), unpack(files), request["uploader"])
+            prepared[name] = {"folder": folder, "files": left}
+        return {"models": prepared}
+    if request["step"] == "commit":
+        host.commit(_below(directory, request["name"]), unpack(request["wanted"]), request["source"])
+        return {}
+    raise WeightsError(f"the step {request['step']!r} is not known: the collection's files are not of one version")
+
+
+def _below(directory: str, name: str) -> str:
+    check_name(name)
+    return os.path.join(directory, name)

@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_weights
+short_description: Bring model directories to a host and keep them right
+version_added: 0.1.0
+description:
+  - Copies model directories from the controller to the host, replaces those that differ, and says for others whether
+    they are complete.
+  - A model that is there and right costs nothing but a look. All models together take one round trip, and a second one
+    when a large file has to be read on the controller first.
+  - Files arrive in a hidden directory beside the model's and are verified there; then that directory takes the model's
+    name. A copy that was cut off is taken up where it ended, and never bears the model's name.
+  - Next to the weights lies C(.b70-weights.json) with size, time and SHA-256 of every file. As long as size and time of
+    a file of 16 MiB or more are the recorded ones it is not read again, unless O(verify=checksum).
+  - A running engine keeps the files that it has opened.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  directory:
+    description: The directory on the host that holds one directory per model.
+    type: path
+    required: true
+  models:
+    description:
+      - Where models come from - the name of the directory on the host, and its source.
+      - A source is a dictionary with one key that names its kind. The kind V(path) is a directory on the controller.
+    type: dict
+    default: {}
+  wanted:
+    description:
+      - The models that must be complete on the host afterwards, by name of directory, or an absolute path.
+      - Those in O(models) are brought. One that is not must already be there, otherwise the module fails.
+      - Left out, it is every model in O(models).
+    type: list
+    elements: str
+  report:
+    description:
+      - Further models to look at, by name of directory or absolute path.
+      - They are never changed and never a reason to fail.
+    type: list
+    elements: str
+    default: []
+  verify:
+    description:
+      - V(stat) reads files below 16 MiB, and larger ones whose size or time is not the recorded one.
+      - V(checksum) reads every file.
+    type: str
+    choices: [stat, checksum]
+    default: stat
+  request:
+    description: What the half on the controller asks of the half on the host. Not for use in playbooks.
+    type: dict
+"""
+
+EXAMPLES = r"""
+- name: Bring a model and look at another
+  arcpro.b70.b70_weights:
+    directory: /mnt/fast-ai/llm-models
+    models:
+      tiny-a:
+        path: "{{ playbook_dir }}/models/tiny-a"
+    report:
+      - gemma4-12b-it-int4-autoround-intel
+
+- name: Read every byte of the models that are in use
+  arcpro.b70.b70_weights:
+    directory: /mnt/fast-ai/llm-models
+    wanted:
+      - gemma4-12b-it-int4-autoround-intel
+    verify: checksum
+"""
+
+RETURN = r"""
+models:
+  description: What every wanted and reported model is now, or in check mode what it was found to be, by name.
+  returned: always
+  type: dict
+  contains:
+    state:
+      description:
+        - V(complete), V(missing), V(incomplete) (parts are missing), or V(differs) (from its source or its own record).
+      type: str
+    reason:
+      description: What is wrong or not known, else empty.
+      type: str
+    files:
+      description: Number of files.
+      type: int
+    size:
+      description: Bytes of all files.
+      type: int
+    adopted:
+      description: Whether its files were right but not recorded yet, in check mode. Otherwise V(false).
+      type: bool
+    brought:
+      description: Number of files that were copied, 0 in check mode.
+      type: int
+summary:
+  description: The same for people, one line for each model.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "tiny-a: complete, 5 files, 528.3 kB"
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "models": {"type": "dict", "default": {}},
+            "wanted": {"type": "list", "elements": "str"},
+            "report": {"type": "list", "elements": "str", "default": []},
+            "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
+            "request": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = service.answer(module.params["directory"], module.params["request"], write=not module.check_mode)
+    except WeightsError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or module.params['directory']}: {os.strerror(error.errno or 0)}")
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

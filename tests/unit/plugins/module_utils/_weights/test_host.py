@@ -1,0 +1,163 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, service
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Wanted, WeightsError
+
+SOURCE = {"kind": "path"}
+UID = os.geteuid()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    (root / "extra").mkdir(parents=True)
+    (root / ".git").mkdir()
+    (root / ".git" / "x").write_text("not part of a model")
+    for name, text in {
+        "config.json": "{}",
+        "model.safetensors": "w" * 50,
+        "tokenizer.json": "t",
+        "extra/a.txt": "a",
+    }.items():
+        (root / name).write_text(text)
+    return root
+
+
+def wanted_of(source: Path) -> dict[str, Wanted]:
+    files = host.read_source(str(source))
+    return {name: Wanted(want.size, want.mtime_ns, host.sha256(str(source / name))) for name, want in files.items()}
+
+
+def bring(source: Path, target: Path) -> list[str]:
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(target), wanted, UID)
+    for name in left:
+        shutil.copy(source / name, Path(folder) / name)
+    host.commit(str(target), wanted, SOURCE)
+    return left
+
+
+def state(source: Path | None, target: Path, full: bool = False, write: bool = True) -> str:
+    wanted = None if source is None else wanted_of(source)
+    return host.inspect(str(target), wanted, SOURCE, full, write).state
+
+
+def test_a_model_is_brought_whole_and_then_right(source, tmp_path):
+    target = tmp_path / "models" / "m"
+    assert state(source, target) == "missing"
+    assert bring(source, target) == ["config.json", "extra/a.txt", "model.safetensors", "tokenizer.json"]
+    assert state(source, target) == state(None, target) == state(source, target, full=True) == "complete"
+    assert [path.name for path in target.parent.iterdir()] == ["m"]
+    assert not (target / ".git").exists()
+
+
+def test_a_damaged_file_is_found_and_only_that_one_is_brought_again(source, tmp_path):
+    target = tmp_path / "m"
+    bring(source, target)
+    kept = (target / "model.safetensors").stat().st_ino
+    (target / "tokenizer.json").write_text("T")
+    assert state(source, target) == state(None, target) == "differs"
+    assert bring(source, target) == ["tokenizer.json"]
+    assert (target / "model.safetensors").stat().st_ino == kept
+    assert state(source, target) == "complete"
+
+
+def test_a_reader_keeps_the_old_files(source, tmp_path):
+    target = tmp_path / "m"
+    bring(source, target)
+    with open(target / "model.safetensors") as reader:
+        (source / "model.safetensors").write_text("x" * 50)
+        bring(source, target)
+        assert reader.read() == "w" * 50
+
+
+def test_an_interrupted_copy_is_not_a_model_and_is_taken_up(source, tmp_path):
+    target = tmp_path / "m"
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(target), wanted, UID)
+    shutil.copy(source / left[0], Path(folder) / left[0])
+    (Path(folder) / "model.safetensors").write_text("w" * 20)
+    assert state(source, target, write=False) == "missing"
+    assert bring(source, target) == [name for name in left if name != left[0]]
+
+
+def test_what_arrives_wrong_never_becomes_the_model(source, tmp_path):
+    target = tmp_path / "m"
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(target), wanted, UID)
+    for name in left:
+        (Path(folder) / name).write_bytes(b"?" * wanted[name].size)
+    with pytest.raises(WeightsError, match="not what was sent"):
+        host.commit(str(target), wanted, SOURCE)
+    assert not target.exists()
+    assert bring(source, target) == left
+
+
+def test_a_run_cut_off_between_its_renames_is_completed(source, tmp_path):
+    target = tmp_path / "m"
+    bring(source, target)
+    os.rename(target, tmp_path / ".m.old")
+    assert state(source, target) == "missing"
+    bring(source, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "source"]
+
+
+def test_files_put_there_by_hand_are_adopted_without_a_copy(source, tmp_path):
+    target = tmp_path / "m"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".git"))
+    assert not (target / MANIFEST).exists()
+    found = host.inspect(str(target), wanted_of(source), SOURCE, False, write=False)
+    assert (found.state, found.adopted, (target / MANIFEST).exists()) == ("complete", True, False)
+    assert state(source, target) == "complete"
+    assert (target / MANIFEST).exists()
+
+
+def test_a_foreign_model_is_judged_by_its_parts(source, tmp_path):
+    target = tmp_path / "m"
+    shutil.copytree(source, target)
+    assert host.inspect(str(target), None, SOURCE, False, True).reason == "no digests are known for it"
+    (target / "tokenizer.json").unlink()
+    assert state(None, target) == "incomplete"
+
+
+def test_an_incomplete_source_is_refused(source):
+    (source / "model.safetensors").rename(source / "model-00001-of-00002.safetensors")
+    (source / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00002-of-00002.safetensors"}}')
+    with pytest.raises(WeightsError, match=r"lacks: model-00002-of-00002\.safetensors"):
+        host.read_source(str(source))
+
+
+def test_a_full_disk_is_said_before_anything_is_copied(source, tmp_path):
+    wanted = {**wanted_of(source), "huge.safetensors": Wanted(10**18, 1, "aa")}
+    with pytest.raises(WeightsError, match=r"free and m needs 1000000000.0 GB more"):
+        host.prepare(str(tmp_path / "m"), wanted, UID)
+
+
+def test_links_are_followed(source, tmp_path):
+    (source / "model.safetensors").rename(tmp_path / "blob")
+    (source / "model.safetensors").symlink_to(tmp_path / "blob")
+    bring(source, tmp_path / "m")
+    assert not (tmp_path / "m" / "model.safetensors").is_symlink()
+
+
+def test_a_request_cannot_lead_out_of_the_directory(tmp_path):
+    request = {"step": "prepare", "models": {"../x": {}}, "uploader": UID}
+    with pytest.raises(WeightsError, match="cannot name a model directory"):
+        service.answer(str(tmp_path), request, write=True)
+    request = {"step": "commit", "name": "m", "wanted": {"../x": [1, 1, "a"]}, "source": SOURCE}
+    with pytest.raises(WeightsError, match="not a file name"):
+        service.answer(str(tmp_path), request, write=True)
+
+
+def test_the_module_alone_says_what_it_is():
+    with pytest.raises(WeightsError, match="action plugin"):
+        service.answer("/nowhere", None, write=False)
