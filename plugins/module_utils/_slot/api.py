@@ -1,0 +1,236 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The doors to the slot engine: what a module or a command calls, and the plain data it gets back."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from .driver import Driver, Outcome, predict
+from .effects import Effects
+from .machine import Kind, Plan, Seen
+from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
+from .run import describe
+from .state_file import parse_state
+from .types import End, Failure, Layout, Request, SlotFault
+
+SHOWN_ATTEMPTS = 5
+
+
+def new_switch_id(stamp: str) -> str:
+    """An identifier that sorts by time and is unique on a host."""
+    return f"{stamp.replace('-', '').replace(':', '')}-{secrets.token_hex(3)}"
+
+
+def caller() -> str:
+    """Who runs this, for lock and journal: user, and the SSH client's address where there is one."""
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    return f"{user} from {client}" if client else user
+
+
+def _side(name: str | None, fingerprint: str | None, verified: bool, enabled: str | None) -> str:
+    return (
+        f"profile: {name or '-'}\nfingerprint: {fingerprint or '-'}\n"
+        f"verified: {'yes' if verified else 'no'}\nenabled unit: {enabled or '-'}\n"
+    )
+
+
+def _diff(before: str, after: str, slot: str) -> dict[str, str]:
+    return {"before": before, "after": after, "before_header": f"slot {slot}", "after_header": f"slot {slot}"}
+
+
+def _before(seen: Seen) -> str:
+    state = seen.state
+    enabled = ", ".join(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
+    if state is None or state.phase != "serving":
+        return _side(None, None, False, enabled)
+    return _side(state.profile_name, state.fingerprint, state.verified, enabled)
+
+
+def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
+    if plan.kind is Kind.NOTHING:
+        return _before(seen)
+    if not request.active or request.profile is None:
+        return _side(None, None, False, None)
+    return _side(request.profile, seen.fingerprint, str(request.gate) == "verified", layout.unit(request.profile))
+
+
+def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
+    """Runs the switch and returns the module's result, with `failed` where it did not do what was asked."""
+    outcome = Driver(fx, layout, request).run()
+    result = _result(layout, request, outcome)
+    if outcome.changed:
+        units, legacy = slot_units(fx, layout)
+        enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
+        fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
+        after = _side(outcome.profile_name, fingerprint, outcome.verified, enabled)
+    else:
+        after = _before(outcome.seen)
+    result["diff"] = _diff(_before(outcome.seen), after, layout.slot)
+    return result
+
+
+def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any]:
+    served = outcome.profile.engine.served_model_name if outcome.profile is not None else None
+    if served is None and outcome.profile_name is not None and outcome.seen.state is not None:
+        served = (outcome.seen.state.profile or {}).get("served_model_name")
+    return {
+        "changed": outcome.changed,
+        "failed": bool(outcome.failures),
+        "msg": _message(layout, request, outcome),
+        "slot": layout.slot,
+        "switch_id": request.switch_id,
+        "outcome": str(outcome.end),
+        "profile": outcome.profile_name,
+        "previous_profile": outcome.previous,
+        "served_model": served,
+        "verified": outcome.verified,
+        "verified_at": outcome.verified_at,
+        "rolled_back": outcome.end is End.ROLLED_BACK,
+        "phases": [record.as_dict() for record in outcome.phases],
+        "canary": [result.as_dict() for result in outcome.canary],
+        "actions": [],
+        "failure": outcome.failures[0].as_dict() if outcome.failures else None,
+        "failures": [failure.as_dict() for failure in outcome.failures[1:]],
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
+    """One paragraph: what was wanted, what failed with both sides, where the slot is now."""
+    slot, name = f"slot {layout.slot}", outcome.profile_name
+    proof = "verified" if outcome.verified else "not verified"
+    if not outcome.failures:
+        if not request.active:
+            return f"{slot} is stopped."
+        took = sum(record.seconds for record in outcome.phases)
+        verb = "is served already" if outcome.end is End.UNCHANGED else "is served"
+        return f"{name} {verb} in {slot}, {proof} ({took:.1f} s)."
+    what = f"to {request.profile}" if request.active else "to stopped"
+    text = f"The switch of {slot} {what} failed in {describe(outcome.failures[0])}."
+    for failure in outcome.failures[1:]:
+        text += f" Then {describe(failure)}."
+    where = {
+        End.UNTOUCHED: f"Nothing was touched: {name} is still served, {proof}." if name else "Nothing was touched.",
+        End.ROLLED_BACK: f"{name} is served again, {proof}.",
+        End.STOPPED: f"{slot.capitalize()} is stopped and the frontdoor is closed.",
+        End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
+        End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
+    }
+    return f"{text} {where.get(outcome.end, '')}".strip()
+
+
+def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
+    """Predicts what `switch` would do now. Touches nothing."""
+    seen, plan, failure = predict(fx, layout, request)
+    changed = failure is None and plan.kind is not Kind.NOTHING
+    state = seen.state
+    serving = state if state is not None and state.phase == "serving" else None
+    previous = serving.profile_name if serving is not None else None
+    served = seen.target.engine.served_model_name if seen.target is not None else None
+    if failure is not None:
+        words = f"The switch would fail in {describe(failure)}. Nothing would be touched."
+    elif changed:
+        words = f"Would {'; '.join(plan.actions)}."
+    else:
+        words = f"Slot {layout.slot} is as asked for."
+    return {
+        "changed": changed,
+        "failed": failure is not None,
+        "msg": words,
+        "slot": layout.slot,
+        "switch_id": request.switch_id,
+        "outcome": str(End.UNTOUCHED if failure is not None else End.UNCHANGED if not changed else End.COMMITTED),
+        "profile": request.profile if request.active else None,
+        "previous_profile": previous,
+        "served_model": served if request.active else None,
+        "verified": bool(serving is not None and serving.verified and not changed),
+        "verified_at": serving.verified_at if serving is not None and not changed else None,
+        "rolled_back": False,
+        "phases": [],
+        "canary": [],
+        "actions": list(plan.actions) if failure is None else [],
+        "failure": failure.as_dict() if failure is not None else None,
+        "failures": [],
+        "warnings": [],
+        "diff": _diff(_before(seen), _before(seen) if failure else _after(request, layout, seen, plan), layout.slot),
+    }
+
+
+def info(fx: Effects, layout: Layout) -> dict[str, Any]:
+    """What is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
+    state = parse_state(fx.files.read(layout.state_file))
+    memory = read_memory(fx, layout)
+    units, legacy = slot_units(fx, layout)
+    running = [unit for unit in units if unit.running]
+    engine = running[0] if running else None
+    live = bool(engine and state and engine.invocation_id and engine.invocation_id == state.invocation_id)
+    name = layout.profile_of(engine.name) if engine is not None else None
+    interrupted = memory.interrupted
+    return {
+        "changed": False,
+        "slot": layout.slot,
+        "phase": state.phase if state is not None else "stopped",
+        "open": bool(state is not None and state.open),
+        "reason": state.reason if state is not None else "no state file: the slot was not served since the last boot",
+        "profile": name,
+        "served_model": (state.profile or {}).get("served_model_name") if live and state is not None else None,
+        "verified": bool(live and state is not None and state.verified),
+        "verified_at": state.verified_at if live and state is not None else None,
+        "verified_by": list(memory.verified.cases) if memory.verified and memory.verified.profile == name else [],
+        "fingerprint": state.fingerprint if live and state is not None else None,
+        "drift": _drift(fx, layout, state.fingerprint if live and state is not None else None, name),
+        "engine": None if engine is None else _engine(engine, fx, layout),
+        "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
+        "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
+        "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
+        "last_verified": None if memory.verified is None else memory.verified.profile,
+        "interrupted": None if interrupted is None else interrupted.as_dict(),
+        "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
+    }
+
+
+def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:
+    try:
+        answers = engine_answers(fx, load_profile(fx, layout, layout.profile_of(unit.name)).engine.backend_url)
+    except SlotFault:
+        answers = False
+    return {
+        "unit": unit.name,
+        "state": unit.describe(),
+        "healthy": answers,
+        "invocation_id": unit.invocation_id,
+        "started_at": unit.started_at,
+        "restarts": unit.restarts,
+    }
+
+
+def _drift(fx: Effects, layout: Layout, fingerprint: str | None, name: str | None) -> str | None:
+    """How what runs differs from what is rendered now, or None."""
+    if fingerprint is None or name is None:
+        return None
+    try:
+        rendered = load_profile(fx, layout, name).fingerprint
+    except SlotFault as fault:
+        return fault.message
+    return None if rendered == fingerprint else f"runs {fingerprint}, rendered is {rendered}"
+
+
+def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
+    try:
+        profile = load_profile(fx, layout, name)
+    except SlotFault as fault:
+        return {"name": name, "status": "unreadable", "title": fault.message}
+    return {"name": name, "status": profile.status, "title": profile.title}
+
+
+__all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

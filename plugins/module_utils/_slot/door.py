@@ -1,0 +1,81 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From plain parameters to a run on this host: shared by the modules and the command."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from types import FrameType
+from typing import Any
+
+from . import api
+from .host.effects import host_effects
+from .host.http import HAS_REQUESTS
+from .state_file import stamp
+from .types import Gate, Layout, OnFailure, Request, SlotFault
+
+
+def layout_of(params: Mapping[str, Any]) -> Layout:
+    return Layout(
+        slot=params["slot"],
+        config_dir=PurePosixPath(params["config_dir"]),
+        run_dir=PurePosixPath(params["run_dir"]),
+        state_dir=PurePosixPath(params["state_dir"]),
+        frontdoor_url=params["frontdoor_url"].rstrip("/"),
+    )
+
+
+def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
+    active = params["state"] == "active"
+    return Request(
+        slot=params["slot"],
+        profile=params["profile"] if active else None,
+        active=active,
+        gate=Gate(params["gate"]),
+        on_failure=OnFailure(params["on_failure"]),
+        drain_timeout_s=max(0.0, params["drain_timeout"]),
+        health_timeout_s=params["health_timeout"],
+        lock_timeout_s=max(0.0, params["lock_timeout"]),
+        canary_repeats=params["canary_repeats"],
+        accept_status=tuple(params["accept_status"]),
+        planned_fingerprint=params["planned_fingerprint"],
+        switch_id=switch_id,
+        who=api.caller(),
+        why=params["reason"],
+    )
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    # Once: the way back that follows must not be broken off as well.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SlotFault("the switch was told to end (SIGTERM)")
+
+
+def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Result of the module b70_model_slot, with `failed`."""
+    fx, layout = host_effects(), layout_of(params)
+    request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
+    if check_mode:
+        return api.check(fx, layout, request)
+    if not HAS_REQUESTS:
+        return {
+            "failed": True,
+            "changed": False,
+            "msg": "the Python library requests is missing on the host; install python3-requests (role host does)",
+        }
+    # A closed terminal or a lost connection doesn't end a switch; a request to end leads back.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminated)
+    return api.switch(fx, layout, request)
+
+
+def run_info(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Result of the module b70_model_slot_info."""
+    try:
+        return api.info(host_effects(), layout_of(params))
+    except SlotFault as fault:
+        return {"failed": True, "msg": fault.message}

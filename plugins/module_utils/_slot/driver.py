@@ -1,0 +1,235 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs a switch: asks the machine what is next, does it against the effects, records how it went."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from . import machine, phases, settle
+from .canary import CanaryResult
+from .effects import Effects
+from .frontdoor import FrontdoorLink
+from .journal import encode
+from .machine import Plan, Seen, Step
+from .observe import observe
+from .profile import Profile
+from .progress import Progress
+from .run import VERIFYING_PHASES, Run
+from .state_file import stamp
+from .types import Direction, End, Failure, Layout, Phase, PhaseRecord, Request, SlotFault
+
+LOG_LINES = 12
+LOG_CHARS = 240
+_LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a run has to tell. profile: what is served at its end, verified: whether that was proven."""
+
+    end: End
+    seen: Seen
+    plan: Plan
+    profile: Profile | None
+    profile_name: str | None
+    previous: str | None
+    verified: bool
+    verified_at: str | None
+    phases: tuple[PhaseRecord, ...]
+    canary: tuple[CanaryResult, ...]
+    actions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def changed(self) -> bool:
+        return self.end not in (End.UNCHANGED, End.UNTOUCHED)
+
+
+class Driver:
+    """One run of the transaction. `run` never raises for the host's sake: failures are in the outcome."""
+
+    def __init__(self, fx: Effects, layout: Layout, request: Request) -> None:
+        self._fx = fx
+        self._locks = ExitStack()
+        progress = Progress(fx, layout, request.switch_id, os.getpid())
+        self._run = Run(fx, layout, request, FrontdoorLink(fx, layout), progress)
+        self._do: dict[Phase, Callable[[Run], None]] = {
+            Phase.GUARD: settle.guard,
+            Phase.JOURNAL: settle.journal,
+            Phase.CLOSE: settle.close,
+            Phase.DRAIN: settle.drain,
+            Phase.STOP: phases.stop,
+            Phase.RELEASE: phases.release,
+            Phase.START: phases.start,
+            Phase.ALIVE: self._alive,
+            Phase.HEALTH: phases.health,
+            Phase.IDENTITY: phases.identity,
+            Phase.FIRST_TOKEN: phases.first_token,
+            Phase.CANARY: phases.canary,
+            Phase.OPEN: settle.open_frontdoor,
+            Phase.ENABLE: settle.enable,
+            Phase.COMMIT: settle.commit,
+            Phase.RESTORE: settle.restore,
+        }
+
+    def run(self) -> Outcome:
+        run = self._run
+        state = machine.begin(run.request.on_failure)
+        with self._locks:
+            while (step := machine.command(state)) is not None:
+                state = machine.advance(state, self._phase(step))
+                run.failures = state.failures
+            end = state.end or End.UNCHANGED
+            if run.journaled and not run.recorded:
+                self._record(end)
+            run.progress.say("end", outcome=str(end))
+        return self._outcome(end)
+
+    def _phase(self, step: Step) -> Plan | Failure | None:
+        run, clock = self._run, self._fx.clock
+        run.direction = step.direction
+        begun = clock.monotonic()
+        self._announce(step)
+        result: Plan | Failure | None = None
+        try:
+            result = self._perform(step)
+        except SlotFault as fault:
+            result = self._failure(step, fault)
+        except OSError as error:
+            result = self._failure(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
+        except Exception as error:  # a mistake of ours must not leave the host half-way
+            result = self._failure(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
+        failed = isinstance(result, Failure)
+        seconds = clock.monotonic() - begun
+        run.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
+        fields = {"text": result.message} if isinstance(result, Failure) else {}
+        run.progress.say(
+            "phase",
+            phase=str(step.phase),
+            direction=str(step.direction),
+            state="failed" if failed else "end",
+            seconds=round(seconds, 3),
+            **fields,
+        )
+        return result
+
+    def _announce(self, step: Step) -> None:
+        run = self._run
+        run.progress.say("phase", phase=str(step.phase), direction=str(step.direction), state="begin")
+        if run.journaled and not run.recorded:
+            line = encode("phase", id=run.request.switch_id, phase=str(step.phase), direction=str(step.direction))
+            try:
+                self._fx.files.append(run.layout.journal_file, line, sync=True)
+            except OSError:
+                run.warn("the journal could not be written to")
+
+    def _perform(self, step: Step) -> Plan | None:
+        run = self._run
+        if step.phase is Phase.LOCK:
+            request = run.request
+            note = (
+                f"pid {os.getpid()} ({request.who or 'unknown'}) since {stamp(self._fx.clock.now())}: "
+                f"{request.profile if request.active else 'stop'}"
+            )
+            self._locks.enter_context(self._fx.locks.hold(run.layout.lock_file, note, request.lock_timeout_s))
+            run.progress.start(slot=run.layout.slot, target=request.profile if request.active else None)
+            return None
+        if step.phase is Phase.RESOLVE:
+            run.seen = observe(self._fx, run.layout, run.request, check=False)
+            run.plan = machine.plan(run.request, run.seen)
+            return run.plan
+        self._do[step.phase](run)
+        return None
+
+    @staticmethod
+    def _alive(run: Run) -> None:
+        phases.alive(run)
+        settle.verifying_state(run)
+
+    def _failure(self, step: Step, fault: SlotFault) -> Failure:
+        return Failure(
+            phase=step.phase,
+            direction=step.direction,
+            message=fault.message,
+            expected=fault.expected,
+            got=fault.got,
+            log_tail=fault.log_tail or self._log_tail(step.phase),
+        )
+
+    def _log_tail(self, phase: Phase) -> tuple[str, ...]:
+        """The engine's last words, where they can explain the failure."""
+        run = self._run
+        if run.engine is None or phase not in VERIFYING_PHASES:
+            return ()
+        try:
+            unit = run.unit(run.engine.profile.unit)
+            if phase not in _LOG_PHASES and unit.settled:
+                return ()
+            lines = self._fx.units.log(unit, LOG_LINES)
+        except SlotFault:
+            return ()
+        return tuple(line[:LOG_CHARS] for line in lines[-LOG_LINES:])
+
+    def _record(self, end: End) -> None:
+        run = self._run
+        kept = end in (End.ROLLED_BACK, End.COMMITTED) and run.served is not None
+        profile = run.served if kept else None
+        try:
+            settle.record_end(run, end, profile.name if profile else None, profile.fingerprint if profile else None)
+        except OSError as error:
+            run.warn(f"the end of this run could not be written to the journal: {error}")
+
+    def _outcome(self, end: End) -> Outcome:
+        run, state = self._run, self._run.seen.state
+        profile, verified, verified_at = run.served, run.verified, run.verified_at
+        if end is End.UNCHANGED and run.request.active and state is not None:
+            profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
+        name = profile.name if profile is not None else None
+        if end is End.UNTOUCHED:
+            state = run.front.current()
+            served = state is not None and state.open
+            name = state.profile_name if served and state else None
+            verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
+            profile = None
+        elif end not in (End.UNCHANGED, End.COMMITTED, End.ROLLED_BACK):
+            profile, name, verified, verified_at = None, None, False, None
+        return Outcome(
+            end=end,
+            seen=run.seen,
+            plan=run.plan,
+            profile=profile,
+            profile_name=name,
+            previous=run.served_before,
+            verified=verified,
+            verified_at=verified_at,
+            phases=tuple(run.records),
+            canary=tuple(run.canary),
+            actions=tuple(run.actions),
+            warnings=tuple(run.warnings),
+            failures=run.failures,
+        )
+
+
+def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:
+    """What a run would do now, without touching anything: (seen, plan, the failure that would stop it).
+
+    With a planned fingerprint the guards are left out: what they look for may be what the same play installs.
+    """
+    run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, request.switch_id, os.getpid()))
+    phase = Phase.RESOLVE
+    try:
+        run.seen = observe(fx, layout, request, check=True)
+        run.plan = machine.plan(request, run.seen)
+        phase = Phase.GUARD
+        if Phase.GUARD in run.plan.forward and request.planned_fingerprint is None:
+            settle.guard_checks(run)
+    except SlotFault as fault:
+        failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
+        return run.seen, run.plan, failure
+    return run.seen, run.plan, None

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything a switch does to the world, as protocols. Real ones stand in `host/`, fakes in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from .types import Holder, Reply, UnitState
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+
+    def now(self) -> datetime:
+        """Now, in UTC."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Units(Protocol):
+    """systemd. Every method raises SlotFault with systemd's own words when it is refused."""
+
+    def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
+        """State of each named unit, in this order; unknown ones are there as not-found."""
+
+    def find(self, prefix: str) -> tuple[str, ...]:
+        """Names of all service units that begin with prefix: installed ones and such that only run."""
+
+    def start(self, name: str) -> None:
+        """Queues the start after clearing failures of the past; doesn't wait."""
+
+    def stop(self, name: str) -> None:
+        """Queues the stop; doesn't wait."""
+
+    def enable(self, name: str) -> None: ...
+
+    def disable(self, name: str) -> None: ...
+
+    def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
+        """Last lines of the unit's log, of its current or last process where that is known."""
+
+
+class Http(Protocol):
+    def get(self, url: str, timeout_s: float) -> Reply: ...
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply: ...
+
+
+class Files(Protocol):
+    """Files. Errors are OSError."""
+
+    def read(self, path: PurePosixPath) -> str | None:
+        """The text, or None where there is no such file."""
+
+    def names(self, path: PurePosixPath) -> tuple[str, ...]:
+        """Sorted names in a directory; empty where there is none."""
+
+    def write(self, path: PurePosixPath, text: str) -> None:
+        """Replaces the file atomically, mode 0644, on disk when it returns."""
+
+    def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
+        """Appends, after a newline where a crash left none; on disk when it returns if sync."""
+
+    def truncate(self, path: PurePosixPath, text: str) -> None:
+        """Replaces the contents in place, making the directory where it is missing."""
+
+    def remove(self, path: PurePosixPath) -> None:
+        """Removes the file where it is there."""
+
+    def rename(self, path: PurePosixPath, new: PurePosixPath) -> None: ...
+
+    def size(self, path: PurePosixPath) -> int | None:
+        """Bytes, or None where there is no such file or directory."""
+
+    def modified(self, path: PurePosixPath) -> datetime | None: ...
+
+    def writable(self, path: PurePosixPath) -> str | None:
+        """Why nothing can be written in the directory (or in the nearest one that exists), or None."""
+
+    def free_bytes(self, path: PurePosixPath) -> int: ...
+
+    def executable(self, path: PurePosixPath) -> bool: ...
+
+
+class Locks(Protocol):
+    def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
+        """Holds the lock of this host while the context lasts; raises SlotFault that says who holds it."""
+
+
+class Processes(Protocol):
+    def cmdline(self, pid: int) -> tuple[str, ...]:
+        """The command line, empty where it can't be read."""
+
+    def environ(self, pid: int) -> Mapping[str, str]:
+        """The environment, empty where it can't be read."""
+
+    def port_holders(self, port: int) -> tuple[Holder, ...]:
+        """Who listens on the TCP port. A listener whose process can't be found has pid 0."""
+
+    def render_nodes(self) -> tuple[str, ...]:
+        """Device files of the cards, such as /dev/dri/renderD128."""
+
+    def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
+        """Who has one of these device files open."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    clock: Clock
+    units: Units
+    http: Http
+    files: Files
+    locks: Locks
+    processes: Processes
+
+
+def poll(clock: Clock, limit_s: float, interval_s: float) -> Iterator[float]:
+    """Yields the seconds waited so far, now and after every interval, until the limit is over."""
+    start = clock.monotonic()
+    while True:
+        waited = clock.monotonic() - start
+        yield waited
+        if clock.monotonic() - start >= limit_s:
+            return
+        clock.sleep(min(interval_s, max(0.0, limit_s - (clock.monotonic() - start))))

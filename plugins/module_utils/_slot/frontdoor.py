@@ -1,0 +1,87 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The frontdoor as the switch sees it: the state file goes there, /status comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .effects import Effects, poll
+from .state_file import SlotState, parse_state, stamp
+from .types import Layout, SlotFault
+
+ACK_LIMIT_S = 5.0
+_ACK_INTERVAL_S = 0.05
+_DRAIN_INTERVAL_S = 0.25
+_HTTP_TIMEOUT_S = 2.0
+
+
+class FrontdoorLink:
+    """Publishes states and waits until the frontdoor has applied them. An absent frontdoor counts as closed."""
+
+    def __init__(self, fx: Effects, layout: Layout) -> None:
+        self._fx, self._layout = fx, layout
+        self._sequence = 0
+
+    def current(self) -> SlotState | None:
+        """The state on disk, or None where there is none that can be read."""
+        return parse_state(self._fx.files.read(self._layout.state_file))
+
+    def status(self) -> Mapping[str, Any] | None:
+        """The `frontdoor` part of its /status, {} when it can't be understood, None when nobody answers."""
+        reply = self._fx.http.get(f"{self._layout.frontdoor_url}/status", _HTTP_TIMEOUT_S)
+        if reply.status == 0 and reply.error == "refused":
+            return None
+        try:
+            part = json.loads(reply.text)["frontdoor"]
+        except (ValueError, LookupError, TypeError):
+            return {}
+        return part if isinstance(part, Mapping) else {}
+
+    def publish(self, fields: Mapping[str, Any]) -> bool:
+        """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S."""
+        before, seen = self.current(), self.status()
+        self._sequence = max(
+            self._sequence, before.sequence if before else 0, _number(seen, "state_sequence") if seen else 0
+        )
+        self._sequence += 1
+        state = SlotState(
+            slot=self._layout.slot,
+            sequence=self._sequence,
+            updated_at=stamp(self._fx.clock.now()),
+            **dict(fields),
+        )
+        self._fx.files.write(self._layout.state_file, state.to_json())
+        if seen is None:
+            return False
+        for _waited in poll(self._fx.clock, ACK_LIMIT_S, _ACK_INTERVAL_S):
+            seen = self.status()
+            if seen is None:
+                return False
+            if _number(seen, "state_sequence") >= self._sequence:
+                return True
+        raise SlotFault(
+            f"the frontdoor at {self._layout.frontdoor_url} did not apply the new state within {ACK_LIMIT_S:g} s",
+            expected=f"state_sequence {self._sequence}",
+            got=f"state_sequence {seen.get('state_sequence')}" if seen else "no readable /status",
+        )
+
+    def drain(self, limit_s: float) -> int | None:
+        """Waits until no generation runs. Returns how many still run at the limit; None when nobody answers."""
+        active: int | None = None
+        for _waited in poll(self._fx.clock, limit_s, _DRAIN_INTERVAL_S):
+            seen = self.status()
+            if seen is None:
+                return None
+            active = _number(seen, "active_generations", 1 if not seen else 0)
+            if active == 0:
+                return 0
+        return active
+
+
+def _number(part: Mapping[str, Any] | None, key: str, default: int = 0) -> int:
+    value = (part or {}).get(key)
+    return value if isinstance(value, int) else default

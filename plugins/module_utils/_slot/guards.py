@@ -1,0 +1,143 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Guards: what must hold before anything is touched. Each raises SlotFault; none changes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from .effects import Effects
+from .profile import Profile
+from .types import Layout, Request, SlotFault, UnitState
+
+REFUSED = ("rejected", "blocked")
+WARNED = ("experiment", "research")
+NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
+NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
+_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+_PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
+
+
+def check_status(request: Request, profile: Profile) -> str | None:
+    """A warning, or None. Raises SlotFault for a status that is refused unless the caller accepts it by name."""
+    if profile.status in REFUSED and profile.status not in request.accept_status:
+        reason = profile.status_reason or "no reason recorded"
+        raise SlotFault(
+            f"profile {profile.name} is {profile.status}: {reason}; "
+            f"to run it nevertheless, accept the status {profile.status!r} by name"
+        )
+    if profile.status in WARNED:
+        return f"profile {profile.name} has the status {profile.status}"
+    return None
+
+
+def check_weights(fx: Effects, profile: Profile) -> None:
+    """The model's directory is there and holds what its index names."""
+    path = PurePosixPath(profile.model_path)
+    names = fx.files.names(path)
+    if not names:
+        raise SlotFault(f"the weights of {profile.name} are missing: {path} is empty or not there; run model_weights")
+    partial = [name for name in names if name.endswith(_PARTIAL)]
+    if partial:
+        raise SlotFault(f"the weights of {profile.name} are incomplete: {path / partial[0]} is a broken-off download")
+    if profile.engine.kind != "vllm":
+        return
+    if "config.json" not in names:
+        raise SlotFault(f"the weights of {profile.name} are incomplete: {path} has no config.json")
+    index = fx.files.read(path / "model.safetensors.index.json")
+    if index is not None:
+        try:
+            wanted = set(json.loads(index)["weight_map"].values())
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise SlotFault(f"{path / 'model.safetensors.index.json'} can't be read: {error}") from error
+        lacking = sorted(wanted - set(names))
+        if lacking:
+            raise SlotFault(
+                f"the weights of {profile.name} are incomplete in {path}",
+                expected=f"{len(wanted)} files of the index",
+                got=f"{len(lacking)} missing, the first is {lacking[0]}",
+            )
+    elif not any(name.endswith(_WEIGHTS) for name in names):
+        raise SlotFault(f"the weights of {profile.name} are incomplete: no weight file in {path}")
+
+
+def check_stack(fx: Effects, profile: Profile) -> None:
+    """The stack is installed, is the one that was rendered, and its executable can be run."""
+    program = PurePosixPath(profile.engine.argv[0])
+    if profile.stack_dir:
+        record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
+        text = fx.files.read(record)
+        if text is None:
+            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; run the role stack")
+        try:
+            recorded = json.loads(text)
+        except ValueError as error:
+            raise SlotFault(f"{record} is not JSON ({error}); install the stack again") from error
+        got = recorded.get("id") if isinstance(recorded, dict) else None
+        if got is not None and got != profile.stack_id:
+            raise SlotFault(f"{record} belongs to another stack", expected=profile.stack_id, got=str(got))
+    if not fx.files.executable(program):
+        raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
+
+
+def check_space(fx: Effects, layout: Layout, profile: Profile) -> None:
+    """What will be written can be written, and there is room."""
+    wants = layout.unit_dir / "multi-user.target.wants"
+    for path in (layout.slot_run_dir, layout.state_dir, layout.config_dir, wants):
+        problem = fx.files.writable(path)
+        if problem is not None:
+            raise SlotFault(f"{path} can't be written to ({problem}), so a switch could not be recorded")
+    needs = [(layout.state_dir, NEED_STATE_BYTES)]
+    cache = profile.engine.env.get("VLLM_CACHE_ROOT")
+    if cache:
+        needs.append((PurePosixPath(cache), NEED_CACHE_BYTES))
+    for path, need in needs:
+        free = fx.files.free_bytes(path)
+        if free < need:
+            raise SlotFault(
+                f"too little space for {path}", expected=f"{need // 2**20} MiB free", got=f"{free // 2**20} MiB free"
+            )
+
+
+def check_port(fx: Effects, profile: Profile, ours: Sequence[str]) -> None:
+    """The engine's port is free, or held by a unit which the switch will stop."""
+    for holder in fx.processes.port_holders(profile.engine.port):
+        if holder.unit not in ours:
+            raise SlotFault(f"the engine's port is held by a process that is not ours: {holder.describe()}")
+
+
+def check_cards(fx: Effects, profile: Profile) -> None:
+    if profile.cards > 0:
+        nodes = fx.processes.render_nodes()
+        if len(nodes) < profile.cards:
+            raise SlotFault(
+                f"profile {profile.name} needs more cards than this host shows",
+                expected=f"{profile.cards} cards",
+                got=f"{len(nodes)} ({', '.join(nodes) or 'none'})",
+            )
+
+
+def check_unit(unit: UnitState) -> None:
+    if unit.load != "loaded":
+        raise SlotFault(
+            f"systemd can't use {unit.name}; run the role slot",
+            expected="LoadState loaded",
+            got=f"LoadState {unit.load}",
+        )
+
+
+def check_all(
+    fx: Effects, layout: Layout, request: Request, profile: Profile, unit: UnitState, ours: Sequence[str]
+) -> list[str]:
+    """All guards in the order in which a person would want to hear of them. Returns warnings."""
+    warning = check_status(request, profile)
+    check_unit(unit)
+    check_weights(fx, profile)
+    check_stack(fx, profile)
+    check_space(fx, layout, profile)
+    check_cards(fx, profile)
+    check_port(fx, profile, ours)
+    return [warning] if warning else []

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""HTTP through `requests`, without proxies from the environment and with bounded answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..types import Reply
+
+try:
+    import requests
+except ImportError:  # a host that is only being looked at in check mode may not have it yet
+    HAS_REQUESTS = False
+else:
+    HAS_REQUESTS = True
+
+MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
+
+
+class RequestsHttp:
+    """Answers as Reply; never raises for the network's sake."""
+
+    def __init__(self) -> None:
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def get(self, url: str, timeout_s: float) -> Reply:
+        return self._ask("GET", url, None, timeout_s)
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        return self._ask("POST", url, body, timeout_s)
+
+    def _ask(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
+        limits = (min(5.0, timeout_s), timeout_s)
+        try:
+            with self._session.request(
+                method,
+                url,
+                json=body,
+                timeout=limits,
+                stream=True,
+                allow_redirects=False,
+                headers={"Connection": "close"},
+            ) as response:
+                return Reply(response.status_code, self._body(response, time.monotonic() + timeout_s))
+        except requests.Timeout:
+            return Reply(0, error="timeout")
+        except requests.ConnectionError as error:
+            refused = "refused" in str(error).lower()
+            return Reply(0, error="refused" if refused else f"connection broke: {type(error).__name__}")
+        except requests.RequestException as error:
+            return Reply(0, error=f"{type(error).__name__}: {error}"[:200])
+
+    @staticmethod
+    def _body(response: requests.Response, deadline: float) -> str:
+        data = bytearray()
+        for chunk in response.iter_content(65536):
+            data += chunk
+            if len(data) > MAX_ANSWER:
+                break
+            if time.monotonic() > deadline:
+                raise requests.Timeout("the answer took too long")
+        return data.decode("utf-8", "replace")
+
+
+class NoHttp:
+    """Stands in where `requests` is not installed and only a prediction is asked for: nobody answers."""
+
+    def get(self, url: str, timeout_s: float) -> Reply:
+        return Reply(0, error="refused")
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        return Reply(0, error="refused")

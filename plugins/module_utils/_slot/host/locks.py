@@ -1,0 +1,49 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host's lock of a slot: flock, which the kernel lets go of when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+
+from ..effects import Clock, poll
+from ..types import SlotFault
+
+_INTERVAL_S = 0.2
+
+
+class FileLocks:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @contextmanager
+    def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
+        os.makedirs(path.parent, mode=0o755, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._acquire(handle, path, timeout_s)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, note.encode() + b"\n", 0)
+            yield
+            # The note goes with the lock; the file stays, so that nobody ever locks a file that was unlinked.
+            os.ftruncate(handle, 0)
+        finally:
+            os.close(handle)
+
+    def _acquire(self, handle: int, path: PurePosixPath, timeout_s: float) -> None:
+        for _waited in poll(self._clock, timeout_s, _INTERVAL_S):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                continue
+        note = os.pread(handle, 500, 0).decode("utf-8", "replace").strip()
+        raise SlotFault(
+            f"the slot's lock {path} is held by another switch: {note or 'its holder left no note'}; "
+            f"waited {timeout_s:g} s for it"
+        )

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The process and device tables, read from /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+
+from ..types import Holder
+
+_LISTEN = "0A"
+CARDS = {("0x8086", "0xe223"), ("0x8086", "0xe211")}  # PCI ids: Arc Pro B70, B60
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(2**20)
+    except OSError:
+        return b""
+
+
+def _words(path: str) -> tuple[str, ...]:
+    data = _read(path).decode("utf-8", "replace")
+    return tuple(data.removesuffix("\0").split("\0")) if data else ()
+
+
+def unit_of(cgroup: str) -> str:
+    """The systemd service in the text of /proc/PID/cgroup, or empty."""
+    for line in cgroup.splitlines():
+        for part in reversed(line.rsplit(":", 1)[-1].split("/")):
+            if part.endswith(".service"):
+                return part
+    return ""
+
+
+def listeners(table: str, port: int) -> set[str]:
+    """Socket inodes that listen on the port, from the text of /proc/net/tcp or tcp6."""
+    inodes = set()
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 9 and fields[3] == _LISTEN and int(fields[1].rsplit(":", 1)[1], 16) == port:
+            inodes.add(fields[9])
+    return inodes
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _targets(pid: int) -> set[str]:
+    folder = f"/proc/{pid}/fd"
+    found = set()
+    try:
+        for name in os.listdir(folder):
+            try:
+                found.add(os.readlink(f"{folder}/{name}"))
+            except OSError:
+                continue
+    except OSError:
+        return found
+    return found
+
+
+def _holder(pid: int, what: str) -> Holder:
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        user = pwd.getpwuid(uid).pw_name
+    except (OSError, KeyError):
+        user = "unknown"
+    command = " ".join(_words(f"/proc/{pid}/cmdline"))[:100] or _read(f"/proc/{pid}/comm").decode().strip()
+    return Holder(pid, command or "gone", user, unit_of(_read(f"/proc/{pid}/cgroup").decode()), what)
+
+
+class ProcTable:
+    def cmdline(self, pid: int) -> tuple[str, ...]:
+        return _words(f"/proc/{pid}/cmdline") if pid > 0 else ()
+
+    def environ(self, pid: int) -> Mapping[str, str]:
+        words = _words(f"/proc/{pid}/environ") if pid > 0 else ()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def port_holders(self, port: int) -> tuple[Holder, ...]:
+        inodes: set[str] = set()
+        for name in ("tcp", "tcp6"):
+            inodes |= listeners(_read(f"/proc/net/{name}").decode(), port)
+        if not inodes:
+            return ()
+        wanted = {f"socket:[{inode}]" for inode in inodes}
+        what = f"port {port}"
+        found = tuple(_holder(pid, what) for pid in _pids() if wanted & _targets(pid))
+        return found or (Holder(0, "a process that can't be seen", "unknown", "", what),)
+
+    def render_nodes(self) -> tuple[str, ...]:
+        root = "/sys/class/drm"
+        try:
+            names = sorted(name for name in os.listdir(root) if name.startswith("renderD"))
+        except OSError:
+            return ()
+        nodes = []
+        for name in names:
+            vendor = _read(f"{root}/{name}/device/vendor").decode().strip()
+            device = _read(f"{root}/{name}/device/device").decode().strip()
+            if (vendor, device) in CARDS:
+                nodes.append(f"/dev/dri/{name}")
+        return tuple(nodes)
+
+    def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
+        if not paths:
+            return ()
+        wanted = set(paths)
+        holders = []
+        for pid in _pids():
+            held = sorted(wanted & _targets(pid))
+            if held:
+                holders.append(_holder(pid, ", ".join(held)))
+        return tuple(holders)

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A typed runner of systemctl and journalctl: argv in, records out."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ..types import SlotFault, UnitState
+
+_PROPERTIES = (
+    "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"
+    "UnitFileState,ExecMainStartTimestamp,Job,NeedDaemonReload"
+)
+_COMMAND_LIMIT_S = 60.0
+_LINE_CHARS = 400
+_EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
+
+
+def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError as error:
+        raise SlotFault(f"{argv[0]} is not installed; a slot needs systemd") from error
+    except subprocess.TimeoutExpired as error:
+        raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
+
+
+def _checked(argv: Sequence[str]) -> str:
+    done = _run(argv)
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise SlotFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
+    return done.stdout
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def parse_show(text: str) -> tuple[UnitState, ...]:
+    """Records from the output of `systemctl show --timestamp=unix`, in its order."""
+    units = []
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" not in values:
+            continue
+        started = values.get("ExecMainStartTimestamp", "").lstrip("@")
+        units.append(
+            UnitState(
+                name=values["Id"],
+                load=values.get("LoadState", ""),
+                active=values.get("ActiveState", ""),
+                sub=values.get("SubState", ""),
+                result=values.get("Result", ""),
+                main_pid=_number(values.get("MainPID", "")),
+                invocation_id=values.get("InvocationID", ""),
+                restarts=_number(values.get("NRestarts", "")),
+                exit_code=_EXIT_CODES.get(values.get("ExecMainCode", ""), ""),
+                exit_status=values.get("ExecMainStatus", ""),
+                file_state=values.get("UnitFileState", ""),
+                started_at=_iso(started),
+                job=_number(values.get("Job", "").split(" ")[0]),
+                needs_reload=values.get("NeedDaemonReload", "") == "yes",
+            )
+        )
+    return tuple(units)
+
+
+def _iso(unix: str) -> str:
+    if not unix.isdigit() or unix == "0":
+        return ""
+    return datetime.fromtimestamp(int(unix), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Systemd:
+    def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
+        if not names:
+            return ()
+        text = _checked(["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *names])
+        found = {unit.name: unit for unit in parse_show(text)}
+        return tuple(found.get(name, UnitState(name)) for name in names)
+
+    def find(self, prefix: str) -> tuple[str, ...]:
+        pattern = f"{prefix}*.service"
+        quiet = ["--no-legend", "--no-pager", "--plain", "--full"]
+        names: set[str] = set()
+        for words in (["list-unit-files"], ["list-units", "--all"]):
+            for line in _checked(["systemctl", *words, *quiet, "--", pattern]).splitlines():
+                name = line.split(maxsplit=1)[0] if line.strip() else ""
+                if name.startswith(prefix):
+                    names.add(name)
+        return tuple(sorted(names))
+
+    def start(self, name: str) -> None:
+        unit = self.show([name])[0]
+        if unit.needs_reload:
+            _checked(["systemctl", "daemon-reload"])
+        if unit.active == "failed" or unit.restarts:
+            _checked(["systemctl", "reset-failed", "--", name])
+        _checked(["systemctl", "start", "--no-block", "--", name])
+
+    def stop(self, name: str) -> None:
+        _checked(["systemctl", "stop", "--no-block", "--", name])
+
+    def enable(self, name: str) -> None:
+        _checked(["systemctl", "enable", "--quiet", "--", name])
+
+    def disable(self, name: str) -> None:
+        _checked(["systemctl", "disable", "--quiet", "--", name])
+
+    def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
+        match = [f"--unit={unit.name}"]
+        if unit.invocation_id:
+            match = [f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+", f"INVOCATION_ID={unit.invocation_id}"]
+        done = _run(["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", *match], 15.0)
+        kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in done.stdout.split("\n")]
+        return tuple(line for line in kept if line)[-lines:]

@@ -1,0 +1,279 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state machine of a switch. Pure: given what was seen it decides, given a phase's result it says what is next.
+
+`plan` turns what was seen on the host into the phases to take. `begin`, `command` and `advance` walk through them:
+
+    state = begin()
+    while (step := command(state)) is not None:
+        state = advance(state, <result of running step>)
+
+A result is a Plan (from RESOLVE), None (the phase succeeded) or a Failure. When `command` returns None, `state.end`
+says where the host is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from .journal import Memory, Verified
+from .profile import Profile
+from .state_file import SlotState
+from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, UnitState
+
+
+class Kind(StrEnum):
+    """NOTHING: as asked for already. FINISH: verified, but not open, enabled or recorded. VERIFY: it runs, unproven.
+    SWITCH: stop what runs, start the target. STOP: stop what runs."""
+
+    NOTHING = "nothing"
+    FINISH = "finish"
+    VERIFY = "verify"
+    SWITCH = "switch"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The host as RESOLVE found it. fingerprint: the target's, as rendered (or planned) now."""
+
+    target: Profile | None = None
+    target_name: str | None = None
+    fingerprint: str | None = None
+    target_unit: str | None = None
+    state: SlotState | None = None
+    units: tuple[UnitState, ...] = ()
+    legacy: tuple[UnitState, ...] = ()
+    healthy: bool = False  # the target's running engine answers /health
+    same_rendering: bool = False  # the target's running engine was started from what is rendered now
+    current_env_matches: bool = False
+    memory: Memory = field(default_factory=Memory)
+    verified: Verified | None = None  # the last verified profile
+    previous: Profile | None = None  # the same as it is rendered now, where it is
+    previous_problem: str = ""  # why there is none although the journal names one
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do. stop/disable: units. actions: the same in words, in order."""
+
+    kind: Kind
+    forward: tuple[Phase, ...] = ()
+    stop: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
+    previous: Profile | None = None
+    actions: tuple[str, ...] = ()
+
+
+VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.CANARY)
+FINISHING = (Phase.OPEN, Phase.ENABLE, Phase.COMMIT)
+STOPPING = (Phase.STOP, Phase.RELEASE)
+_NEEDS: dict[Gate, tuple[Phase, ...]] = {
+    Gate.VERIFIED: VERIFYING,
+    Gate.HEALTHY: VERIFYING[:-1],
+    Gate.NONE: VERIFYING[:1],
+}
+
+
+def _proven(request: Request, seen: Seen, unit: UnitState) -> bool:
+    """Has this very engine process passed what the gate asks for, with what is rendered now?"""
+    state = seen.state
+    if state is None or state.phase != "serving" or state.profile_name != seen.target_name:
+        return False
+    if not unit.invocation_id or state.invocation_id != unit.invocation_id or state.fingerprint != seen.fingerprint:
+        return False
+    return state.verified or request.gate is not Gate.VERIFIED
+
+
+def _kind(request: Request, seen: Seen) -> Kind:
+    running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
+    if not request.active:
+        enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
+        shown = seen.state is not None and (seen.state.phase != "stopped" or seen.state.open)
+        recorded = seen.verified is not None or seen.memory.interrupted is not None
+        return Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING
+    unit = next((unit for unit in running if unit.name == seen.target_unit), None)
+    if unit is None or len(running) > 1 or not seen.same_rendering or unit.sub == "auto-restart":
+        return Kind.SWITCH
+    if unit.active == "deactivating":
+        return Kind.SWITCH
+    if not _proven(request, seen, unit):
+        return Kind.VERIFY
+    if not seen.healthy:
+        return Kind.SWITCH
+    boots = [other.name for other in (*seen.units, *seen.legacy) if other.enabled]
+    opened = seen.state is not None and seen.state.open
+    settled = seen.memory.interrupted is None
+    if opened and settled and boots == [seen.target_unit] and seen.current_env_matches:
+        return Kind.NOTHING
+    return Kind.FINISH
+
+
+def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
+    head = (Phase.GUARD, Phase.JOURNAL)
+    if kind is Kind.NOTHING:
+        return ()
+    if kind is Kind.FINISH:
+        return (*head, *FINISHING)
+    if kind is Kind.VERIFY:
+        return (*head, Phase.CLOSE, *_NEEDS[gate], *FINISHING)
+    if kind is Kind.STOP:
+        return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
+    return (*head, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
+
+
+def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
+    """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
+
+    A profile that is only verified in place has a way back to itself: a fresh process of the same rendering.
+    """
+    if not request.active or seen.previous is None or seen.verified is None:
+        return None
+    if seen.previous.name == seen.target_name:
+        unchanged = seen.previous.fingerprint == seen.verified.fingerprint
+        return seen.previous if kind is Kind.VERIFY and unchanged else None
+    return seen.previous
+
+
+def plan(request: Request, seen: Seen) -> Plan:
+    """The run that leads from what was seen to what was asked for."""
+    kind = _kind(request, seen)
+    phases = _forward(kind, request.gate)
+    known = (*seen.legacy, *seen.units)
+    keep = seen.target_unit if request.active and Phase.STOP not in phases else None
+    stop = tuple(unit.name for unit in known if unit.running and unit.name != keep) if Phase.STOP in phases else ()
+    if kind is Kind.NOTHING:
+        disable: tuple[str, ...] = ()
+    else:
+        disable = tuple(unit.name for unit in known if unit.enabled and unit.name != keep)
+    actions = _actions(request, seen, phases, stop, disable)
+    return Plan(kind, phases, stop, disable, _previous(request, seen, kind), actions)
+
+
+def _actions(
+    request: Request, seen: Seen, phases: tuple[Phase, ...], stop: tuple[str, ...], disable: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What the phases will change, in words; the driver says the same words as it does it."""
+    actions: list[str] = []
+    unit = seen.target_unit or ""
+    for phase in phases:
+        if phase is Phase.CLOSE:
+            actions.append(CLOSE_ACTION)
+        elif phase is Phase.STOP:
+            actions += [*(f"disable {name}" for name in disable), *(f"stop {name}" for name in stop)]
+        elif phase is Phase.START:
+            actions.append(f"start {unit}")
+        elif phase is Phase.OPEN:
+            actions.append(open_action(seen.target_name or ""))
+        elif phase is Phase.ENABLE:
+            if Phase.STOP not in phases:
+                actions += [f"disable {name}" for name in disable]
+            target = next((known for known in seen.units if known.name == unit), None)
+            if target is None or not target.enabled or unit in disable:
+                actions.append(f"enable {unit}")
+        elif phase is Phase.COMMIT:
+            actions.append(commit_action(seen.target_name if request.active else None))
+    return tuple(actions)
+
+
+CLOSE_ACTION = "close the frontdoor"
+
+
+def open_action(profile: str) -> str:
+    return f"open the frontdoor for {profile}"
+
+
+def commit_action(profile: str | None) -> str:
+    return f"record {profile} as active" if profile else "record the slot as stopped"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Run this phase in this direction."""
+
+    phase: Phase
+    direction: Direction
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run is. todo: the phases left in this direction. opened: this run opened the frontdoor."""
+
+    on_failure: OnFailure
+    direction: Direction = Direction.FORWARD
+    todo: tuple[Phase, ...] = (Phase.LOCK, Phase.RESOLVE)
+    plan: Plan | None = None
+    failures: tuple[Failure, ...] = ()
+    opened: bool = False
+    left: bool = False
+    end: End | None = None
+
+
+def begin(on_failure: OnFailure) -> State:
+    return State(on_failure)
+
+
+def command(state: State) -> Step | None:
+    """The next phase to run, or None at the end."""
+    return None if state.end is not None else Step(state.todo[0], state.direction)
+
+
+def advance(state: State, result: Plan | Failure | None) -> State:
+    """The state after the current phase ended with `result`."""
+    phase = state.todo[0]
+    if isinstance(result, Failure):
+        return _failed(state, phase, result)
+    if isinstance(result, Plan):
+        state = replace(state, plan=result, todo=(phase, *result.forward))
+    if phase is Phase.OPEN:
+        state = replace(state, opened=True)
+    elif phase is Phase.CLOSE:
+        state = replace(state, opened=False)
+    return _next(state, phase)
+
+
+def _next(state: State, phase: Phase) -> State:
+    rest = state.todo[1:]
+    return replace(state, todo=rest, end=None if rest else _end(state, phase))
+
+
+def _end(state: State, last: Phase) -> End:
+    if last is Phase.RESTORE:
+        return End.UNTOUCHED
+    if state.direction is Direction.BACK:
+        return End.ROLLED_BACK
+    if state.direction is Direction.HALT:
+        halting = {failure.phase for failure in state.failures if failure.direction is Direction.HALT}
+        return End.STUCK if Phase.STOP in halting else End.LEFT if state.left else End.STOPPED
+    if state.plan is None or state.plan.kind is Kind.NOTHING:
+        return End.UNCHANGED
+    return End.COMMITTED
+
+
+def _failed(state: State, phase: Phase, failure: Failure) -> State:
+    state = replace(state, failures=(*state.failures, failure))
+    if state.direction is Direction.HALT:
+        # What can still be done for a closed, stopped slot is done: one failure doesn't skip the rest.
+        return _next(state, phase)
+    if state.direction is Direction.BACK:
+        return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
+    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL):
+        return replace(state, todo=(), end=End.UNTOUCHED)
+    if phase in (Phase.CLOSE, Phase.DRAIN) or state.plan.kind is Kind.FINISH:
+        # The engine is as it was: what the frontdoor was told before holds again.
+        return replace(state, direction=Direction.BACK, todo=(Phase.RESTORE,))
+    if state.on_failure is OnFailure.LEAVE:
+        return _halt(state, leave=True)
+    if state.on_failure is OnFailure.STOP or state.plan.previous is None:
+        return _halt(state, leave=False)
+    drain = (Phase.DRAIN,) if state.opened else ()
+    back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *VERIFYING, *FINISHING)
+    return replace(state, direction=Direction.BACK, todo=back)
+
+
+def _halt(state: State, *, leave: bool) -> State:
+    drain = (Phase.DRAIN,) if state.opened and not leave else ()
+    stop = () if leave else (Phase.STOP,)
+    return replace(state, direction=Direction.HALT, left=leave, todo=(Phase.CLOSE, *drain, *stop, Phase.COMMIT))

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at the host and says what was seen. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+from .effects import Effects
+from .identity import command_drift, environment_drift
+from .journal import Memory, Verified, remember
+from .machine import Seen
+from .profile import Profile, parse_profile
+from .state_file import SlotState, current_env, parse_state
+from .types import LEGACY_UNITS, Layout, Request, SlotFault, UnitState
+
+_HEALTH_TIMEOUT_S = 2.0
+_HEALTH_TRIES = 3
+
+
+def installed_profiles(fx: Effects, layout: Layout) -> tuple[str, ...]:
+    """Names of the profiles rendered on the host."""
+    names = fx.files.names(layout.profiles_dir)
+    return tuple(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+
+def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
+    """The rendered profile. Raises SlotFault: unknown (with the closest names), unreadable, or of another slot."""
+    path = layout.profile_json(name)
+    text = fx.files.read(path)
+    if text is None:
+        known = installed_profiles(fx, layout)
+        close = get_close_matches(name, known, n=3, cutoff=0.4) or list(known[:5])
+        hint = f"closest: {', '.join(close)}" if close else f"no profile is rendered in {layout.profiles_dir}"
+        raise SlotFault(f"profile {name!r} is not rendered on this host ({hint})")
+    profile = parse_profile(text, str(path))
+    if profile.name != name or profile.unit != layout.unit(name):
+        raise SlotFault(
+            f"{path} describes another profile", expected=layout.unit(name), got=f"{profile.unit} of {profile.name}"
+        )
+    return profile
+
+
+def read_memory(fx: Effects, layout: Layout) -> Memory:
+    lines: list[str] = []
+    for path in (layout.journal_file.with_suffix(".jsonl.1"), layout.journal_file):
+        lines += (fx.files.read(path) or "").splitlines()
+    return remember(lines)
+
+
+def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
+    """(units of the slot, legacy units that exist)."""
+    names = fx.units.find(layout.unit_prefix)
+    seen = fx.units.show((*names, *LEGACY_UNITS))
+    return seen[: len(names)], tuple(unit for unit in seen[len(names) :] if unit.exists)
+
+
+def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:
+    """How the unit's running process differs from the rendering, as far as it can be read."""
+    argv = command_drift(profile.engine.argv, fx.processes.cmdline(unit.main_pid))
+    return argv or environment_drift(profile.engine.env, fx.processes.environ(unit.main_pid))
+
+
+def same_rendering(
+    fx: Effects, layout: Layout, profile: Profile | None, fingerprint: str, state: SlotState | None, unit: UnitState
+) -> bool:
+    """Was the running engine started from what is rendered now?
+
+    The state file says so for the process it was written for. For any other process (a reboot, a restart by systemd)
+    the process itself is compared, and the rendering must be older than the process.
+    """
+    if unit.invocation_id and state is not None and state.invocation_id == unit.invocation_id:
+        return state.fingerprint == fingerprint
+    if profile is None or profile.fingerprint != fingerprint:
+        return False
+    rendered = fx.files.modified(layout.profile_json(profile.name))
+    if rendered is None or not unit.started_at:
+        return False
+    started = datetime.strptime(unit.started_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    # The start is known in whole seconds.
+    return rendered <= started + timedelta(seconds=1) and process_drift(fx, profile, unit) is None
+
+
+def engine_answers(fx: Effects, backend_url: str) -> bool:
+    """Does /health answer? A verified engine that misses one look is looked at again."""
+    for attempt in range(_HEALTH_TRIES):
+        if attempt:
+            fx.clock.sleep(0.3)
+        if fx.http.get(f"{backend_url}/health", _HEALTH_TIMEOUT_S).status == 200:
+            return True
+    return False
+
+
+def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:
+    """What the way back leads to: what is served verified by a live process, else what was committed last."""
+    served = state is not None and state.phase == "serving" and state.verified
+    if state is None or not served or not state.profile_name or not state.invocation_id:
+        return memory.verified
+    live = any(unit.invocation_id == state.invocation_id and unit.running for unit in units)
+    return Verified(state.profile_name, state.fingerprint or "", state.verified_at or "") if live else memory.verified
+
+
+def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Seen:
+    """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
+    state = parse_state(fx.files.read(layout.state_file))
+    memory = read_memory(fx, layout)
+    units, legacy = slot_units(fx, layout)
+    verified = last_verified(memory, state, units)
+    previous, problem = _previous(fx, layout, verified)
+    seen = Seen(
+        state=state,
+        units=units,
+        legacy=legacy,
+        memory=memory,
+        verified=verified,
+        previous=previous,
+        previous_problem=problem,
+    )
+    if not request.active or request.profile is None:
+        return seen
+    planned = request.planned_fingerprint if check else None
+    target = _target(fx, layout, request.profile, optional=planned is not None)
+    fingerprint = planned or (target.fingerprint if target else "")
+    name = layout.unit(request.profile)
+    unit = next((unit for unit in units if unit.name == name), UnitState(name))
+    same = unit.running and same_rendering(fx, layout, target, fingerprint, state, unit)
+    answers = same and target is not None and unit.settled and engine_answers(fx, target.engine.backend_url)
+    wanted = current_env(layout.slot, target, bool(state and state.verified)) if target else None
+    return replace(
+        seen,
+        target=target,
+        target_name=request.profile,
+        fingerprint=fingerprint,
+        target_unit=name,
+        healthy=answers,
+        same_rendering=same,
+        current_env_matches=wanted is not None and fx.files.read(layout.current_env) == wanted,
+    )
+
+
+def _target(fx: Effects, layout: Layout, name: str, *, optional: bool) -> Profile | None:
+    try:
+        return load_profile(fx, layout, name)
+    except SlotFault:
+        if optional:
+            return None
+        raise
+
+
+def _previous(fx: Effects, layout: Layout, verified: Verified | None) -> tuple[Profile | None, str]:
+    if verified is None:
+        return None, ""
+    try:
+        return load_profile(fx, layout, verified.profile), ""
+    except SlotFault as fault:
+        return None, fault.message

@@ -1,0 +1,223 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The phases that deal with the engine: stop, release, start, alive, health, identity, first token, canary."""
+
+from __future__ import annotations
+
+from . import canary as canaries
+from .canary import CanaryResult
+from .identity import check_process, check_served
+from .judge import came_up, healthy, is_down, stayed_up
+from .observe import slot_units
+from .profile import CanaryCase
+from .progress import engine_hint
+from .run import EngineRun, Run
+from .types import SlotFault, UnitState
+
+ALIVE_LIMIT_S = 90.0
+RELEASE_LIMIT_S = 30.0
+DEFAULT_STOP_LIMIT_S = 240.0
+STOP_MARGIN_S = 20.0  # systemd's own kill comes first
+_FAST_S, _SLOW_S = 0.2, 0.5
+_HINT_EVERY_S = 3.0
+_HINT_LINES = 30
+
+
+def stop(run: Run) -> None:
+    """Disables and stops every unit of the slot and every legacy unit; waits until systemd says they are down."""
+    units, legacy = slot_units(run.fx, run.layout)
+    known = (*legacy, *units)
+    # First disabled, so that a crash of the host from here on boots nothing that isn't verified.
+    for unit in known:
+        if unit.enabled:
+            run.fx.units.disable(unit.name)
+            run.did(f"disable {unit.name}")
+    names = [unit.name for unit in known if unit.running]
+    for name in names:
+        run.fx.units.stop(name)
+        run.did(f"stop {name}")
+    limit = _stop_limit(run, names)
+    waiting = list(names)
+    for _waited in run.poll(limit, _FAST_S):
+        waiting = [unit.name for unit in run.fx.units.show(waiting) if not is_down(unit)]
+        if not waiting:
+            return
+    raise SlotFault(
+        f"{', '.join(waiting)} did not stop within {limit:g} s",
+        expected="inactive",
+        got=run.unit(waiting[0]).describe(),
+    )
+
+
+def _stop_limit(run: Run, names: list[str]) -> float:
+    limits = [DEFAULT_STOP_LIMIT_S]
+    for profile in (run.seen.target, run.plan.previous):
+        if profile is not None and profile.unit in names:
+            limits.append(profile.engine.stop_timeout_s)
+    return max(limits) + STOP_MARGIN_S
+
+
+def release(run: Run) -> None:
+    """Waits until the backend's port is free and no process holds a card that the next engine needs."""
+    port, cards = _needs(run)
+    nodes = run.fx.processes.render_nodes() if cards else ()
+    holders: tuple[object, ...] = ()
+    for _waited in run.poll(RELEASE_LIMIT_S, _FAST_S):
+        found = (*(run.fx.processes.port_holders(port) if port else ()), *run.fx.processes.device_holders(nodes))
+        if not found:
+            return
+        holders = tuple(holder.describe() for holder in found)
+    raise SlotFault(
+        f"the slot was not let go of within {RELEASE_LIMIT_S:g} s; whoever holds it is not ours to end",
+        expected="a free port and free cards",
+        got="; ".join(str(holder) for holder in holders[:4]),
+    )
+
+
+def _needs(run: Run) -> tuple[int | None, bool]:
+    if run.request.active:
+        return run.profile.engine.port, run.profile.cards > 0
+    state = run.seen.state
+    tail = (state.backend_url or "").rpartition(":")[2] if state is not None else ""
+    return (int(tail) if tail.isdigit() else None), False
+
+
+def start(run: Run) -> None:
+    """Queues the start of the unit and tells the frontdoor what is coming."""
+    profile = run.profile
+    run.canary.clear()
+    run.canary_passed = False
+    run.fx.units.start(profile.unit)
+    run.did(f"start {profile.unit}")
+    run.engine = EngineRun(profile)
+
+
+def alive(run: Run) -> None:
+    """Waits until the unit runs a process of its own, and remembers which."""
+    if run.engine is None:
+        unit = run.unit(run.profile.unit)
+        run.engine = EngineRun(run.profile, restarts=unit.restarts)
+    engine = run.engine
+    unit = run.unit(engine.profile.unit)
+    for _waited in run.poll(ALIVE_LIMIT_S, _FAST_S):
+        unit = run.unit(engine.profile.unit)
+        if came_up(unit, engine.restarts):
+            engine.invocation_id = unit.invocation_id
+            engine.started_at = unit.started_at
+            return
+    raise SlotFault(f"{unit.name} did not come up within {ALIVE_LIMIT_S:g} s", expected="active", got=unit.describe())
+
+
+def current_engine(run: Run) -> tuple[EngineRun, UnitState]:
+    """The engine and its unit, when the process is still the one that came up. Raises SlotFault otherwise."""
+    engine = run.engine
+    if engine is None:
+        raise SlotFault("no engine was taken over")
+    unit = run.unit(engine.profile.unit)
+    stayed_up(unit, engine.invocation_id, engine.restarts)
+    return engine, unit
+
+
+def health(run: Run) -> None:
+    """Waits for GET /health of the engine, and gives up at once when its unit does."""
+    engine, unit = current_engine(run)
+    limit = run.request.health_timeout_s or engine.profile.engine.start_timeout_s
+    url = f"{engine.profile.engine.backend_url}/health"
+    hinted, hint = 0.0, None
+    got = "nothing"
+    for waited in run.poll(limit, _FAST_S):
+        engine, unit = current_engine(run)
+        reply = run.fx.http.get(url, 5.0)
+        if healthy(reply):
+            return
+        got = reply.error or str(reply.status)
+        if waited - hinted >= _HINT_EVERY_S:
+            hinted = waited
+            new = engine_hint(run.fx.units.log(unit, _HINT_LINES))
+            if new is not None and new != hint:
+                hint = new
+                run.progress.say("hint", phase="health", text=hint)
+        if waited > 60.0:
+            run.fx.clock.sleep(_SLOW_S)
+    raise SlotFault(f"{unit.name} was not ready within {limit:g} s: GET {url}", expected="200", got=got)
+
+
+def identity(run: Run) -> None:
+    """The served id and length, and the process itself, are what was rendered."""
+    engine, unit = current_engine(run)
+    check_served(engine.profile, run.fx.http.get(f"{engine.profile.engine.backend_url}/v1/models", 10.0))
+    processes = run.fx.processes
+    check_process(engine.profile, processes.cmdline(unit.main_pid), processes.environ(unit.main_pid))
+
+
+def first_token(run: Run) -> None:
+    """One token: the engine computes. /health alone doesn't say so."""
+    engine, _unit = current_engine(run)
+    profile = engine.profile
+    url = f"{profile.engine.backend_url}/v1/chat/completions"
+    limit = profile.canary.timeout_s
+    reply = run.fx.http.post(url, canaries.first_token_payload(profile, logprobs=True), limit)
+    if canaries.nan_logprob(reply):
+        raise SlotFault(
+            "the engine computes NaN: the log probability of its first token is no number",
+            expected="a finite log probability",
+            got="nan",
+        )
+    if reply.status == 400:
+        # Not every engine offers log probabilities; that alone is no failure.
+        reply = run.fx.http.post(url, canaries.first_token_payload(profile, logprobs=False), limit)
+    canaries.answer(reply)
+
+
+def canary(run: Run) -> None:
+    """Asks every case as often as wanted; a wrong answer fails the phase after all cases were asked once."""
+    engine, _unit = current_engine(run)
+    repeats = run.request.canary_repeats or engine.profile.canary.repeats
+    run.canary.clear()
+    for case in engine.profile.canary.cases:
+        result = _ask(run, engine, case, repeats)
+        run.canary.append(result)
+        state = "passed" if result.passed else "failed"
+        run.progress.say("hint", phase="canary", text=f"{case.name} {state}")
+    current_engine(run)
+    wrong = [result for result in run.canary if not result.passed]
+    if wrong:
+        first = wrong[0]
+        which = f"answer {first.attempt} of {repeats}"
+        others = f"; also failed: {', '.join(result.name for result in wrong[1:])}" if len(wrong) > 1 else ""
+        why = f": {first.problem}" if first.problem else ""
+        raise SlotFault(
+            f"canary case {first.name} of {engine.profile.name} failed at {which}{why}{others}",
+            expected=repr(first.expected),
+            got=repr(first.got),
+        )
+    run.canary_passed = True
+
+
+def _ask(run: Run, engine: EngineRun, case: CanaryCase, repeats: int) -> CanaryResult:
+    url = f"{engine.profile.engine.backend_url}/v1/chat/completions"
+    body = canaries.payload(engine.profile, case)
+    attempt = 1
+    while True:
+        begun = run.fx.clock.monotonic()
+        reply = run.fx.http.post(url, body, engine.profile.canary.timeout_s)
+        seconds = run.fx.clock.monotonic() - begun
+        try:
+            text = canaries.answer(reply)
+        except SlotFault as fault:
+            # No answer at all: asking on would only wait on.
+            run.canary.append(
+                CanaryResult(
+                    case.name, False, canaries.expectation(case), fault.got or "", "", seconds, attempt, fault.message
+                )
+            )
+            raise SlotFault(
+                f"canary case {case.name} of {engine.profile.name} got no answer: {fault.message}",
+                expected=repr(case.expected),
+                got=fault.got,
+            ) from fault
+        result = canaries.evaluate(case, text, seconds, attempt)
+        if not result.passed or attempt >= repeats:
+            return result
+        attempt += 1

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A resolved profile as the role renders it to the host: parsing with messages that name the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from .types import SlotFault
+
+SCHEMA = 1
+COMPARES = ("exact", "contains", "regex", "sha256")
+STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
+
+
+@dataclass(frozen=True)
+class CanaryCase:
+    """A small deterministic request whose answer is known."""
+
+    name: str
+    prompt: str
+    max_tokens: int
+    compare: str
+    expected: str
+    image: Mapping[str, Any] | str | None = None
+
+
+@dataclass(frozen=True)
+class Canary:
+    cases: tuple[CanaryCase, ...]
+    repeats: int = 3
+    timeout_s: float = 300.0
+    seed: int = 20260607
+
+
+@dataclass(frozen=True)
+class Engine:
+    kind: str
+    served_model_name: str
+    max_model_len: int | None
+    backend_url: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    start_timeout_s: float
+    stop_timeout_s: float
+
+    @property
+    def port(self) -> int:
+        parts = urlsplit(self.backend_url)
+        return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+@dataclass(frozen=True)
+class Frontdoor:
+    """What the frontdoor needs to know of the profile; times in seconds."""
+
+    max_active_generations: int = 1
+    queue_timeout_s: float = 0.0
+    backend_timeout_s: float = 7200.0
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    event_log: bool = True
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    title: str
+    status: str
+    status_reason: str
+    modalities: tuple[str, ...]
+    unit: str
+    stack_id: str
+    stack_dir: str
+    cards: int
+    hf_repo: str | None
+    model_path: str
+    engine: Engine
+    frontdoor: Frontdoor
+    canary: Canary
+    fingerprint: str
+
+
+class _Reader:
+    """Typed access to a mapping; every error names the file and the dotted key."""
+
+    def __init__(self, data: Any, where: str, path: str = "") -> None:
+        self._where, self._path = where, path
+        if not isinstance(data, Mapping):
+            raise self.fault("", f"is {type(data).__name__}, not a mapping")
+        self._data = data
+
+    def fault(self, key: str, problem: str) -> SlotFault:
+        dotted = ".".join(part for part in (self._path, key) if part) or "the document"
+        return SlotFault(f"{self._where}: {dotted} {problem}; render the profile again with the role slot")
+
+    def get(self, key: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
+        value = self._data.get(key)
+        if value is None:
+            if default is ...:
+                raise self.fault(key, "is missing")
+            return default
+        names = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not isinstance(value, names) or (isinstance(value, bool) and bool not in names):
+            raise self.fault(key, f"is {value!r}, wanted {' or '.join(kind.__name__ for kind in names)}")
+        return value
+
+    def section(self, key: str) -> _Reader:
+        dotted = f"{self._path}.{key}" if self._path else key
+        return _Reader(self.get(key, Mapping), self._where, dotted)
+
+    def strings(self, key: str, default: Any = ...) -> tuple[str, ...]:
+        values = self.get(key, list, default)
+        if not all(isinstance(value, str) for value in values):
+            raise self.fault(key, "holds something that is not a string")
+        return tuple(values)
+
+
+def _case(data: Any, where: str, index: int) -> CanaryCase:
+    read = _Reader(data, where, f"canary.cases[{index}]")
+    compare = read.get("compare", str, "exact")
+    if compare not in COMPARES:
+        raise read.fault("compare", f"is {compare!r}, wanted one of {', '.join(COMPARES)}")
+    return CanaryCase(
+        name=read.get("name", str),
+        prompt=read.get("prompt", str),
+        max_tokens=read.get("max_tokens", int),
+        compare=compare,
+        expected=read.get("expected", str),
+        image=read.get("image", (Mapping, str), None),
+    )
+
+
+def _canary(read: _Reader, where: str) -> Canary:
+    cases = read.get("cases", list)
+    if not cases:
+        raise read.fault("cases", "is empty; a profile without a known answer can't be verified")
+    return Canary(
+        cases=tuple(_case(case, where, index) for index, case in enumerate(cases)),
+        repeats=max(1, read.get("repeats", int, 3)),
+        timeout_s=float(read.get("timeout_s", (int, float), 300)),
+        seed=read.get("seed", int, 20260607),
+    )
+
+
+def _engine(read: _Reader) -> Engine:
+    argv = read.strings("argv")
+    if not argv:
+        raise read.fault("argv", "is empty")
+    env = read.get("env", Mapping, {})
+    return Engine(
+        kind=read.get("kind", str, "vllm"),
+        served_model_name=read.get("served_model_name", str),
+        max_model_len=read.get("max_model_len", int, None),
+        backend_url=read.get("backend_url", str).rstrip("/"),
+        argv=argv,
+        env={str(key): str(value) for key, value in env.items()},
+        start_timeout_s=float(read.get("start_timeout_s", (int, float), 2400)),
+        stop_timeout_s=float(read.get("stop_timeout_s", (int, float), 240)),
+    )
+
+
+def _frontdoor(read: _Reader) -> Frontdoor:
+    return Frontdoor(
+        max_active_generations=read.get("max_active_generations", int, 1),
+        queue_timeout_s=float(read.get("queue_timeout_s", (int, float), 0)),
+        backend_timeout_s=float(read.get("backend_timeout_s", (int, float), 7200)),
+        chat_template_kwargs=read.get("chat_template_kwargs", Mapping, None),
+        event_log=read.get("event_log", bool, True),
+    )
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """Profile from the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise SlotFault(f"{where} is not JSON ({error}); render the profile again with the role slot") from error
+    read = _Reader(data, where)
+    schema = read.get("schema", int)
+    if schema != SCHEMA:
+        raise read.fault("schema", f"is {schema}, this version reads {SCHEMA}")
+    stack, model = read.section("stack"), read.section("model")
+    status = read.get("status", str)
+    if status not in STATUSES:
+        raise read.fault("status", f"is {status!r}, wanted one of {', '.join(STATUSES)}")
+    return Profile(
+        name=read.get("name", str),
+        title=read.get("title", str, ""),
+        status=status,
+        status_reason=read.get("status_reason", str, ""),
+        modalities=read.strings("modalities", []),
+        unit=read.get("unit", str),
+        stack_id=stack.get("id", str),
+        stack_dir=stack.get("dir", str, ""),
+        cards=read.get("cards", int, 0),
+        hf_repo=model.get("hf_repo", str, None),
+        model_path=model.get("path", str),
+        engine=_engine(read.section("engine")),
+        frontdoor=_frontdoor(read.section("frontdoor")),
+        canary=_canary(read.section("canary"), where),
+        fingerprint=read.get("fingerprint", str),
+    )

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the phases of one run share: the effects, what was seen and planned, and the evidence so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .canary import CanaryResult
+from .effects import Effects, poll
+from .frontdoor import FrontdoorLink
+from .machine import Kind, Plan, Seen
+from .profile import Profile
+from .progress import Progress
+from .types import Direction, Failure, Layout, Phase, PhaseRecord, Request, SlotFault, UnitState
+
+
+@dataclass
+class EngineRun:
+    """The engine process this run works with. restarts: the unit's count when it was taken over."""
+
+    profile: Profile
+    restarts: int = 0
+    invocation_id: str = ""
+    started_at: str = ""
+
+
+@dataclass
+class Run:
+    fx: Effects
+    layout: Layout
+    request: Request
+    front: FrontdoorLink
+    progress: Progress
+    seen: Seen = field(default_factory=Seen)
+    plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
+    direction: Direction = Direction.FORWARD
+    engine: EngineRun | None = None
+    records: list[PhaseRecord] = field(default_factory=list)
+    canary: list[CanaryResult] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    failures: tuple[Failure, ...] = ()
+    journaled: bool = False  # the journal holds this run's begin
+    recorded: bool = False  # and its end
+    canary_passed: bool = False  # in this direction
+    verified: bool = False  # what is served now is
+    verified_at: str | None = None
+    served: Profile | None = None
+    closed_at: float | None = None  # monotonic; since then no client is served
+
+    @property
+    def profile(self) -> Profile:
+        """The profile this direction leads to. Raises SlotFault where there is none."""
+        profile = self.plan.previous if self.direction is Direction.BACK else self.seen.target
+        if profile is None:
+            raise SlotFault("this direction leads to no profile")
+        return profile
+
+    @property
+    def served_before(self) -> str | None:
+        """The profile whose engine was in the slot when the run began."""
+        state = self.seen.state
+        if state is not None and state.phase == "serving" and state.profile_name:
+            return state.profile_name
+        running = next((unit.name for unit in self.seen.units if unit.running), None)
+        if running is not None:
+            return self.layout.profile_of(running)
+        return self.seen.verified.profile if self.seen.verified is not None else None
+
+    def did(self, action: str) -> None:
+        self.actions.append(action)
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.progress.say("note", text=text)
+
+    def poll(self, limit_s: float, interval_s: float) -> Iterator[float]:
+        return poll(self.fx.clock, limit_s, interval_s)
+
+    def unit(self, name: str) -> UnitState:
+        return self.fx.units.show([name])[0]
+
+    def reason(self) -> str:
+        """The failures so far in one line, for the frontdoor's answer."""
+        return "; then ".join(describe(failure) for failure in self.failures)
+
+
+def describe(failure: Failure) -> str:
+    """One failure in one sentence: phase, message, both sides, what to do."""
+    sides = ""
+    if failure.expected is not None or failure.got is not None:
+        sides = f" (expected {failure.expected}; got {failure.got})" if failure.expected else f" (got {failure.got})"
+    way = " on the way back" if failure.direction is Direction.BACK else ""
+    way = " while stopping" if failure.direction is Direction.HALT else way
+    advice = f" {failure.advice}" if failure.advice else ""
+    return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
+
+
+def switch_part(run: Run, started_at: str, eta_s: float | None) -> Mapping[str, Any]:
+    """The `switch` part of the state file."""
+    return {
+        "id": run.request.switch_id,
+        "from": run.served_before,
+        "to": run.profile.name if run.direction is not Direction.HALT and run.request.active else None,
+        "started_at": started_at,
+        "eta_s": None if eta_s is None else round(eta_s),
+    }
+
+
+VERIFYING_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.CANARY)

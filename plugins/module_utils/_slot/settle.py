@@ -1,0 +1,274 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The phases around the engine: guard, journal, close, drain, open, enable, commit, restore."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from . import guards
+from .journal import INTERRUPTED, encode
+from .machine import CLOSE_ACTION, Kind, commit_action, open_action
+from .observe import slot_units
+from .phases import current_engine
+from .run import Run, switch_part
+from .state_file import SlotState, current_env, profile_part, stamp
+from .types import Direction, End, SlotFault
+
+DEFAULT_RETRY_AFTER_S = 30
+JOURNAL_ROTATE_BYTES = 4 * 2**20
+
+
+def guard_checks(run: Run) -> list[str]:
+    """Looks only. Returns warnings, raises SlotFault."""
+    ours = [unit.name for unit in (*run.seen.units, *run.seen.legacy) if unit.running]
+    unit = run.unit(run.profile.unit)
+    warnings = guards.check_all(run.fx, run.layout, run.request, run.profile, unit, ours)
+    if run.seen.previous_problem:
+        warnings.append(f"there is no way back: {run.seen.previous_problem}")
+    return warnings
+
+
+def guard(run: Run) -> None:
+    for warning in guard_checks(run):
+        run.warn(warning)
+
+
+def journal(run: Run) -> None:
+    """Begins the journal entry, and ends that of a run which was interrupted."""
+    path = run.layout.journal_file
+    if (run.fx.files.size(path) or 0) > JOURNAL_ROTATE_BYTES:
+        run.fx.files.rename(path, path.with_suffix(".jsonl.1"))
+    now = stamp(run.fx.clock.now())
+    lost = run.seen.memory.interrupted
+    if lost is not None:
+        run.fx.files.append(path, encode("end", id=lost.id, at=now, outcome=INTERRUPTED), sync=True)
+        run.warn(
+            f"the switch {lost.id} from {lost.source or 'nothing'} to {lost.target or 'stopped'} was interrupted in "
+            f"phase {lost.phase or 'journal'}; this run settles it"
+        )
+    line = encode(
+        "begin",
+        id=run.request.switch_id,
+        at=now,
+        slot=run.layout.slot,
+        kind=str(run.plan.kind),
+        **{"from": run.served_before, "to": run.request.profile if run.request.active else None},
+        fingerprint=run.seen.fingerprint,
+        gate=str(run.request.gate),
+        who=run.request.who,
+        why=run.request.why,
+    )
+    run.fx.files.append(path, line, sync=True)
+    run.journaled = True
+
+
+def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:
+    """Ends the journal entry with the evidence."""
+    since = run.closed_at
+    seconds = None if since is None else round(run.fx.clock.monotonic() - since, 3)
+    line = encode(
+        "end",
+        id=run.request.switch_id,
+        at=stamp(run.fx.clock.now()),
+        outcome=str(outcome),
+        kind=str(run.plan.kind),
+        profile=profile,
+        fingerprint=fingerprint,
+        verified=run.verified,
+        seconds=seconds,
+        actions=run.actions,
+        phases=[record.as_dict() for record in run.records],
+        canary=[result.as_dict() for result in run.canary],
+        failures=[failure.as_dict() for failure in run.failures],
+        warnings=run.warnings,
+    )
+    run.fx.files.append(run.layout.journal_file, line, sync=True)
+    run.recorded = True
+
+
+def _kept(state: SlotState | None) -> dict[str, Any]:
+    """What stays while the old engine's streams run out."""
+    if state is None:
+        return {}
+    return {
+        "profile": state.profile,
+        "backend_url": state.backend_url,
+        "limits": state.limits,
+        "request": state.request,
+        "event_log": state.event_log,
+        "engine": state.engine,
+    }
+
+
+def close(run: Run) -> None:
+    """Tells the frontdoor to take no new generation, and why."""
+    if run.closed_at is None:
+        run.closed_at = run.fx.clock.monotonic()
+    if CLOSE_ACTION not in run.actions:
+        run.did(CLOSE_ACTION)
+    run.verified = False
+    run.served = None
+    halting = run.direction is Direction.HALT
+    eta = run.seen.memory.seconds.get(run.profile.name) if run.request.active and not halting else None
+    fields: dict[str, Any] = {
+        **_kept(run.front.current()),
+        "phase": "failed" if halting else "switching",
+        "reason": _close_reason(run),
+        "retry_after_s": max(1, math.ceil(eta)) if eta is not None else DEFAULT_RETRY_AFTER_S,
+    }
+    if not halting:
+        fields["switch"] = switch_part(run, stamp(run.fx.clock.now()), eta)
+    try:
+        if not run.front.publish(fields):
+            run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")
+    except SlotFault:
+        if run.direction is Direction.FORWARD:
+            raise
+        # Back and halt go on: the file is written, and a frontdoor that is late still applies it.
+        run.warn("the frontdoor was slow to close")
+
+
+def _close_reason(run: Run) -> str:
+    if run.direction is Direction.HALT:
+        return f"the last switch failed: {run.reason()}"
+    source = run.served_before or "nothing"
+    if not run.request.active:
+        return f"slot {run.layout.slot} is being stopped (it served {source})"
+    if run.direction is Direction.BACK:
+        return f"going back to {run.profile.name}: {run.reason()}"
+    if run.plan.kind is Kind.VERIFY:
+        return f"verifying {run.profile.name}"
+    return f"switching from {source} to {run.profile.name}"
+
+
+def drain(run: Run) -> None:
+    """Lets running generations finish. What is left at the limit ends with the engine; that is no failure."""
+    left = run.front.drain(run.request.drain_timeout_s)
+    if left:
+        run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
+
+
+def verifying_state(run: Run) -> None:
+    """Tells the frontdoor whose engine is coming up; it stays closed."""
+    profile = run.profile
+    eta = run.seen.memory.seconds.get(profile.name)
+    engine = run.engine
+    fields: dict[str, Any] = {
+        **profile_part(profile),
+        "phase": "verifying",
+        "reason": _close_reason(run),
+        "retry_after_s": max(1, math.ceil(eta)) if eta is not None else DEFAULT_RETRY_AFTER_S,
+        "switch": switch_part(run, stamp(run.fx.clock.now()), eta),
+        "engine": None if engine is None else _engine_part(run),
+    }
+    try:
+        run.front.publish(fields)
+    except SlotFault:
+        run.warn("the frontdoor was slow to show that the engine is being verified")
+
+
+def _engine_part(run: Run) -> Mapping[str, Any] | None:
+    engine = run.engine
+    if engine is None:
+        return None
+    return {"unit": engine.profile.unit, "invocation_id": engine.invocation_id, "started_at": engine.started_at}
+
+
+def open_frontdoor(run: Run) -> None:
+    """Opens the frontdoor for the engine, after a last look that it is still the same process."""
+    profile = run.profile
+    state = run.seen.state
+    if run.direction is Direction.FORWARD and run.plan.kind is Kind.FINISH and state is not None:
+        run.verified, run.verified_at = state.verified, state.verified_at
+        engine = state.engine
+        unit = run.unit(profile.unit)
+        if unit.invocation_id != state.invocation_id or not unit.settled:
+            raise SlotFault(
+                f"{unit.name} is not the process that was verified",
+                expected=f"invocation {state.invocation_id}",
+                got=f"invocation {unit.invocation_id}, {unit.describe()}",
+            )
+    else:
+        current_engine(run)
+        run.verified = run.canary_passed
+        run.verified_at = stamp(run.fx.clock.now()) if run.verified else None
+        engine = _engine_part(run)
+    fields: dict[str, Any] = {
+        **profile_part(profile),
+        "phase": "serving",
+        "open": True,
+        "verified": run.verified,
+        "verified_at": run.verified_at,
+        "reason": run.reason() and f"went back after: {run.reason()}",
+        "engine": engine,
+    }
+    try:
+        if not run.front.publish(fields):
+            run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it will find the open slot when it starts")
+    except SlotFault as fault:
+        run.warn(f"{fault.message}; the engine is served as soon as it does")
+    run.served = profile
+    run.did(open_action(profile.name))
+
+
+def enable(run: Run) -> None:
+    """Makes this unit, and no other of the slot, start at boot."""
+    units, legacy = slot_units(run.fx, run.layout)
+    name = run.profile.unit
+    for unit in (*legacy, *units):
+        if unit.enabled and unit.name != name:
+            run.fx.units.disable(unit.name)
+            run.did(f"disable {unit.name}")
+    if not any(unit.name == name and unit.enabled for unit in units):
+        run.fx.units.enable(name)
+        run.did(f"enable {name}")
+
+
+def commit(run: Run) -> None:
+    """Makes the end durable: identity file and journal."""
+    files, layout = run.fx.files, run.layout
+    if run.direction is Direction.HALT:
+        _commit_failed(run)
+        return
+    if not run.request.active:
+        run.front.publish({"phase": "stopped", "reason": f"slot {layout.slot} was stopped on request"})
+        files.remove(layout.current_env)
+        run.did(commit_action(None))
+        record_end(run, End.COMMITTED, None, None)
+        return
+    profile = run.profile
+    files.write(layout.current_env, current_env(layout.slot, profile, run.verified))
+    run.did(commit_action(profile.name))
+    outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
+    record_end(run, outcome, profile.name, profile.fingerprint)
+
+
+def _commit_failed(run: Run) -> None:
+    """The slot ends closed; the frontdoor says why."""
+    try:
+        run.front.publish({"phase": "failed", "reason": f"the last switch failed: {run.reason()}"})
+    except SlotFault:
+        run.warn("the frontdoor was slow to show why the slot is closed")
+    run.fx.files.remove(run.layout.current_env)
+
+
+def restore(run: Run) -> None:
+    """The engine was not touched: the frontdoor gets back what it had, if that is still true."""
+    state = run.seen.state
+    if state is None:
+        run.front.publish({"phase": "failed", "reason": f"the last switch failed: {run.reason()}"})
+        return
+    fields = {key: value for key, value in state.__dict__.items() if key not in ("slot", "sequence", "updated_at")}
+    live = any(unit.invocation_id == state.invocation_id and unit.settled for unit in slot_units(run.fx, run.layout)[0])
+    if state.open and not live:
+        fields |= {
+            "open": False,
+            "verified": False,
+            "phase": "failed",
+            "reason": f"the last switch failed: {run.reason()}",
+        }
+    run.front.publish(fields)

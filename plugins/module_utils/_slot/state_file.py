@@ -1,0 +1,132 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state file: what the switch tells the frontdoor. Pure conversion between the record and its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .profile import Profile
+
+SCHEMA = 1
+
+
+def stamp(moment: datetime) -> str:
+    """ISO 8601 in UTC with seconds, such as 2026-06-07T09:08:44Z."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """One version of the state file. phase: stopped, switching, verifying, serving or failed."""
+
+    slot: str
+    sequence: int
+    updated_at: str
+    phase: str
+    open: bool = False
+    verified: bool = False
+    verified_at: str | None = None
+    reason: str = ""
+    retry_after_s: int | None = None
+    switch: Mapping[str, Any] | None = None
+    profile: Mapping[str, Any] | None = None
+    backend_url: str | None = None
+    limits: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
+    event_log: bool = True
+    engine: Mapping[str, Any] | None = None
+
+    @property
+    def profile_name(self) -> str | None:
+        return None if self.profile is None else self.profile.get("name")
+
+    @property
+    def fingerprint(self) -> str | None:
+        return None if self.profile is None else self.profile.get("fingerprint")
+
+    @property
+    def invocation_id(self) -> str | None:
+        return None if self.engine is None else self.engine.get("invocation_id")
+
+    def to_json(self) -> str:
+        data = {"schema": SCHEMA, **self.__dict__}
+        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+_FIELDS = tuple(SlotState.__dataclass_fields__)
+
+
+def parse_state(text: str | None) -> SlotState | None:
+    """The state in `text`, or None where there is none that this version can read."""
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+        return None
+    if not isinstance(data.get("sequence"), int) or not isinstance(data.get("phase"), str):
+        return None
+    for key in ("switch", "profile", "limits", "request", "engine"):
+        if data.get(key) is not None and not isinstance(data[key], Mapping):
+            return None
+    known = {key: data[key] for key in _FIELDS if key in data}
+    known.setdefault("slot", "")
+    known.setdefault("updated_at", "")
+    return SlotState(**known)
+
+
+def profile_part(profile: Profile) -> dict[str, Any]:
+    """The fields of the state file that come from the profile."""
+    front = profile.frontdoor
+    return {
+        "profile": {
+            "name": profile.name,
+            "title": profile.title,
+            "hf_id": profile.hf_repo or "",
+            "modalities": list(profile.modalities),
+            "status": profile.status,
+            "served_model_name": profile.engine.served_model_name,
+            "max_model_len": profile.engine.max_model_len,
+            "fingerprint": profile.fingerprint,
+        },
+        "backend_url": profile.engine.backend_url,
+        "limits": {
+            "max_active_generations": front.max_active_generations,
+            "queue_timeout_s": front.queue_timeout_s,
+            "backend_timeout_s": front.backend_timeout_s,
+        },
+        "request": {
+            "chat_template_kwargs": None if front.chat_template_kwargs is None else dict(front.chat_template_kwargs)
+        },
+        "event_log": front.event_log,
+    }
+
+
+def current_env(slot: str, profile: Profile, verified: bool) -> str:
+    """Text of current.env: the active profile's identity, one KEY="value" per line."""
+    rows = {
+        "B70_SLOT": slot,
+        "B70_PROFILE": profile.name,
+        "B70_PROFILE_TITLE": profile.title,
+        "B70_PROFILE_STATUS": profile.status,
+        "B70_FINGERPRINT": profile.fingerprint,
+        "B70_STACK_ID": profile.stack_id,
+        "B70_MODEL_PATH": profile.model_path,
+        "B70_SERVED_MODEL_NAME": profile.engine.served_model_name,
+        "B70_BACKEND_URL": profile.engine.backend_url,
+        "B70_UNIT": profile.unit,
+        "B70_VERIFIED": "1" if verified else "0",
+    }
+    lines = ["# Written by the switch at its commit. Changes made by hand are lost."]
+    for key, value in rows.items():
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        lines.append(f'{key}="{quoted}"')
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,286 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The words of a switch: phases, requests, observations of units, failures and records.
+
+Everything here is immutable and free of effects. Times are seconds, points in time are timezone-aware UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+
+class Phase(StrEnum):
+    """One arrow of the transaction, in the order in which a full switch takes them."""
+
+    LOCK = "lock"
+    RESOLVE = "resolve"
+    GUARD = "guard"
+    JOURNAL = "journal"
+    CLOSE = "close"
+    DRAIN = "drain"
+    STOP = "stop"
+    RELEASE = "release"
+    START = "start"
+    ALIVE = "alive"
+    HEALTH = "health"
+    IDENTITY = "identity"
+    FIRST_TOKEN = "first_token"
+    CANARY = "canary"
+    OPEN = "open"
+    ENABLE = "enable"
+    COMMIT = "commit"
+    RESTORE = "restore"
+
+
+class Direction(StrEnum):
+    """FORWARD: to what was asked for. BACK: to the last verified profile. HALT: to a stopped slot."""
+
+    FORWARD = "forward"
+    BACK = "back"
+    HALT = "halt"
+
+
+class Gate(StrEnum):
+    """What must hold before the frontdoor opens."""
+
+    VERIFIED = "verified"
+    HEALTHY = "healthy"
+    NONE = "none"
+
+
+class OnFailure(StrEnum):
+    ROLLBACK = "rollback"
+    STOP = "stop"
+    LEAVE = "leave"
+
+
+class End(StrEnum):
+    """Where a run ended."""
+
+    UNCHANGED = "unchanged"  # nothing had to be done
+    COMMITTED = "committed"  # what was asked for holds
+    UNTOUCHED = "untouched"  # failed before anything was touched
+    ROLLED_BACK = "rolled_back"  # failed; the last verified profile is verified again
+    STOPPED = "stopped"  # failed; nothing runs, the frontdoor is closed
+    LEFT = "left"  # failed; left as it was, the frontdoor is closed
+    STUCK = "stuck"  # failed, and the engine could not be stopped; the frontdoor is closed
+
+
+class SlotFault(Exception):
+    """A phase could not do its work.
+
+    message: a sentence that names what was wrong and where. expected/got: the two sides where there are two.
+    log_tail: the engine's last log lines, bounded by the caller.
+    """
+
+    def __init__(
+        self, message: str, *, expected: str | None = None, got: str | None = None, log_tail: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.expected = expected
+        self.got = got
+        self.log_tail = log_tail
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed phase, with its evidence."""
+
+    phase: Phase
+    direction: Direction
+    message: str
+    expected: str | None = None
+    got: str | None = None
+    log_tail: tuple[str, ...] = ()
+    symptom: str | None = None  # id of the known symptom found in the evidence
+    advice: str | None = None  # what to do about that symptom
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "phase": str(self.phase),
+            "direction": str(self.direction),
+            "message": self.message,
+            "expected": self.expected,
+            "got": self.got,
+            "log_tail": list(self.log_tail),
+            "symptom": self.symptom,
+            "advice": self.advice,
+        }
+
+
+@dataclass(frozen=True)
+class PhaseRecord:
+    """One phase that was run: how long it took and how it ended."""
+
+    name: Phase
+    direction: Direction
+    seconds: float
+    ok: bool
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "name": str(self.name),
+            "direction": str(self.direction),
+            "seconds": round(self.seconds, 3),
+            "ok": self.ok,
+        }
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """A systemd unit as `systemctl show` tells it."""
+
+    name: str
+    load: str = "not-found"  # loaded, not-found, bad-setting, masked
+    active: str = "inactive"  # active, activating, deactivating, inactive, failed, reloading
+    sub: str = "dead"
+    result: str = "success"
+    main_pid: int = 0
+    invocation_id: str = ""
+    restarts: int = 0
+    exit_code: str = ""  # exited, killed, dumped
+    exit_status: str = ""
+    file_state: str = ""  # enabled, disabled, static, or empty without a file
+    started_at: str = ""  # ISO 8601, UTC, of the main process
+    job: int = 0  # number of the queued job, 0 without one
+    needs_reload: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Does the unit hold processes, or is it about to?"""
+        return self.active in ("active", "activating", "deactivating", "reloading") or self.job != 0
+
+    @property
+    def settled(self) -> bool:
+        """Is the unit up and not between two attempts?"""
+        return self.active == "active" and self.main_pid > 0
+
+    @property
+    def enabled(self) -> bool:
+        return self.file_state in ("enabled", "enabled-runtime")
+
+    @property
+    def exists(self) -> bool:
+        return self.load not in ("not-found", "") or self.file_state != ""
+
+    def describe(self) -> str:
+        """Short form for messages, such as 'failed (exit-code, exited 3)'."""
+        detail = [self.sub] if self.sub not in (self.active, "dead") else []
+        if self.result not in ("success", ""):
+            detail.append(self.result)
+        if self.exit_code and self.active != "active":
+            detail.append(f"{self.exit_code} {self.exit_status}".strip())
+        return f"{self.active} ({', '.join(detail)})" if detail else self.active
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a port or a device file."""
+
+    pid: int
+    command: str
+    user: str
+    unit: str  # the systemd unit it belongs to, or empty
+    what: str  # "port 18080", "/dev/dri/renderD128"
+
+    def describe(self) -> str:
+        owner = f", unit {self.unit}" if self.unit else ""
+        return f"{self.what}: pid {self.pid} ({self.command}, user {self.user}{owner})"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer. status 0: none came, and error says why (refused, timeout, or the library's words)."""
+
+    status: int
+    text: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller wants of one slot."""
+
+    slot: str = "main"
+    profile: str | None = None
+    active: bool = True
+    gate: Gate = Gate.VERIFIED
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    drain_timeout_s: float = 60.0
+    health_timeout_s: float | None = None
+    lock_timeout_s: float = 0.0
+    canary_repeats: int | None = None
+    accept_status: tuple[str, ...] = ()
+    planned_fingerprint: str | None = None  # check mode only: the profile counts as rendered with this fingerprint
+    switch_id: str = ""
+    who: str = ""
+    why: str = ""
+
+
+CONFIG_DIR = PurePosixPath("/etc/b70-vllm-slot")
+RUN_DIR = PurePosixPath("/run/b70")
+STATE_DIR = PurePosixPath("/var/lib/b70")
+UNIT_DIR = PurePosixPath("/etc/systemd/system")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are on the host."""
+
+    slot: str = "main"
+    config_dir: PurePosixPath = CONFIG_DIR
+    run_dir: PurePosixPath = RUN_DIR
+    state_dir: PurePosixPath = STATE_DIR
+    unit_dir: PurePosixPath = UNIT_DIR
+    frontdoor_url: str = "http://127.0.0.1:8000"
+
+    @property
+    def profiles_dir(self) -> PurePosixPath:
+        return self.config_dir / "profiles"
+
+    def profile_json(self, name: str) -> PurePosixPath:
+        return self.profiles_dir / f"{name}.json"
+
+    @property
+    def current_env(self) -> PurePosixPath:
+        return self.config_dir / "current.env"
+
+    @property
+    def slot_run_dir(self) -> PurePosixPath:
+        return self.run_dir / self.slot
+
+    @property
+    def state_file(self) -> PurePosixPath:
+        return self.slot_run_dir / "state.json"
+
+    @property
+    def lock_file(self) -> PurePosixPath:
+        return self.slot_run_dir / "lock"
+
+    @property
+    def progress_file(self) -> PurePosixPath:
+        return self.slot_run_dir / "progress.jsonl"
+
+    @property
+    def journal_file(self) -> PurePosixPath:
+        return self.state_dir / "journal" / f"{self.slot}.jsonl"
+
+    def unit(self, profile: str) -> str:
+        return f"{self.unit_prefix}{profile}.service"
+
+    @property
+    def unit_prefix(self) -> str:
+        return f"b70-slot-{self.slot}-"
+
+    def profile_of(self, unit: str) -> str:
+        """The profile's name inside a unit name of this slot."""
+        return unit.removeprefix(self.unit_prefix).removesuffix(".service")
+
+
+# Units of the upstream lab that a slot replaces; stopped and disabled wherever they exist.
+LEGACY_UNITS = ("minimax-openai-frontdoor.service", "minimax-vllm.service", "b70-vllm-slot.service")

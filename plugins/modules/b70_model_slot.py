@@ -1,0 +1,311 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_model_slot
+short_description: Serve a verified profile in a slot, or stop the slot
+version_added: 0.1.0
+description:
+  - Replaces the model in a slot as a transaction. The frontdoor is closed to new work and drained, the old engine is
+    stopped, the new one started, and only when its health, its identity, a first token and the canary hold does the
+    frontdoor open again.
+  - A failure after the frontdoor was closed leads back to the last verified profile, which is verified again, or to a
+    stopped slot whose frontdoor says why. A failure before that touches nothing.
+  - A profile that is active and verified already is left alone. One that runs but is not verified (after a reboot, or
+    when systemd restarted the engine) is verified in place. One that was rendered anew is restarted.
+  - Outside check mode the action plugin of the same name runs the switch in the background on the host and shows its
+    phases as they happen; a lost connection does not end the switch.
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+requirements:
+  - requests (on the host)
+options:
+  profile:
+    description:
+      - Name of the profile to serve. It must be rendered on the host.
+      - Required with O(state=active).
+    type: str
+  state:
+    description: Whether the slot serves O(profile) or nothing.
+    type: str
+    choices: [active, stopped]
+    default: active
+  slot:
+    description: The slot to change.
+    type: str
+    default: main
+  gate:
+    description:
+      - What must hold before the frontdoor opens.
+      - V(verified) wants health, identity, a first token and every canary case; V(healthy) leaves out the canary;
+        V(none) wants only a running unit.
+      - The way back always wants V(verified).
+    type: str
+    choices: [verified, healthy, none]
+    default: verified
+  on_failure:
+    description:
+      - What to do when the switch fails after the frontdoor was closed.
+      - V(rollback) goes back to the last verified profile, V(stop) stops the slot, V(leave) leaves the engine as it is
+        for a look at it. The frontdoor stays closed with V(stop) and V(leave).
+    type: str
+    choices: [rollback, stop, leave]
+    default: rollback
+  drain_timeout:
+    description: Seconds which running generations get to finish.
+    type: float
+    default: 60
+  health_timeout:
+    description: Seconds which the engine gets to become healthy. The default is the profile's start timeout.
+    type: float
+  lock_timeout:
+    description: Seconds to wait for another switch of this slot to end.
+    type: float
+    default: 0
+  canary_repeats:
+    description: How often each canary case is asked. The default is the profile's.
+    type: int
+  accept_status:
+    description:
+      - Statuses which are refused otherwise (V(rejected), V(blocked)) and are accepted this time.
+    type: list
+    elements: str
+    default: []
+  planned_fingerprint:
+    description:
+      - Only in check mode, the fingerprint that O(profile) will have when the earlier tasks of the same play have
+        rendered it. The profile then needs no file on the host, and what those tasks would install is not asked for.
+    type: str
+  switch_id:
+    description: Identifier of this run in journal and progress file. One is made up when it is left out.
+    type: str
+  reason:
+    description: Why the switch is made, in words, for the journal.
+    type: str
+    default: ""
+  config_dir:
+    description: Directory with the rendered profiles.
+    type: path
+    default: /etc/b70-vllm-slot
+  run_dir:
+    description: Directory of the state files.
+    type: path
+    default: /run/b70
+  state_dir:
+    description: Directory of the journal.
+    type: path
+    default: /var/lib/b70
+  frontdoor_url:
+    description: Base URL at which the host reaches its own frontdoor.
+    type: str
+    default: http://127.0.0.1:8000
+seealso:
+  - module: arcpro.b70.b70_model_slot_info
+"""
+
+EXAMPLES = r"""
+- name: Serve a profile, or go back to the one before
+  arcpro.b70.b70_model_slot:
+    profile: qwen36-int4-c8
+  register: switched
+
+- name: Serve nothing
+  arcpro.b70.b70_model_slot:
+    state: stopped
+
+- name: Try a profile that the catalogue refuses, and stop when it fails
+  arcpro.b70.b70_model_slot:
+    profile: gemma4-31b-fp8-c1
+    accept_status: [blocked]
+    on_failure: stop
+    reason: retest after the driver update
+"""
+
+RETURN = r"""
+slot:
+  description: The slot.
+  returned: always
+  type: str
+  sample: main
+profile:
+  description: The profile that is served at the end, or none.
+  returned: always
+  type: str
+  sample: tiny-b
+previous_profile:
+  description: The profile that was served before, or none.
+  returned: always
+  type: str
+  sample: tiny-a
+served_model:
+  description: The model id under which clients find it.
+  returned: always
+  type: str
+  sample: tiny-b
+verified:
+  description: Whether the running engine passed health, identity and canary since its start.
+  returned: always
+  type: bool
+verified_at:
+  description: When it did, in UTC.
+  returned: always
+  type: str
+  sample: "2026-06-07T09:08:44Z"
+rolled_back:
+  description: Whether the switch failed and the last verified profile was brought back and verified.
+  returned: always
+  type: bool
+outcome:
+  description: Where the run ended.
+  returned: always
+  type: str
+  choices: [unchanged, committed, untouched, rolled_back, stopped, left, stuck]
+switch_id:
+  description: Identifier of this run in the journal.
+  returned: always
+  type: str
+  sample: 20260607T090844Z-1a2b3c
+phases:
+  description: The phases in the order in which they were run.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The phase.
+      type: str
+      sample: health
+    direction:
+      description: V(forward), V(back) to the last verified profile, or V(halt).
+      type: str
+    seconds:
+      description: How long it took.
+      type: float
+    ok:
+      description: Whether it succeeded.
+      type: bool
+canary:
+  description: The canary cases of the engine that was verified last.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The case.
+      type: str
+    passed:
+      description: Whether every repeat gave the expected answer.
+      type: bool
+    expected:
+      description: What was expected.
+      type: str
+    got:
+      description: The answer, shortened.
+      type: str
+    sha256:
+      description: Hash of the normalised answer.
+      type: str
+    seconds:
+      description: Latency of the request.
+      type: float
+    attempt:
+      description: The repeat which the answer belongs to, the first that failed or the last.
+      type: int
+    problem:
+      description: Why the answer is no language at all, or empty.
+      type: str
+actions:
+  description: What would be done, in order. Empty outside check mode.
+  returned: always
+  type: list
+  elements: str
+failure:
+  description: The phase that failed first, with its evidence. None when nothing failed.
+  returned: always
+  type: dict
+  contains:
+    phase:
+      description: The phase.
+      type: str
+    direction:
+      description: The direction in which it was run.
+      type: str
+    message:
+      description: What was wrong.
+      type: str
+    expected:
+      description: The expected side, where there are two.
+      type: str
+    got:
+      description: The other side.
+      type: str
+    log_tail:
+      description: The engine's last log lines.
+      type: list
+      elements: str
+    symptom:
+      description: Id of the known symptom found in the evidence.
+      type: str
+    advice:
+      description: What to do about it.
+      type: str
+failures:
+  description: What failed after that, on the way back or while stopping, in the same form.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_switch
+
+ARGUMENTS = {
+    "profile": {"type": "str"},
+    "state": {"type": "str", "choices": ["active", "stopped"], "default": "active"},
+    "slot": {"type": "str", "default": "main"},
+    "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
+    "on_failure": {"type": "str", "choices": ["rollback", "stop", "leave"], "default": "rollback"},
+    "drain_timeout": {"type": "float", "default": 60.0},
+    "health_timeout": {"type": "float"},
+    "lock_timeout": {"type": "float", "default": 0.0},
+    "canary_repeats": {"type": "int"},
+    "accept_status": {"type": "list", "elements": "str", "default": []},
+    "planned_fingerprint": {"type": "str"},
+    "switch_id": {"type": "str"},
+    "reason": {"type": "str", "default": ""},
+    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+    "run_dir": {"type": "path", "default": "/run/b70"},
+    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS, required_if=[("state", "active", ["profile"])], supports_check_mode=True
+    )
+    result = run_switch(module.params, check_mode=module.check_mode)
+    if not module._diff:
+        result.pop("diff", None)
+    if result.pop("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

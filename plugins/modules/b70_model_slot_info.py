@@ -1,0 +1,188 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_model_slot_info
+short_description: Tell what is in a slot
+version_added: 0.1.0
+description:
+  - Reads which profile is served in a slot, whether this engine process is verified and by what, and which profiles
+    are rendered on the host.
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes.actiongroup_b70
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+options:
+  slot:
+    description: The slot.
+    type: str
+    default: main
+  config_dir:
+    description: Directory with the rendered profiles.
+    type: path
+    default: /etc/b70-vllm-slot
+  run_dir:
+    description: Directory of the state files.
+    type: path
+    default: /run/b70
+  state_dir:
+    description: Directory of the journal.
+    type: path
+    default: /var/lib/b70
+  frontdoor_url:
+    description: Base URL at which the host reaches its own frontdoor.
+    type: str
+    default: http://127.0.0.1:8000
+seealso:
+  - module: arcpro.b70.b70_model_slot
+"""
+
+EXAMPLES = r"""
+- name: Read the slot
+  arcpro.b70.b70_model_slot_info:
+  register: slot
+
+- name: Name what is served
+  ansible.builtin.debug:
+    msg: "{{ slot.profile }} is {{ 'verified' if slot.verified else 'not verified' }}"
+"""
+
+RETURN = r"""
+slot:
+  description: The slot.
+  returned: always
+  type: str
+phase:
+  description: What the switch last told the frontdoor.
+  returned: always
+  type: str
+  choices: [stopped, switching, verifying, serving, failed]
+open:
+  description: Whether the frontdoor was told to take generations.
+  returned: always
+  type: bool
+reason:
+  description: Why it was not, or what happened before.
+  returned: always
+  type: str
+profile:
+  description: The profile whose unit runs, or none.
+  returned: always
+  type: str
+served_model:
+  description: The model id under which clients find it.
+  returned: always
+  type: str
+verified:
+  description: Whether the running engine process is the one that was verified.
+  returned: always
+  type: bool
+verified_at:
+  description: When that was, in UTC.
+  returned: always
+  type: str
+verified_by:
+  description: The canary cases it passed.
+  returned: always
+  type: list
+  elements: str
+fingerprint:
+  description: Fingerprint of what runs.
+  returned: always
+  type: str
+drift:
+  description: How what runs differs from what is rendered now, or none.
+  returned: always
+  type: str
+engine:
+  description: The running unit, or none.
+  returned: always
+  type: dict
+  contains:
+    unit:
+      description: Its name.
+      type: str
+    state:
+      description: What systemd says about it.
+      type: str
+    healthy:
+      description: Whether GET /health of the engine answers.
+      type: bool
+    invocation_id:
+      description: systemd's id of this process's start.
+      type: str
+    started_at:
+      description: When it was started, in UTC.
+      type: str
+    restarts:
+      description: How often systemd restarted it.
+      type: int
+enabled_units:
+  description: Units of the slot that start at boot.
+  returned: always
+  type: list
+  elements: str
+legacy_units:
+  description: Units of an older installation that run or start at boot.
+  returned: always
+  type: list
+  elements: str
+profiles:
+  description: The profiles rendered on the host.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Its name.
+      type: str
+    status:
+      description: Its status.
+      type: str
+    title:
+      description: Its title.
+      type: str
+last_verified:
+  description: The profile which a failed switch would lead back to, or none.
+  returned: always
+  type: str
+interrupted:
+  description: The last switch, when it never came to its end.
+  returned: always
+  type: dict
+switches:
+  description: The last switches, oldest first.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_info
+
+ARGUMENTS = {
+    "slot": {"type": "str", "default": "main"},
+    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+    "run_dir": {"type": "path", "default": "/run/b70"},
+    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    result = run_info(module.params)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,530 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The switch against a host in memory: what happens, what fails, and where the host is left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Holder, OnFailure
+from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, LAYOUT, FakeUnit, World, request
+
+A, B, C = (LAYOUT.unit(name) for name in "abc")
+
+
+@pytest.fixture
+def world():
+    world = World()
+    for name in "abc":
+        world.render(name)
+    return world
+
+
+def switch(world, profile="a", **changes):
+    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
+
+
+def check(world, profile="a", **changes):
+    return api.check(world.effects(), LAYOUT, request(profile, **changes))
+
+
+def names(result, direction="forward"):
+    return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
+
+
+FULL = (
+    "lock resolve guard journal close drain stop release start alive health identity first_token canary "
+    "open enable commit"
+).split()
+
+
+def test_first_deploy(world):
+    result = switch(world, "a")
+    world.promise()
+    assert (result["failed"], result["changed"], result["outcome"]) == (False, True, "committed")
+    assert result["profile"] == result["served_model"] == "a"
+    assert result["verified"]
+    assert result["verified_at"]
+    assert result["previous_profile"] is None
+    assert names(result) == FULL
+    assert [case["passed"] for case in result["canary"]] == [True, True]
+    assert world.running == world.enabled == [A]
+    assert world.open
+    assert 'B70_PROFILE="a"' in world.texts[LAYOUT.current_env][0]
+    assert world.state.limits["max_active_generations"] == 2
+
+
+def test_switch_and_again(world):
+    switch(world, "a")
+    result = switch(world, "b")
+    world.promise()
+    assert (result["previous_profile"], result["profile"]) == ("a", "b")
+    assert world.running == world.enabled == [B]
+    world.mutations.clear()
+    begun = world.mono
+    again = switch(world, "b")
+    assert (again["changed"], again["outcome"], again["profile"]) == (False, "unchanged", "b")
+    assert again["verified"]
+    assert names(again) == ["lock", "resolve"]
+    assert world.mutations == []
+    assert world.mono - begun < 0.1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_at_first_deploy_ends_stopped(world, fault):
+    world.unit("a").fault = fault
+    result = switch(world, "a")
+    world.promise()
+    assert result["failed"]
+    assert result["outcome"] == "stopped"
+    assert result["profile"] is None
+    assert not world.open
+    assert world.state.phase == "failed"
+    assert result["failure"]["phase"] in world.state.reason
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_leads_back(world, fault):
+    switch(world, "a")
+    world.unit("b").fault = fault
+    result = switch(world, "b")
+    world.promise()
+    assert (result["failed"], result["changed"], result["rolled_back"]) == (True, True, True)
+    assert (result["profile"], result["verified"]) == ("a", True)
+    assert world.running == world.enabled == [A]
+    assert world.open
+    assert result["failure"]["direction"] == "forward"
+    assert "a is served again, verified" in result["msg"]
+    assert names(result, "back") == [phase for phase in FULL[4:] if phase != "drain"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_broken_way_back_ends_stopped_with_both_failures(world, fault):
+    switch(world, "a")
+    world.unit("a").fault = fault
+    world.unit("b").fault = "wrong_answer"
+    result = switch(world, "b")
+    world.promise()
+    assert result["outcome"] == "stopped"
+    assert [failure["direction"] for failure in (result["failure"], *result["failures"])] == ["forward", "back"]
+    assert result["failure"]["phase"] == "canary"
+    assert "exact_ok" in world.state.reason
+    assert result["failures"][0]["phase"] in world.state.reason
+
+
+PHASE_OF = {
+    "never_ready": "health",
+    "health_500": "health",
+    "wrong_id": "identity",
+    "wrong_length": "identity",
+    "other_process": "identity",
+    "no_token": "first_token",
+    "nan": "first_token",
+    "wrong_answer": "canary",
+    "wrong_one_in_four": "canary",
+    "garbage": "canary",
+    "empty": "canary",
+    "dies_in_canary": "canary",
+    "restarts_in_canary": "canary",
+    "exit_at_start": "health",
+    "crash_loop": "health",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_failed_phase_is_named(world, fault):
+    world.unit("a").fault = fault
+    result = switch(world, "a")
+    assert result["failure"]["phase"] == PHASE_OF[fault]
+    assert f"phase {PHASE_OF[fault]}" in result["msg"]
+
+
+@pytest.mark.parametrize("fault", ["exit_at_start", "crash_loop"])
+def test_a_dead_unit_is_noticed_at_once(world, fault):
+    world.unit("a").fault = fault
+    result = switch(world, "a")
+    health = next(phase for phase in result["phases"] if phase["name"] == "health")
+    assert health["seconds"] < 2
+    assert result["failure"]["log_tail"] == ["INFO loading", "the last line"]
+
+
+def test_wrong_answer_names_case_and_both_sides(world):
+    switch(world, "a")
+    world.unit("b").fault = "wrong_one_in_four"
+    failure = switch(world, "b")["failure"]
+    assert (failure["expected"], failure["got"]) == ("'OK'", "'slh'")
+    assert "exact_ok" in failure["message"]
+    assert "answer 4 of 4" in failure["message"]
+
+
+def test_on_failure_stop(world):
+    switch(world, "a")
+    world.unit("b").fault = "wrong_answer"
+    result = switch(world, "b", on_failure=OnFailure.STOP)
+    world.promise()
+    assert result["outcome"] == "stopped"
+
+
+def test_on_failure_leave_keeps_the_engine_for_a_look(world):
+    switch(world, "a")
+    world.unit("b").fault = "wrong_answer"
+    result = switch(world, "b", on_failure=OnFailure.LEAVE)
+    assert result["outcome"] == "left"
+    assert world.running == [B]
+    assert world.enabled == []
+    assert not world.open
+
+
+def test_stop_request(world):
+    switch(world, "a")
+    result = switch(world, None)
+    world.promise()
+    assert (result["failed"], result["changed"], result["profile"]) == (False, True, None)
+    assert result["previous_profile"] == "a"
+    assert world.running == world.enabled == []
+    assert world.state.phase == "stopped"
+    assert LAYOUT.current_env not in world.texts
+    assert switch(world, None)["changed"] is False
+
+
+def test_a_failure_after_a_stop_request_does_not_bring_the_old_one_back(world):
+    switch(world, "a")
+    switch(world, None)
+    world.unit("b").fault = "wrong_answer"
+    assert switch(world, "b")["outcome"] == "stopped"
+
+
+def guard_rejected(world):
+    world.render("b", status="rejected", status_reason="wrong answers under load")
+    return "wrong answers under load"
+
+
+def guard_weights(world):
+    del world.texts[next(path for path in world.texts if path.match("/models/b/model.safetensors"))]
+    return "no weight file"
+
+
+def guard_no_model(world):
+    for path in [path for path in world.texts if path.is_relative_to("/models/b")]:
+        del world.texts[path]
+    return "/models/b"
+
+
+def guard_stack(world):
+    del world.texts[next(path for path in world.texts if path.name == "fingerprint.json")]
+    return "cpu-1a2b3c4d5e is not installed"
+
+
+def guard_disk(world):
+    world.free = 1000
+    return "MiB free"
+
+
+def guard_readonly(world):
+    world.readonly.add(LAYOUT.unit_dir)
+    return "read-only"
+
+
+def guard_port(world):
+    world.foreign = (Holder(4711, "nc -l 18080", "root", "", "port 18080"),)
+    return "4711"
+
+
+def guard_cards(world):
+    world.render("b", cards=4)
+    return "4 cards"
+
+
+def guard_no_unit(world):
+    world.unit("b").exists = False
+    return B
+
+
+def guard_unknown(world):
+    del world.texts[LAYOUT.profile_json("b")]
+    return "closest"
+
+
+def guard_broken_profile(world):
+    world.render("b", engine__argv="vllm serve")
+    return "engine.argv"
+
+
+def guard_journal(world):
+    world.full.add(LAYOUT.state_dir)
+    return "No space left"
+
+
+GUARDS = [value for name, value in sorted(globals().items()) if name.startswith("guard_")]
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_failed_guard_touches_nothing(world, guard):
+    switch(world, "a")
+    words = guard(world)
+    before = (world.texts[LAYOUT.state_file], list(world.running), list(world.enabled), world.starts)
+    result = switch(world, "b")
+    assert (result["failed"], result["changed"], result["outcome"]) == (True, False, "untouched")
+    assert words in result["msg"]
+    assert "a is still served, verified" in result["msg"]
+    assert before == (world.texts[LAYOUT.state_file], list(world.running), list(world.enabled), world.starts)
+    world.promise()
+
+
+@pytest.mark.parametrize("guard", [guard for guard in GUARDS if guard is not guard_journal])
+def test_check_mode_finds_the_same_guard(world, guard):
+    switch(world, "a")
+    words = guard(world)
+    result = check(world, "b")
+    assert result["failed"]
+    assert words in result["msg"]
+
+
+def test_a_refused_status_can_be_accepted_by_name(world):
+    guard_rejected(world)
+    assert switch(world, "b", accept_status=("rejected",))["failed"] is False
+
+
+def test_a_held_lock_fails_cleanly(world):
+    switch(world, "a")
+    world.lock_holder = "pid 1 since then: b"
+    result = switch(world, "b")
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert "pid 1 since then: b" in result["msg"]
+    assert world.open
+
+
+def test_legacy_units_are_stopped_and_disabled(world):
+    name = "minimax-vllm.service"
+    world.units[name] = FakeUnit(name, enabled=True)
+    world.launch(world.units[name])
+    result = switch(world, "a")
+    assert not result["failed"]
+    assert world.running == world.enabled == [A]
+
+
+def test_drain_waits_and_then_ends_what_is_left(world):
+    switch(world, "a")
+    world.generations = [world.mono + 3.0]
+    result = switch(world, "b")
+    drain = next(phase for phase in result["phases"] if phase["name"] == "drain")
+    assert 2.5 < drain["seconds"] < 4
+    world.generations = [world.mono + 1000.0]
+    result = switch(world, "a", drain_timeout_s=5.0)
+    assert not result["failed"]
+    assert any("1 generations still ran" in warning for warning in result["warnings"])
+
+
+def test_frontdoor_that_does_not_close_stops_the_switch_before_the_engine(world):
+    switch(world, "a")
+    world.frontdoor_stuck = True
+    result = switch(world, "b")
+    assert result["outcome"] == "untouched"
+    assert result["failure"]["phase"] == "close"
+    assert world.running == [A]
+    world.frontdoor_stuck = False
+    world.tick()
+    world.promise()
+    assert world.open
+
+
+def test_an_absent_frontdoor_counts_as_closed(world):
+    world.frontdoor_present = False
+    result = switch(world, "a")
+    assert not result["failed"]
+    assert any("no frontdoor" in warning for warning in result["warnings"])
+
+
+def test_reboot_verifies_in_place(world):
+    switch(world, "a")
+    world.mono += 100
+    world.reboot()
+    started = world.starts
+    result = switch(world, "a")
+    world.promise()
+    assert result["changed"]
+    assert world.starts == started
+    assert "stop" not in names(result)
+    assert "canary" in names(result)
+
+
+def test_reboot_with_a_wrong_engine_restarts_it_once(world):
+    switch(world, "a")
+    world.unit("a").fault = "wrong_answer"
+    world.reboot()
+    world.unit("a").fault = ""
+    result = switch(world, "a")
+    world.promise()
+    assert (result["failed"], result["rolled_back"], result["profile"]) == (True, True, "a")
+
+
+def test_restart_by_systemd_is_verified_again(world):
+    switch(world, "a")
+    world.crash("a")
+    result = switch(world, "a")
+    world.promise()
+    assert result["changed"]
+    assert "start" not in names(result)
+
+
+def test_changed_rendering_restarts(world):
+    switch(world, "a")
+    world.mono += 100
+    world.render("a", fingerprint="sha256:a-2", engine__max_model_len=512)
+    result = switch(world, "a")
+    world.promise()
+    assert "start" in names(result)
+    assert world.state.fingerprint == "sha256:a-2"
+
+
+def test_changed_rendering_after_a_reboot_restarts(world):
+    switch(world, "a")
+    world.reboot()
+    world.mono += 100
+    world.render("a", fingerprint="sha256:a-2")
+    result = switch(world, "a")
+    assert "start" in names(result)
+    assert not result["failed"]
+
+
+def test_a_changed_rendering_that_fails_has_no_way_back(world):
+    switch(world, "a")
+    world.mono += 100
+    world.render("a", fingerprint="sha256:a-2")
+    world.unit("a").fault = "exit_at_start"
+    result = switch(world, "a")
+    world.promise()
+    assert result["outcome"] == "stopped"
+
+
+def test_a_hung_verified_engine_is_restarted(world):
+    switch(world, "a")
+    world.unit("a").live_fault = "never_ready"
+    result = switch(world, "a")
+    world.promise()
+    assert "start" in names(result)
+    assert not result["failed"]
+
+
+@pytest.mark.parametrize("damage", ["disabled", "other_enabled", "identity_file", "closed"])
+def test_what_is_missing_around_a_verified_engine_is_finished(world, damage):
+    switch(world, "a")
+    if damage == "disabled":
+        world.unit("a").enabled = False
+    elif damage == "other_enabled":
+        world.unit("a").enabled, world.unit("b").enabled = False, True
+    elif damage == "identity_file":
+        del world.texts[LAYOUT.current_env]
+    else:
+        data = json.loads(world.texts[LAYOUT.state_file][0])
+        world.put(LAYOUT.state_file, json.dumps(data | {"open": False}))
+    started = world.starts
+    result = switch(world, "a")
+    world.promise()
+    assert result["changed"]
+    assert result["verified"]
+    assert world.starts == started
+    assert "canary" not in names(result)
+
+
+def test_gate_healthy_opens_without_canary(world):
+    world.gate_verified = False
+    world.unit("a").fault = "wrong_answer"
+    result = switch(world, "a", gate=Gate.HEALTHY)
+    assert not result["failed"]
+    assert world.open
+    assert result["verified"] is False
+    assert switch(world, "a", gate=Gate.HEALTHY)["changed"] is False
+    world.gate_verified = True
+
+
+def test_gate_none_opens_as_soon_as_the_unit_runs(world):
+    result = switch(world, "a", gate=Gate.NONE)
+    assert not result["failed"]
+    assert "health" not in names(result)
+
+
+@pytest.mark.parametrize("start", ["nothing", "a", "b", "rebooted", "crashed", "disabled", "legacy"])
+@pytest.mark.parametrize("want", ["a", "b", None])
+def test_check_mode_predicts_what_then_happens(world, start, want):
+    if start not in ("nothing", "legacy"):
+        switch(world, "b" if start == "b" else "a")
+    if start == "rebooted":
+        world.reboot()
+    elif start == "crashed":
+        world.crash("a")
+    elif start == "disabled":
+        world.unit("a").enabled = False
+    elif start == "legacy":
+        world.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
+        world.launch(world.units["minimax-vllm.service"])
+    world.mutations.clear()
+    before = dict(world.texts)
+    predicted = check(world, want)
+    assert world.mutations == []
+    assert before == world.texts
+    outcome = Driver(world.effects(), LAYOUT, request(want)).run()
+    assert not outcome.failures
+    assert predicted["actions"] == list(outcome.actions)
+    assert predicted["changed"] == outcome.changed
+
+
+def test_check_mode_on_a_pristine_host():
+    world = World()
+    refused = check(world, "a")
+    assert refused["failed"]
+    assert "not rendered" in refused["msg"]
+    planned = check(world, "a", planned_fingerprint="sha256:a-1")
+    assert not planned["failed"]
+    assert planned["changed"]
+    assert f"start {A}" in planned["actions"]
+    assert world.texts == {}
+    assert world.mutations == []
+
+
+def test_check_mode_sees_a_planned_rendering(world):
+    switch(world, "a")
+    assert check(world, "a", planned_fingerprint="sha256:a-1")["changed"] is False
+    assert f"start {A}" in check(world, "a", planned_fingerprint="sha256:a-2")["actions"]
+
+
+def test_progress_tells_every_phase(world):
+    world.unit("a").load_s = 30
+    world.log_lines = ("INFO 06-07 09:00:01 [weights.py:12] Loading weights took 3.1 seconds",)
+    result = switch(world, "a")
+    lines = [json.loads(line) for line in world.texts[LAYOUT.progress_file][0].splitlines()]
+    assert lines[0]["event"] == "start"
+    assert lines[-1] == lines[-1] | {"event": "end", "outcome": "committed"}
+    ended = [line["phase"] for line in lines if line["event"] == "phase" and line["state"] == "end"]
+    assert ended == names(result)
+    assert "Loading weights took 3.1 seconds" in [line.get("text") for line in lines if line["event"] == "hint"]
+
+
+def test_the_frontdoor_is_told_from_where_to_where(world):
+    switch(world, "a")
+    world.unit("b").fault = "never_ready"
+    world.kill_at = None
+    seen = []
+    effects = world.effects()
+    publish = effects.files.write
+
+    def spy(path, text):
+        publish(path, text)
+        if path == LAYOUT.state_file:
+            seen.append(json.loads(text))
+
+    effects.files.write = spy
+    api.switch(effects, LAYOUT, request("b", health_timeout_s=5.0))
+    assert [state["phase"] for state in seen] == ["switching", "verifying", "switching", "verifying", "serving"]
+    assert seen[0]["switch"]["from"] == "a"
+    assert seen[0]["switch"]["to"] == "b"
+    assert seen[0]["profile"]["name"] == "a"
+    assert seen[1]["profile"]["name"] == "b"
+    assert seen[0]["backend_url"] == BACKEND
+    assert [state["open"] for state in seen] == [False, False, False, False, True]
+    assert [state["sequence"] for state in seen] == sorted({state["sequence"] for state in seen})

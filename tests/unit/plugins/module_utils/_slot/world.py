@@ -1,0 +1,589 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host in memory: systemd, engines, frontdoor, files, lock and clock, driven by a clock that only moves on sleep.
+
+Every effect first lets time-driven things happen, then checks the invariants that must hold at every moment, then may
+kill the caller: `world.kill_at = N` raises Killed at the Nth effect, as kill -9 would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
+    Holder,
+    Layout,
+    Reply,
+    Request,
+    SlotFault,
+    UnitState,
+)
+
+LAYOUT = Layout()
+BACKEND = "http://127.0.0.1:18080"
+EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
+
+# Faults of an engine, and whether an engine with it may ever be shown to a client.
+HARMLESS = {"", "ignore_term", "slow_stop", "slow_load", "never_ready"}
+FAULTS = (
+    "never_ready",
+    "exit_at_start",
+    "crash_loop",
+    "health_500",
+    "wrong_id",
+    "wrong_length",
+    "other_process",
+    "no_token",
+    "nan",
+    "wrong_answer",
+    "wrong_one_in_four",
+    "garbage",
+    "empty",
+    "dies_in_canary",
+    "restarts_in_canary",
+)
+
+
+class Killed(BaseException):
+    """kill -9 of the switch."""
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+def profile_data(name: str, **changes: Any) -> dict[str, Any]:
+    """A resolved profile as the role renders it."""
+    data: dict[str, Any] = {
+        "schema": 1,
+        "name": name,
+        "title": f"Model {name}",
+        "status": "candidate",
+        "status_reason": "",
+        "modalities": ["text"],
+        "slot": "main",
+        "unit": LAYOUT.unit(name),
+        "stack": {"name": "cpu", "id": "cpu-1a2b3c4d5e", "dir": "/opt/b70/stacks/cpu-1a2b3c4d5e"},
+        "cards": 0,
+        "model": {"hf_repo": None, "revision": None, "path": f"/models/{name}"},
+        "engine": {
+            "kind": "vllm",
+            "served_model_name": name,
+            "max_model_len": 512,
+            "backend_url": BACKEND,
+            "argv": ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", "18080"],
+            "env": {"VLLM_CPU_KVCACHE_SPACE": "1"},
+            "start_timeout_s": 60,
+            "stop_timeout_s": 30,
+        },
+        "frontdoor": {
+            "max_active_generations": 2,
+            "queue_timeout_s": 0,
+            "backend_timeout_s": 7200,
+            "chat_template_kwargs": None,
+            "event_log": True,
+        },
+        "canary": {
+            "repeats": 4,
+            "timeout_s": 30,
+            "seed": 20260607,
+            "cases": [
+                {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"},
+                {"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"},
+            ],
+        },
+        "fingerprint": f"sha256:{name}-1",
+    }
+    for dotted, value in changes.items():
+        target = data
+        *path, last = dotted.split("__")
+        for key in path:
+            target = target[key]
+        target[last] = value
+    return data
+
+
+ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
+
+
+@dataclass
+class FakeUnit:
+    """A unit and the engine in it. fault: what the engine of this unit does wrong from its next start on."""
+
+    name: str
+    fault: str = ""
+    load_s: float = 5.0
+    stop_s: float = 0.5
+    exists: bool = True
+    enabled: bool = False
+    active: str = "inactive"
+    sub: str = "dead"
+    result: str = "success"
+    invocation: str = ""
+    pid: int = 0
+    restarts: int = 0
+    started: float = 0.0
+    started_at: datetime = EPOCH
+    stop_until: float | None = None
+    restart_at: float | None = None
+    live_fault: str = ""
+    cmdline: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    answers: int = 0
+
+    @property
+    def up(self) -> bool:
+        return self.pid > 0
+
+
+class World:
+    def __init__(self) -> None:
+        self.mono = 0.0
+        self.texts: dict[PurePosixPath, tuple[str, datetime]] = {}
+        self.units: dict[str, FakeUnit] = {}
+        self.starts = 0
+        self.effects_done = 0
+        self.kill_at: int | None = None
+        self.frontdoor_present = True
+        self.frontdoor_stuck = False
+        self.frontdoor_sequence = 0
+        self.generations: list[float] = []  # monotonic ends of running generations
+        self.readonly: set[PurePosixPath] = set()
+        self.full: set[PurePosixPath] = set()
+        self.free = 10 * 2**30
+        self.foreign: tuple[Holder, ...] = ()
+        self.device_users: tuple[Holder, ...] = ()
+        self.cards = 0
+        self.lock_holder: str | None = None
+        self.gate_verified = True
+        self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
+        self.mutations: list[str] = []
+        self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
+
+    # -- setting up
+
+    def render(self, name: str, **changes: Any) -> dict[str, Any]:
+        """Renders a profile and its unit, installs its weights and its stack."""
+        data = profile_data(name, **changes)
+        self.put(LAYOUT.profile_json(name), json.dumps(data))
+        self.units.setdefault(data["unit"], FakeUnit(data["unit"]))
+        self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
+        self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
+        self.put(PurePosixPath(data["stack"]["dir"]) / "fingerprint.json", json.dumps({"id": data["stack"]["id"]}))
+        self.put(PurePosixPath(data["engine"]["argv"][0]), "#!")
+        return data
+
+    def put(self, path: PurePosixPath, text: str) -> None:
+        self.texts[path] = (text, self.now())
+
+    def unit(self, profile: str) -> FakeUnit:
+        return self.units[LAYOUT.unit(profile)]
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.mono)
+
+    # -- what happens by itself
+
+    def tick(self) -> None:
+        for unit in self.units.values():
+            if unit.stop_until is not None and self.mono >= unit.stop_until:
+                self._down(unit, "inactive")
+            if unit.restart_at is not None and self.mono >= unit.restart_at:
+                unit.restarts += 1
+                self.launch(unit)
+            age = self.mono - unit.started
+            if unit.up and unit.live_fault == "exit_at_start" and age >= 1.0:
+                self._down(unit, "failed")
+                unit.result = "exit-code"
+            if unit.up and unit.live_fault == "crash_loop" and age >= 1.0:
+                self._loop(unit)
+        if self.frontdoor_present and not self.frontdoor_stuck:
+            state = self.state
+            self.frontdoor_sequence = state.sequence if state else 0
+
+    def _down(self, unit: FakeUnit, active: str) -> None:
+        unit.active, unit.sub, unit.pid = active, "dead" if active == "inactive" else "failed", 0
+        unit.stop_until = unit.restart_at = None
+
+    def _loop(self, unit: FakeUnit) -> None:
+        self._down(unit, "activating")
+        unit.sub, unit.restart_at = "auto-restart", self.mono + 15.0
+
+    def crash(self, profile: str) -> None:
+        """The engine dies and systemd starts it again at once."""
+        unit = self.unit(profile)
+        unit.restarts += 1
+        self.launch(unit)
+
+    def launch(self, unit: FakeUnit) -> None:
+        self.starts += 1
+        unit.active, unit.sub, unit.result, unit.restart_at = "active", "running", "success", None
+        unit.invocation, unit.pid = f"{self.starts:032x}", 1000 + self.starts
+        unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
+        text = self.texts.get(LAYOUT.profile_json(LAYOUT.profile_of(unit.name)))
+        if text is not None:
+            engine = json.loads(text[0])["engine"]
+            unit.cmdline = ("/usr/bin/python3", *engine["argv"])
+            unit.environ = dict(engine["env"], PATH="/usr/bin")
+        if unit.fault == "other_process":
+            unit.cmdline = (*unit.cmdline, "--max-num-seqs", "99")
+        if unit.fault == "slow_load":
+            unit.started += 60.0
+
+    def reboot(self) -> None:
+        """Processes and /run are gone; what is enabled is started."""
+        for path in self.boot_only:
+            self.texts.pop(path, None)
+        self.frontdoor_sequence = 0
+        for unit in self.units.values():
+            self._down(unit, "inactive")
+            unit.restarts, unit.invocation = 0, ""
+        for unit in self.units.values():
+            if unit.enabled:
+                self.launch(unit)
+
+    # -- looking
+
+    @property
+    def state(self) -> Any:
+        text = self.texts.get(LAYOUT.state_file)
+        return parse_state(text[0]) if text else None
+
+    @property
+    def running(self) -> list[str]:
+        return [unit.name for unit in self.units.values() if unit.up]
+
+    @property
+    def enabled(self) -> list[str]:
+        return sorted(unit.name for unit in self.units.values() if unit.enabled)
+
+    @property
+    def open(self) -> bool:
+        """Does the frontdoor let clients through?"""
+        return bool(self.state and self.state.open)
+
+    def engine(self) -> FakeUnit | None:
+        """The engine that holds the backend's port."""
+        return next((unit for unit in self.units.values() if unit.up and unit.name.startswith("b70-slot")), None)
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        slot = [name for name in self.running if name.startswith("b70-slot")]
+        if len(slot) > 1:
+            raise Broken(f"two engines run: {slot}")
+        if len(self.enabled) > 1:
+            raise Broken(f"two units are enabled: {self.enabled}")
+        engine = self.engine()
+        if engine is not None and self.gate_verified and self.open and engine.live_fault not in HARMLESS:
+            served = self.state.invocation_id == engine.invocation
+            if served:
+                raise Broken(f"the frontdoor is open for {engine.name}, whose engine is {engine.live_fault}")
+
+    def promise(self) -> None:
+        """Where a run may leave the host: verified and served, or nothing is and the frontdoor says why."""
+        self.check()
+        state = self.state
+        if state is not None and state.open:
+            engine = self.engine()
+            if engine is None or state.invocation_id != engine.invocation or not state.verified:
+                raise Broken(f"open without the verified engine: {state}")
+            if self.enabled != [engine.name]:
+                raise Broken(f"{engine.name} is served, enabled is {self.enabled}")
+        else:
+            if self.running:
+                raise Broken(f"closed, but {self.running} run")
+            if self.enabled:
+                raise Broken(f"stopped, but {self.enabled} would start at boot")
+            if state is not None and not state.reason:
+                raise Broken("closed without a reason")
+
+    def effects(self) -> Effects:
+        return Effects(
+            clock=_Clock(self),
+            units=_Units(self),
+            http=_Http(self),
+            files=_Files(self),
+            locks=_Locks(self),
+            processes=_Processes(self),
+        )
+
+    def step(self, mutation: str | None = None) -> None:
+        self.effects_done += 1
+        self.tick()
+        self.check()
+        if self.kill_at is not None and self.effects_done >= self.kill_at:
+            self.kill_at = None
+            raise Killed
+        if mutation is not None:
+            self.mutations.append(mutation)
+
+
+class _Clock:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.mono
+
+    def now(self) -> datetime:
+        return self._world.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._world.mono += max(seconds, 0.001)
+        self._world.tick()
+
+
+class _Units:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
+        self._world.step()
+        return tuple(self._state(name) for name in names)
+
+    def _state(self, name: str) -> UnitState:
+        unit = self._world.units.get(name)
+        if unit is None or not unit.exists:
+            return UnitState(name)
+        return UnitState(
+            name=name,
+            load="loaded",
+            active=unit.active,
+            sub=unit.sub,
+            result=unit.result,
+            main_pid=unit.pid,
+            invocation_id=unit.invocation,
+            restarts=unit.restarts,
+            file_state="enabled" if unit.enabled else "disabled",
+            started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
+        )
+
+    def find(self, prefix: str) -> tuple[str, ...]:
+        self._world.step()
+        return tuple(sorted(name for name in self._world.units if name.startswith(prefix)))
+
+    def start(self, name: str) -> None:
+        self._world.step(f"start {name}")
+        for other in self._world.units.values():
+            # Conflicts= in the units
+            if other.name != name and other.active not in ("inactive", "failed"):
+                self._world._down(other, "inactive")
+        self._world.units[name].restarts = 0
+        self._world.launch(self._world.units[name])
+
+    def stop(self, name: str) -> None:
+        self._world.step(f"stop {name}")
+        unit = self._world.units[name]
+        if not unit.up:
+            self._world._down(unit, "inactive")
+            return
+        unit.active, unit.sub = "deactivating", "stop-sigterm"
+        if unit.live_fault == "never_stops":
+            return
+        wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
+        unit.stop_until = self._world.mono + wait
+
+    def enable(self, name: str) -> None:
+        self._world.step(f"enable {name}")
+        if LAYOUT.unit_dir in self._world.readonly:
+            raise SlotFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
+        self._world.units[name].enabled = True
+
+    def disable(self, name: str) -> None:
+        self._world.step(f"disable {name}")
+        self._world.units[name].enabled = False
+
+    def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
+        self._world.step()
+        return self._world.log_lines[-lines:]
+
+
+class _Http:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def get(self, url: str, timeout_s: float) -> Reply:
+        self._world.step()
+        if url == f"{LAYOUT.frontdoor_url}/status":
+            return self._status()
+        engine = self._ready()
+        if engine is None:
+            return Reply(0, error="refused")
+        fault = engine.live_fault
+        if url.endswith("/health"):
+            return Reply(500, "broken") if fault == "health_500" else Reply(200)
+        served = "another" if fault == "wrong_id" else LAYOUT.profile_of(engine.name)
+        length = 99 if fault == "wrong_length" else 512
+        return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
+
+    def _status(self) -> Reply:
+        world = self._world
+        if not world.frontdoor_present:
+            return Reply(0, error="refused")
+        active = sum(1 for end in world.generations if end > world.mono)
+        part = {"state_sequence": world.frontdoor_sequence, "active_generations": active}
+        return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
+
+    def _ready(self) -> FakeUnit | None:
+        engine = self._world.engine()
+        if engine is None or engine.live_fault == "never_ready" or engine.active != "active":
+            return None
+        return engine if self._world.mono - engine.started >= engine.load_s else None
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        self._world.step()
+        engine = self._ready()
+        if engine is None:
+            return Reply(0, error="refused")
+        self._world.mono += 0.02
+        fault = engine.live_fault
+        if body["max_tokens"] == 1:
+            if fault == "no_token":
+                self._world.mono += timeout_s
+                return Reply(0, error="timeout")
+            logprob = float("nan") if fault == "nan" else -0.1
+            logprobs = {"content": [{"token": "x", "logprob": logprob}]}
+            return Reply(200, json.dumps({"choices": [{"message": {"content": "x"}, "logprobs": logprobs}]}))
+        engine.answers += 1
+        if fault == "dies_in_canary":
+            self._world._down(engine, "failed")
+            return Reply(0, error="connection broke: ConnectionError")
+        if fault == "restarts_in_canary" and engine.answers == 3:
+            self._world.crash(LAYOUT.profile_of(engine.name))
+            return Reply(200, json.dumps({"choices": [{"message": {"content": "OK"}}]}))
+        text = ANSWERS[body["messages"][0]["content"]]
+        if fault == "wrong_answer" or (fault == "wrong_one_in_four" and engine.answers % 4 == 0):
+            text = "slh"
+        text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
+        return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+
+
+class _Files:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _may(self, path: PurePosixPath) -> None:
+        if any(path.is_relative_to(root) for root in self._world.readonly):
+            raise OSError(30, "Read-only file system", str(path))
+        if any(path.is_relative_to(root) for root in self._world.full):
+            raise OSError(28, "No space left on device", str(path))
+
+    def read(self, path: PurePosixPath) -> str | None:
+        self._world.step()
+        found = self._world.texts.get(path)
+        return None if found is None else found[0]
+
+    def names(self, path: PurePosixPath) -> tuple[str, ...]:
+        self._world.step()
+        return tuple(sorted({known.name for known in self._world.texts if known.parent == path}))
+
+    def write(self, path: PurePosixPath, text: str) -> None:
+        self._world.step(f"write {path}")
+        self._may(path)
+        self._world.put(path, text)
+
+    def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
+        self._world.step(f"append {path}" if sync else None)
+        self._may(path)
+        before = self._world.texts.get(path)
+        self._world.put(path, (before[0] if before else "") + text)
+
+    def truncate(self, path: PurePosixPath, text: str) -> None:
+        self._world.step()
+        self._may(path)
+        self._world.put(path, text)
+
+    def remove(self, path: PurePosixPath) -> None:
+        self._world.step(f"remove {path}")
+        self._may(path)
+        self._world.texts.pop(path, None)
+
+    def rename(self, path: PurePosixPath, new: PurePosixPath) -> None:
+        self._world.step(f"rename {path}")
+        self._world.texts[new] = self._world.texts.pop(path)
+
+    def size(self, path: PurePosixPath) -> int | None:
+        self._world.step()
+        found = self._world.texts.get(path)
+        return None if found is None else len(found[0])
+
+    def modified(self, path: PurePosixPath) -> datetime | None:
+        self._world.step()
+        found = self._world.texts.get(path)
+        return None if found is None else found[1]
+
+    def writable(self, path: PurePosixPath) -> str | None:
+        self._world.step()
+        blocked = any(path.is_relative_to(root) for root in self._world.readonly)
+        return f"{path} is read-only or not permitted" if blocked else None
+
+    def free_bytes(self, path: PurePosixPath) -> int:
+        self._world.step()
+        return self._world.free
+
+    def executable(self, path: PurePosixPath) -> bool:
+        self._world.step()
+        return path in self._world.texts
+
+
+class _Locks:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @contextmanager
+    def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
+        self._world.step()
+        if self._world.lock_holder is not None:
+            self._world.mono += timeout_s
+            raise SlotFault(f"the slot's lock {path} is held by another switch: {self._world.lock_holder}")
+        self._world.lock_holder = note
+        try:
+            yield
+        finally:
+            self._world.lock_holder = None
+
+
+class _Processes:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _unit(self, pid: int) -> FakeUnit | None:
+        return next((unit for unit in self._world.units.values() if unit.up and unit.pid == pid), None)
+
+    def cmdline(self, pid: int) -> tuple[str, ...]:
+        self._world.step()
+        unit = self._unit(pid)
+        return unit.cmdline if unit else ()
+
+    def environ(self, pid: int) -> Mapping[str, str]:
+        self._world.step()
+        unit = self._unit(pid)
+        return unit.environ if unit else {}
+
+    def port_holders(self, port: int) -> tuple[Holder, ...]:
+        self._world.step()
+        engine = self._world.engine()
+        ours = () if engine is None else (Holder(engine.pid, "vllm", "b70", engine.name, f"port {port}"),)
+        return (*ours, *self._world.foreign)
+
+    def render_nodes(self) -> tuple[str, ...]:
+        self._world.step()
+        return tuple(f"/dev/dri/renderD{128 + number}" for number in range(self._world.cards))
+
+    def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
+        self._world.step()
+        return self._world.device_users if paths else ()
+
+
+def request(profile: str | None = "a", **changes: Any) -> Request:
+    values: dict[str, Any] = {"profile": profile, "active": profile is not None, "switch_id": "test", "who": "tester"}
+    return Request(**(values | changes))
