@@ -73,7 +73,8 @@ def load_catalogue(
             problems.append(Problem(_fault_file(path, source, origins, files), path, message))
         stack = merged.get("stack")
         if stacks is not None and stack and stack not in stacks:
-            message = f'there is no stack manifest "{stack}"{did_you_mean(stack, stacks)}; there are {", ".join(sorted(stacks))}'
+            hint = did_you_mean(stack, stacks) or f"; there are {', '.join(sorted(stacks))}"
+            message = f'there is no stack manifest "{stack}"{hint}'
             problems.append(Problem(_fault_file("stack", source, origins, files), "stack", message))
         profiles[source.name] = {"merged": merged, "origins": origins, "file": source.file}
     if problems:
@@ -85,7 +86,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     """Return a merged profile with every key present, so that readers need no defaults of their own.
 
     Adds ``origins`` (dotted path -> name of the profile that wrote the value) and ``source_file``. Canary cases for a
-    modality that the profile lacks are left out; ``frontdoor.max_active_generations`` falls back to max_num_seqs, else 1.
+    modality that the profile lacks are left out; ``frontdoor.max_active_generations`` falls back to max_num_seqs or 1.
     """
     profile: dict[str, Any] = plain(merged)
     name = profile["name"]

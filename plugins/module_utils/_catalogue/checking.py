@@ -31,6 +31,7 @@ OWNED_ENV = {
     "VLLM_CACHE_ROOT": "engine.cache_key",
     "HF_HOME": "the role variable slot_hf_home",
     "HOME": "nothing: the engine gets a home below its compile cache",
+    "PATH": "nothing: the stack's tools and the system's are on it",
     "VENV": "stack",
     "MODEL_DIR": "model.directory",
     "MODEL": "model.directory",
@@ -121,17 +122,23 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
         )
     batched = settings.get("max_num_batched_tokens")
     if sequences and batched and batched < sequences:
-        yield "engine.settings.max_num_batched_tokens", f"{batched} is below max_num_seqs ({sequences}); vLLM refuses that"
+        yield (
+            "engine.settings.max_num_batched_tokens",
+            f"{batched} is below max_num_seqs ({sequences}); vLLM refuses that",
+        )
     stop, drain = value_at(profile, "engine.stop_timeout_s"), settings.get("shutdown_timeout")
     if stop is not None and drain is not None and stop <= drain:
         yield (
             "engine.stop_timeout_s",
-            f"{stop} must be above engine.settings.shutdown_timeout ({drain}), else systemd kills the engine while it drains",
+            f"{stop} must be above engine.settings.shutdown_timeout ({drain}): systemd would kill a draining engine",
         )
     length = settings.get("max_model_len")
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
         if length and case["max_tokens"] >= length:
-            yield f"canary.cases[{index}].max_tokens", f"{case['max_tokens']} leaves no room in max_model_len ({length})"
+            yield (
+                f"canary.cases[{index}].max_tokens",
+                f"{case['max_tokens']} leaves no room in max_model_len ({length})",
+            )
 
 
 def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
@@ -205,7 +212,10 @@ def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
         for where, text in _texts(engine.get(part), f"engine.{part}"):
             for name in _PLACEHOLDER.findall(text):
                 if name not in PLACEHOLDERS:
-                    yield where, f"@{name}@ is no placeholder; there are {', '.join(PLACEHOLDERS)}{did_you_mean(name, PLACEHOLDERS)}"
+                    yield (
+                        where,
+                        f"@{name}@ is no placeholder{did_you_mean(name, PLACEHOLDERS)} ({', '.join(PLACEHOLDERS)})",
+                    )
             if part == "env" and "\n" in text:
                 yield where, "must be one line"
 

@@ -29,7 +29,7 @@ def _loader() -> Any:
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):  # type: ignore[misc]
+    class Loader(base):
         """A safe loader that refuses a key given twice instead of keeping the last one."""
 
     def mapping(loader: Any, node: Any, deep: bool = True) -> dict[Hashable, Any]:
@@ -53,7 +53,7 @@ def _parse(path: str, mtime_ns: int, size: int) -> Any:
     import yaml
 
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_loader())  # noqa: S506 - a safe loader
+        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_loader())
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise Unreadable(f"not valid YAML: {line}{error.problem or error.context}") from error
@@ -88,7 +88,9 @@ def read_folder(folder: Path, problems: list[Problem]) -> dict[str, tuple[str, d
         if not isinstance(data, dict):
             problems.append(Problem(str(path), "", "must be one YAML mapping"))
         elif data.get("name") != path.stem:
-            problems.append(Problem(str(path), "name", f'must be "{path.stem}", like the file, not {data.get("name")!r}'))
+            problems.append(
+                Problem(str(path), "name", f'must be "{path.stem}", like the file, not {data.get("name")!r}')
+            )
         elif path.stem in found:
             problems.append(Problem(str(path), "name", f"the same name stands in {found[path.stem][0]}; keep one file"))
         else:

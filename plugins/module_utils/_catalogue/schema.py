@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
-Understood: type, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems, pattern,
-minLength, maxLength, minimum, maximum, exclusiveMinimum, and the annotation x-hint (what a pattern means in words).
+Understood: type, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
+pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, and the annotation x-hint (a pattern in words).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from .problems import CatalogueError, Problem
 from .reading import SHIPPED, plain, read_folder
 
 # What may change without another installation: words for people, where the file lies, the environment at run time.
-NOT_IN_ID = ("title", "description", "notes", "evidence", "installable", "installable_reason", "env", "source_file")
+NOT_IN_ID = ("title", "description", "notes", "evidence", "installable", "reason", "env", "source_file")
 
 
 def canonical(value: Any) -> bytes:
@@ -27,9 +27,13 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
     """Return ``NAME-<10 hex digits>`` for a manifest as the lookup returns it; raise ValueError for anything else."""
     name = manifest.get("name")
     if not isinstance(name, str) or not name:
-        raise ValueError("a stack manifest is a mapping with a name, as the lookup arcpro.b70.catalogue (kind=stacks) returns it")
+        raise ValueError(
+            "a stack manifest is a mapping with a name, as the lookup arcpro.b70.catalogue (kind=stacks) returns it"
+        )
     if manifest.get("lock") and not manifest.get("lock_sha256"):
-        raise ValueError(f"the manifest {name} names the lock {manifest['lock']!r} but has no lock_sha256; take it from the lookup")
+        raise ValueError(
+            f"the manifest {name} names the lock {manifest['lock']!r} but has no lock_sha256; take it from the lookup"
+        )
     content = {key: value for key, value in manifest.items() if key not in NOT_IN_ID}
     return f"{name}-{hashlib.sha256(canonical(content)).hexdigest()[:10]}"
 
@@ -51,7 +55,9 @@ def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]
                 if lock.is_file():
                     manifest["lock_sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
                 else:
-                    problems.append(Problem(file, "lock", f"the file {manifest['lock']} does not exist beside the manifest"))
+                    problems.append(
+                        Problem(file, "lock", f"the file {manifest['lock']} does not exist beside the manifest")
+                    )
             stacks[name] = manifest
     if problems:
         raise CatalogueError(problems)
@@ -60,13 +66,15 @@ def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]
 
 def _faults(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = []
-    if not isinstance(manifest.get("installable", True), bool):
+    if not isinstance(manifest.get("installable"), bool):
         found.append(("installable", "must be true or false"))
-    if manifest.get("installable") is False and not manifest.get("installable_reason"):
-        found.append(("installable_reason", "is required when installable is false: say why and what to do instead"))
+    if manifest.get("installable") is False and not manifest.get("reason"):
+        found.append(("reason", "is required when installable is false: say why and what to do instead"))
     env = manifest.get("env", {})
     if not isinstance(env, Mapping):
         found.append(("env", "must be a mapping of variable names to text"))
         return found
-    found += [(f"env.{key}", "must be text; put it in quotes") for key, value in env.items() if not isinstance(value, str)]
+    found += [
+        (f"env.{key}", "must be text; put it in quotes") for key, value in env.items() if not isinstance(value, str)
+    ]
     return found

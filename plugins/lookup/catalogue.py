@@ -1,0 +1,122 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The catalogue on the controller, as data."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: catalogue
+author: arcpro.b70 contributors (@arcpro-b70)
+version_added: 0.1.0
+short_description: Read the catalogue of profiles or of stack manifests
+description:
+  - Reads the shipped profiles and those of your own folders and variables, resolves C(extends), validates the result
+    and returns the complete profiles by name. Abstract profiles (their names start with C(_)) are not returned.
+  - Every fault of every file is reported at once, with the file and the path inside it.
+  - Runs on the controller and needs nothing but what ansible-core brings.
+options:
+  _terms:
+    description: Return only the profiles or manifests of these names; none means all.
+    type: list
+    elements: str
+  kind:
+    description: What to return.
+    type: str
+    choices: [profiles, stacks]
+    default: profiles
+  dirs:
+    description:
+      - Further folders with one profile per YAML file; a profile of a later folder replaces one of the same name.
+      - A relative path is looked for beside the inventory, then beside the playbook.
+    type: list
+    elements: str
+    default: []
+  stack_dirs:
+    description: Further folders with one stack manifest per YAML file, found like O(dirs).
+    type: list
+    elements: str
+    default: []
+  inline:
+    description: Profiles as data, C(name) to profile; they come after all folders.
+    type: dict
+    default: {}
+seealso:
+  - plugin: arcpro.b70.render_slot
+    plugin_type: filter
+  - plugin: arcpro.b70.stack_id
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Show which profiles there are
+  ansible.builtin.debug:
+    msg: "{{ lookup('arcpro.b70.catalogue', dirs=b70_profile_dirs) | list }}"
+
+- name: Show the limits of one profile
+  ansible.builtin.debug:
+    msg: "{{ lookup('arcpro.b70.catalogue', 'minimax-m27-c1')['minimax-m27-c1'].frontdoor }}"
+
+- name: Show the id of every stack
+  ansible.builtin.debug:
+    msg: "{{ lookup('arcpro.b70.catalogue', kind='stacks').values() | map('arcpro.b70.stack_id') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description:
+    - One mapping. For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
+      profile that wrote the value) and C(source_file).
+    - For stacks, C(name) to the manifest, with C(source_file) and, where the manifest names a C(lock), C(lock_sha256).
+  type: list
+  elements: dict
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError, did_you_mean
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+
+
+class LookupModule(LookupBase):
+    """The lookup as Ansible finds it."""
+
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
+        self.set_options(var_options=variables, direct=kwargs)
+        places = [str(place) for key in ("inventory_dir", "playbook_dir") if (place := (variables or {}).get(key))]
+        try:
+            stacks = load_stacks(_folders(self.get_option("stack_dirs"), places))
+            if self.get_option("kind") == "stacks":
+                return [_chosen(stacks, terms, "stack")]
+            folders = _folders(self.get_option("dirs"), places)
+            return [_chosen(load_catalogue(folders, self.get_option("inline"), list(stacks)), terms, "profile")]
+        except CatalogueError as error:
+            raise AnsibleLookupError(str(error)) from error
+
+
+def _folders(named: list[str], places: list[str]) -> list[Path]:
+    """Return the folders, relative ones below the first place that has them."""
+    found = []
+    for name in named:
+        path = Path(name).expanduser()
+        candidates = [path] if path.is_absolute() else [Path(place, path) for place in places or ["."]]
+        existing = [candidate for candidate in candidates if candidate.is_dir()]
+        if not existing:
+            tried = ", ".join(map(str, candidates))
+            raise AnsibleLookupError(f"the folder {name} does not exist (tried {tried}); correct or remove its entry")
+        found.append(existing[0])
+    return found
+
+
+def _chosen(everything: dict[str, dict[str, Any]], names: list[str], kind: str) -> dict[str, dict[str, Any]]:
+    missing = [
+        f'there is no {kind} "{name}"{did_you_mean(name, everything, 3)}' for name in names if name not in everything
+    ]
+    if missing:
+        raise AnsibleLookupError("\n".join(missing))
+    return {name: everything[name] for name in names} if names else everything

@@ -1,0 +1,211 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_slot_files
+short_description: Write every file of a slot in one round trip
+version_added: 0.1.0
+description:
+  - Brings profiles, environments and systemd units of a slot to what was rendered, and removes those of profiles that
+    have left the catalogue.
+  - Everything is validated before anything is replaced; units through C(systemd-analyze verify), where only a program
+    that is not installed yet is tolerated. Each file is replaced in one step.
+  - Files of a profile that runs, starts at boot or is named by the slot's state are never removed; a warning says so.
+    Its unit gets a drop-in that keeps it exclusive with the units that were rendered.
+  - Never starts, stops, enables or reloads anything.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details:
+      - A file that comes or goes is shown by its path only.
+  idempotent:
+    support: full
+options:
+  files:
+    description: All files of the slot, as the filter P(arcpro.b70.render_slot#filter) returns them.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Where the file is - in C(profiles) below O(config_dir), in O(unit_dir), or in C(tmpfiles.d).
+        type: path
+        required: true
+      content:
+        description: Its whole text.
+        type: str
+        required: true
+      mode:
+        description: Its mode in octal digits.
+        type: str
+        default: "0644"
+  directories:
+    description: Directories that must exist; missing ones are made in this order, others keep their owner and mode.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The directory. Missing parents are made with the mode that the system's umask gives.
+        type: path
+        required: true
+      owner:
+        description: User that owns it when it is made.
+        type: str
+        default: root
+      group:
+        description: Group that owns it when it is made.
+        type: str
+        default: root
+      mode:
+        description: Its mode in octal digits when it is made.
+        type: str
+        default: "0755"
+  slot:
+    description: The slot's name.
+    type: str
+    default: main
+  config_dir:
+    description: Holds the directory C(profiles).
+    type: path
+    default: /etc/b70-vllm-slot
+  unit_dir:
+    description: Where the administrator's units are.
+    type: path
+    default: /etc/systemd/system
+  run_dir:
+    description: Holds the slot's state in C(SLOT/state.json).
+    type: path
+    default: /run/b70
+  owner:
+    description: User that owns the files.
+    type: str
+    default: root
+  group:
+    description: Group that owns the files.
+    type: str
+    default: root
+"""
+
+EXAMPLES = r"""
+- name: Write every file of the slot
+  arcpro.b70.b70_slot_files:
+    files: "{{ lookup('arcpro.b70.catalogue') | arcpro.b70.render_slot(slot_settings) }}"
+  notify: Reload systemd units
+"""
+
+RETURN = r"""
+created_directories:
+  description: Directories that were, or in check mode would be, made.
+  returned: success
+  type: list
+  elements: str
+changed_paths:
+  description: Files that were, or in check mode would be, written.
+  returned: success
+  type: list
+  elements: str
+removed_paths:
+  description: Files that were, or in check mode would be, removed.
+  returned: success
+  type: list
+  elements: str
+kept_profiles:
+  description: Profiles that have left the catalogue but are still in use, so that their files stay.
+  returned: success
+  type: list
+  elements: str
+units_changed:
+  description: Whether a unit was written or removed.
+  returned: success
+  type: bool
+reload_needed:
+  description: Whether systemd must reread its units, because of this run or of one that was interrupted.
+  returned: success
+  type: bool
+"""
+
+import grp
+import pwd
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
+
+
+def main() -> None:
+    file_spec = {
+        "path": {"type": "path", "required": True},
+        "content": {"type": "str", "required": True},
+        "mode": {"type": "str", "default": "0644"},
+    }
+    directory_spec = {
+        "path": {"type": "path", "required": True},
+        "owner": {"type": "str", "default": "root"},
+        "group": {"type": "str", "default": "root"},
+        "mode": {"type": "str", "default": "0755"},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "directories": {"type": "list", "elements": "dict", "default": [], "options": directory_spec},
+            "files": {"type": "list", "elements": "dict", "required": True, "options": file_spec},
+            "slot": {"type": "str", "default": "main"},
+            "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+            "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+            "run_dir": {"type": "path", "default": "/run/b70"},
+            "owner": {"type": "str", "default": "root"},
+            "group": {"type": "str", "default": "root"},
+        },
+        supports_check_mode=True,
+    )
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        program = module.get_bin_path(argv[0])
+        if program is None:
+            return 127, "", f"{argv[0]} is not installed"
+        code, output, errors = module.run_command(
+            [program, *argv[1:]], environ_update={"LC_ALL": "C", "SYSTEMD_COLORS": "0"}
+        )
+        return int(code), str(output), str(errors)
+
+    params = module.params
+    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in ("config_dir", "unit_dir", "run_dir")))
+    wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
+    directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
+    try:
+        owner = (pwd.getpwnam(params["owner"]).pw_uid, grp.getgrnam(params["group"]).gr_gid)
+        plan = _slot_files.make_plan(wanted, place, owner, run, directories)
+        _slot_files.validate(plan, run)
+        if not module.check_mode:
+            _slot_files.apply(plan, owner)
+    except LookupError as error:
+        module.fail_json(msg=f"an owner or group does not exist on this host: {error}")
+    except (_slot_files.SlotFilesError, OSError) as error:
+        module.fail_json(msg=str(error))
+    for warning in plan.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=plan.changed,
+        created_directories=[str(item.path) for item in plan.directories],
+        changed_paths=[str(item.path) for item in plan.writes],
+        removed_paths=[str(path) for path in plan.removals],
+        kept_profiles=plan.kept,
+        units_changed=plan.units_changed,
+        reload_needed=plan.reload_needed,
+        diff=_slot_files.diff(plan),
+    )
+
+
+if __name__ == "__main__":
+    main()
