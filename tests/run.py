@@ -58,9 +58,11 @@ STEPS: dict[str, tuple[Command, ...]] = {
         tool("antsibull-changelog", "lint"),
     ),
     "unit": (pytest("unit", "tests/unit"),),
-    "checks": (pytest("checks", "tests/checks", limit_s=600),),
+    "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),
-    "molecule": (Command(("molecule", "test", "--all", "--report"), limit_s=1500, junit=True),),
+    "molecule": (
+        Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=1500, junit=True),
+    ),
 }
 
 

@@ -105,21 +105,6 @@ def play_tasks(content: Any) -> list[Any]:
     return tasks
 
 
-def check_role_readme(root: Path) -> list[str]:
-    """Every role has a README.md that names each of its public variables."""
-    found = []
-    for role in roles(root):
-        readme = role / "README.md"
-        if not readme.is_file():
-            found.append(f"{role.name}: README.md is missing")
-            continue
-        text = readme.read_text()
-        for name in load(role / "defaults" / "main.yml") or {}:
-            if not re.search(rf"\b{re.escape(name)}\b", text):
-                found.append(f"{role.name}: README.md does not name {name}")
-    return found
-
-
 def defined_names(task: dict[str, Any]) -> Iterator[str]:
     """Yield the variables that one task defines for later tasks."""
     if isinstance(task.get("register"), str):

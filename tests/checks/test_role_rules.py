@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = [
     role_rules.check_role_defaults,
     role_rules.check_role_entry_points,
-    role_rules.check_role_readme,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
     role_rules.check_playbook_hosts,
@@ -34,7 +33,6 @@ argument_specs:
 GOOD = {
     "roles/door/defaults/main.yml": "door_port: 80\n",
     "roles/door/meta/argument_specs.yml": SPECS,
-    "roles/door/README.md": "| `door_port` | 80 |\n",
     "roles/door/tasks/main.yml": "- ansible.builtin.command: {argv: [id]}\n  register: __door_id\n",
     "playbooks/site.yml": "- hosts: \"{{ b70_target | default('b70_hosts') }}\"\n  roles: [{role: arcpro.b70.door}]\n",
     "site.yml": "- name: All\n  ansible.builtin.import_playbook: playbooks/site.yml\n",
@@ -73,8 +71,6 @@ BROKEN = [
         "- hosts: x\n  tasks: [{block: [{ansible.builtin.include_role: {name: a.b.door, tasks_from: open}}]}]\n",
         "role door has no argument spec for open",
     ),
-    (role_rules.check_role_readme, "roles/door/README.md", None, "README.md is missing"),
-    (role_rules.check_role_readme, "roles/door/README.md", "# door\n", "does not name door_port"),
     (role_rules.check_prefixes, "roles/door/defaults/main.yml", "port: 80\n", "port does not start with door_"),
     (
         role_rules.check_prefixes,

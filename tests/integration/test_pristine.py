@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from testinfra.host import Host
 
-MARKER = "/root/.pristine"
+MARKER = "/var/tmp/pristine"
 # What a running system writes on its own: logs, timers, the remains of a login.
 ALIVE = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd", "/root/.ansible", "/proc", "/sys", "/dev")
 
