@@ -12,8 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-if sys.version_info < (3, 11):
-    sys.exit("lab.py needs Python 3.11 or newer; this is " + sys.version.split()[0])
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from labkit import commands, hosts, machine
@@ -44,7 +42,9 @@ def _status(lab: Lab, as_json: bool) -> int:
         outside = "open" if found["nat"] else "closed"
         print(f"lab {lab.name}: {found['subnet']} on {found['bridge']}, way out {outside}")
         for row in found["hosts"]:
-            print(f"  {row['name']:<12} {row['address']:<15} {row['state']:<8} {row['system']:<12} {row['image'] or '-'}")
+            print(
+                f"  {row['name']:<12} {row['address']:<15} {row['state']:<8} {row['system']:<12} {row['image'] or '-'}"
+            )
     return 0 if found["up"] else NOT_UP
 
 

@@ -5,6 +5,20 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.inventory import BaseInventoryPlugin
+
+_KIT = str(Path(__file__).resolve().parents[1])
+if _KIT not in sys.path:
+    sys.path.append(_KIT)
+
+from labkit.common import LabError  # noqa: E402
+from labkit.layout import State, open_lab, read_pid, ssh_options  # noqa: E402
+
 DOCUMENTATION = """
 name: b70_lab
 short_description: The hosts of the local lab that are up
@@ -23,11 +37,6 @@ options:
   lab:
     description: Name of the lab. Without it, the one that E(B70_LAB) names, else V(lab).
     type: str
-  groups:
-    description: Groups that the hosts are put into.
-    type: list
-    elements: str
-    default: [b70_hosts, lab]
 """
 
 EXAMPLES = """
@@ -35,28 +44,17 @@ EXAMPLES = """
 plugin: b70_lab
 """
 
-import shlex
-import sys
-from pathlib import Path
-from typing import Any
-
-from ansible.errors import AnsibleParserError
-from ansible.plugins.inventory import BaseInventoryPlugin
-
-_KIT = str(Path(__file__).resolve().parents[1])
-if _KIT not in sys.path:
-    sys.path.append(_KIT)
-
-from labkit.common import LabError  # noqa: E402
-from labkit.layout import Lab, State, open_lab, read_pid, ssh_options  # noqa: E402
+GROUPS = ("b70_hosts", "lab")
 
 
-def host_variables(lab: Lab, state: State) -> dict[str, dict[str, Any]]:
-    """Host name -> connection variables, of the hosts that run."""
+def running_hosts(name: str | None = None) -> dict[str, dict[str, Any]]:
+    """Host name -> connection variables, of the hosts that run. Raises LabError when there is none."""
+    lab = open_lab(name)
+    state = State.load(lab)
     found = {}
-    for index in state.hosts:
+    for index in state.hosts if state else []:
         host = lab.host(index)
-        if read_pid(host.pid_file) is None:
+        if state is None or read_pid(host.pid_file) is None:
             continue
         found[host.name] = {
             "ansible_host": state.address(host),
@@ -65,10 +63,13 @@ def host_variables(lab: Lab, state: State) -> dict[str, dict[str, Any]]:
             "ansible_ssh_common_args": shlex.join(ssh_options(lab)),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
+    if not found:
+        down = "has no running host" if state else "is not up"
+        raise LabError(f"the lab {lab.name!r} {down} ({lab.directory})", "run make lab-up")
     return found
 
 
-class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
+class InventoryModule(BaseInventoryPlugin):
     """Ansible's door to the lab's state."""
 
     NAME = "b70_lab"
@@ -79,22 +80,21 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         return bool(super().verify_file(path)) and (name == "lab.yml" or name.endswith(".lab.yml"))
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Add the hosts; raises AnsibleParserError when no lab is up."""
+        """Add the hosts. Without a lab that is up it says so and ends the command with exit code 4.
+
+        Raising instead would let Ansible try the file with its other plugins and bury that sentence under their errors.
+        """
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         try:
-            lab = open_lab(self.get_option("lab"))
+            hosts = running_hosts(self.get_option("lab"))
         except LabError as exc:
-            raise AnsibleParserError(f"{exc}; {exc.fix}") from exc
-        state = State.load(lab)
-        hosts = host_variables(lab, state) if state else {}
-        if not hosts:
-            down = "is not up" if state is None else "has no running host"
-            raise AnsibleParserError(f"the lab {lab.name!r} {down} ({lab.directory}): run make lab-up")
-        for group in self.get_option("groups"):
+            self.display.error(f"{exc}: {exc.fix}", wrap_text=False)
+            raise SystemExit(4) from None
+        for group in GROUPS:
             inventory.add_group(group)
         for name, variables in hosts.items():
-            for group in self.get_option("groups"):
+            for group in GROUPS:
                 inventory.add_host(name, group=group)
             for key, value in variables.items():
                 inventory.set_variable(name, key, value)

@@ -38,14 +38,10 @@ def hierarchies(mountinfo: str, own: str) -> list[Path]:
         left, _, right = line.partition(" - ")
         kind, _source, options = right.split(" ", 2)
         root, point = left.split()[3:5]
-        if kind == "cgroup2":
-            path = paths.get("")
-        elif kind == "cgroup" and "name=systemd" in options.split(","):
-            path = paths.get("name=systemd")
-        else:
+        named = "name=systemd" if "name=systemd" in options.split(",") else ""
+        if kind not in ("cgroup2", "cgroup") or (kind == "cgroup" and not named) or named not in paths:
             continue
-        if path is None:
-            continue
+        path = paths[named]
         inside = path.removeprefix(root.rstrip("/")) if root != "/" else path
         found.append(Path(point) / inside.lstrip("/"))
     return found

@@ -34,7 +34,7 @@ def _ssh_key(lab: Lab) -> None:
 
 
 def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
-    """Make the lab have at least `count` hosts (default: what it has, else one) that run and answer; repair the rest."""
+    """Make the lab have at least `count` hosts (default: what it has, else one) that run and answer; repair it."""
     machine.require()
     _base(lab)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
@@ -47,6 +47,7 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
         state = replace(state, hosts=list(range(1, wanted + 1)))
         state.save(lab)
         everyone = [lab.host(index) for index in state.hosts]
+        hosts.write_known_hosts(lab, state)  # a command that was killed may have left it behind the hosts
         plan = {host: _plan(lab, state, host, moved=moved, fresh=fresh) for host in everyone}
         tar = image.image(lab) if "make" in plan.values() else None
         for host, action in plan.items():
@@ -64,7 +65,7 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
 
 
 def _plan(lab: Lab, state: State, host: Host, *, moved: bool, fresh: bool) -> str:
-    made = host.made.exists() and not fresh
+    made = host.complete and not fresh
     alive = made and hosts.running(host)
     answers = False
     if alive and not moved:
@@ -142,7 +143,7 @@ def status(lab: Lab) -> dict[str, Any]:
             {
                 "name": host.name,
                 "address": state.address(host),
-                "state": ("running" if alive else "stopped") if host.made.exists() else "broken",
+                "state": ("running" if alive else "stopped") if host.complete else "broken",
                 "pid": read_pid(host.pid_file),
                 "image": hosts.image_of(host),
                 "system": hosts.system_state(lab, state, host) if alive else "unreachable",

@@ -26,8 +26,8 @@ BOOT_LIMIT = 60.0
 def decide(*, made: bool, running: bool, answers: bool, moved: bool) -> str:
     """What `up` does with a host: make | boot | restart | keep.
 
-    made: its tree is complete · running: its supervisor lives · answers: it boots or serves as it should · moved: the
-    lab's subnet changed.
+    made: its tree is complete · running: its supervisor lives · answers: over SSH · moved: the lab's network is a new
+    one.
     """
     if not made:
         return "make"
@@ -60,7 +60,9 @@ def make(lab: Lab, state: State, host: Host, tar: Path) -> None:
     hostkey = host.root / "etc/ssh/ssh_host_ed25519_key"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", host.name, "-f", hostkey])
     write_atomic(host.root / "etc/machine-id", uuid.uuid4().hex + "\n", 0o444)
-    write_atomic(host.made, json.dumps({"image": tar.stem, "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}))
+    write_atomic(
+        host.made, json.dumps({"image": tar.stem, "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+    )
 
 
 def settle(lab: Lab, state: State, host: Host) -> None:
@@ -216,7 +218,9 @@ def wait_ready(lab: Lab, state: State, host: Host, *, fresh: bool, limit: float 
             told = now
             say(f"{host.name}: waiting to be running, is {seen}")
         time.sleep(0.25)
-    raise LabError(f"{host.name} was not running after {limit:g} s, last seen: {seen}\n{log_tail(host)}", f"see {host.log}")
+    raise LabError(
+        f"{host.name} was not running after {limit:g} s, last seen: {seen}\n{log_tail(host)}", f"see {host.log}"
+    )
 
 
 def image_of(host: Host) -> str | None:

@@ -38,6 +38,8 @@ def _apt(root: Path, spec: dict[str, Any]) -> None:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(outside, target)
+    for other in (root / "etc/apt/sources.list.d").glob("*"):
+        other.unlink()
     (root / "etc/apt/sources.list").write_text("".join(f"{line}\n" for line in spec["sources"]), encoding="utf-8")
     for archive in (root / "var/cache/apt/archives").glob("*.deb"):
         archive.unlink()

@@ -45,6 +45,10 @@ class Host:
         return self.directory / "made.json"
 
     @property
+    def complete(self) -> bool:
+        return self.made.exists() and (self.root / "etc/machine-id").exists()
+
+    @property
     def pid_file(self) -> Path:
         return self.directory / "supervisor.json"
 
@@ -96,6 +100,11 @@ class Lab:
     @property
     def known_hosts(self) -> Path:
         return self.directory / "ssh" / "known_hosts"
+
+    @property
+    def base_tag(self) -> str:
+        """Eight hex digits that tell this checkout's labs from another's."""
+        return hashlib.sha256(str(self.base).encode()).hexdigest()[:8]
 
     @property
     def tag(self) -> str:

@@ -122,7 +122,9 @@ def checks() -> list[Check]:
     if shutil.which("nft"):
         rule = ["nft", "-c", "add table ip b70c; add chain ip b70c p { type nat hook postrouting priority 100; }"]
         why = _missing_kernel_part(rule, None)
-        found.append(Check("nat", not why, why or "nft can do it", "load the kernel modules: modprobe nf_tables nft_masq"))
+        found.append(
+            Check("nat", not why, why or "nft can do it", "load the kernel modules: modprobe nf_tables nft_masq")
+        )
     return found
 
 

@@ -96,13 +96,13 @@ def choose(lab: Lab, state: State | None) -> State:
 def up(lab: Lab, state: State | None) -> tuple[State, bool]:
     """Make or repair bridge, address, forwarding and rules.
 
-    Returns the state, saved, and whether the subnet changed (the hosts then need new addresses).
+    Returns the state, saved, and whether the hosts have lost it: the subnet changed, or the bridge is a new one.
     """
     with locked(RUN_DIR / "network.lock", "the network of the labs", 60):
         chosen = choose(lab, state)
         moved = state is not None and state.subnet != chosen.subnet
         chosen.save(lab)
-        _bridge(lab, chosen)
+        moved = _bridge(lab, chosen) or moved
         if _IP_FORWARD.read_text(encoding="ascii").strip() == "0":
             write_atomic(_FORWARD_BEFORE, "0\n")
             _IP_FORWARD.write_text("1", encoding="ascii")
@@ -110,7 +110,8 @@ def up(lab: Lab, state: State | None) -> tuple[State, bool]:
     return chosen, moved
 
 
-def _bridge(lab: Lab, state: State) -> None:
+def _bridge(lab: Lab, state: State) -> bool:
+    """Make or repair the bridge; returns whether it is a new one."""
     wanted = f"{state.gateway}/24"
     links = json.loads(run(["ip", "-j", "link", "show"]).stdout)
     existing = next((link for link in links if link["ifname"] == lab.bridge), None)
@@ -128,6 +129,7 @@ def _bridge(lab: Lab, state: State) -> None:
     if wanted not in addresses:
         run(["ip", "address", "add", wanted, "dev", lab.bridge])
     run(["ip", "link", "set", lab.bridge, "up"])
+    return existing is None
 
 
 def apply_rules(lab: Lab, state: State) -> None:

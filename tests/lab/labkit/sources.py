@@ -207,8 +207,10 @@ def missing_certificates(machine: str, image: str) -> list[str]:
 
 
 def parse_host_packages(text: str) -> list[str]:
-    """The plain names in the list `host_packages` of a role's defaults (YAML, block or inline); templated ones stay out."""
-    match = re.search(r"^host_packages:[ \t]*(\[[^]]*\])?[^\n]*\n((?:[ \t]*(?:-|#)[^\n]*\n|[ \t]*\n)*)", text + "\n", re.M)
+    """The plain names in the list `host_packages` of a role's defaults (block or inline YAML); no templated ones."""
+    match = re.search(
+        r"^host_packages:[ \t]*(\[[^]]*\])?[^\n]*\n((?:[ \t]*(?:-|#)[^\n]*\n|[ \t]*\n)*)", text + "\n", re.M
+    )
     if not match:
         return []
     raw = match[1].strip("[]").split(",") if match[1] else re.findall(r"^\s*-\s*([^#\n]*)", match[2], re.M)

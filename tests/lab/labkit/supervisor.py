@@ -76,7 +76,7 @@ def supervise(name: str, pid_file: Path, log: Path, argv: list[str]) -> int:
                 stdout=output,
                 stderr=output,
                 env=environment,
-                preexec_fn=machine.enter,  # noqa: PLW1509 - one thread only
+                preexec_fn=machine.enter,
             )
             code = child.wait()
         if code != REBOOT or stopping:
