@@ -1,0 +1,8 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenAI-compatible frontdoor of one model slot."""
+
+from __future__ import annotations
+
+__version__ = "1.0.0"

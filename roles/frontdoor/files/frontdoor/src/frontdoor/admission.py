@@ -1,0 +1,120 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who may generate now: slots, a bounded queue, fair turns. Pure code: no clock, no I/O."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import Protocol
+
+
+class Verdict(enum.Enum):
+    """Answer to `Gate.enter`."""
+
+    ADMITTED = "admitted"
+    QUEUED = "queued"
+    BUSY = "busy"
+    QUEUE_FULL = "queue_full"
+
+
+class Waiter(Protocol):
+    """What the gate calls back; hashable by identity."""
+
+    def granted(self) -> None:
+        """A slot is held from now on. Must not raise, must not re-enter the gate for itself."""
+
+
+class Gate:
+    """Counts slots and keeps the queue.
+
+    A holder is an entry in a table, so freeing twice, or freeing what was never held, changes nothing.
+    The next slot goes to the key that holds the fewest slots, among those to the one served longest ago;
+    within a key it is first come, first served.
+    """
+
+    def __init__(self, limit: int, max_queued: int) -> None:
+        self.limit = limit
+        self.max_queued = max_queued
+        self._holders: dict[Waiter, str] = {}
+        self._held: dict[str, int] = {}
+        # insertion order is the order of turns: a key that was served goes to the end
+        self._queues: dict[str, deque[Waiter]] = {}
+        self._queued: dict[Waiter, str] = {}
+
+    @property
+    def active(self) -> int:
+        """Slots in use."""
+        return len(self._holders)
+
+    @property
+    def queued(self) -> int:
+        """Requests waiting."""
+        return len(self._queued)
+
+    @property
+    def full(self) -> bool:
+        """Whether a newcomer would have to wait."""
+        return len(self._holders) >= self.limit or bool(self._queued)
+
+    def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
+        """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
+        if not self.full:
+            self._take(waiter, key)
+            return Verdict.ADMITTED
+        if not may_wait:
+            return Verdict.BUSY
+        if len(self._queued) >= self.max_queued:
+            return Verdict.QUEUE_FULL
+        self._queued[waiter] = key
+        self._queues.setdefault(key, deque()).append(waiter)
+        return Verdict.QUEUED
+
+    def leave(self, waiter: Waiter) -> bool:
+        """Give the slot or the place in the queue back; True when there was one."""
+        key = self._holders.pop(waiter, None)
+        if key is not None:
+            left = self._held[key] - 1
+            if left:
+                self._held[key] = left
+            else:
+                del self._held[key]
+            if self._queued:
+                self._grant()
+            return True
+        key = self._queued.pop(waiter, None)
+        if key is None:
+            return False
+        queue = self._queues[key]
+        queue.remove(waiter)
+        if not queue:
+            del self._queues[key]
+        return True
+
+    def set_limit(self, limit: int) -> None:
+        """Change the number of slots at once; a lower number takes effect as holders leave."""
+        self.limit = limit
+        self._grant()
+
+    def dismiss(self) -> list[Waiter]:
+        """Empty the queue and return those who waited, in order of arrival."""
+        waiting = list(self._queued)
+        self._queued.clear()
+        self._queues.clear()
+        return waiting
+
+    def _take(self, waiter: Waiter, key: str) -> None:
+        self._holders[waiter] = key
+        self._held[key] = self._held.get(key, 0) + 1
+
+    def _grant(self) -> None:
+        while self._queued and len(self._holders) < self.limit:
+            key = min(self._queues, key=lambda name: self._held.get(name, 0))
+            queue = self._queues.pop(key)
+            waiter = queue.popleft()
+            if queue:
+                self._queues[key] = queue
+            del self._queued[waiter]
+            self._take(waiter, key)
+            waiter.granted()

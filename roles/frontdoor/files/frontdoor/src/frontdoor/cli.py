@@ -1,0 +1,84 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Command line and life of the process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from frontdoor import __version__
+from frontdoor.client import ClientConnection
+from frontdoor.config import Config, ConfigError, load
+from frontdoor.door import Door
+from frontdoor.events import EventLog
+
+EXIT_CONFIG = 2
+EXIT_LISTEN = 3
+
+
+async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = None) -> int:
+    """Run until SIGTERM or SIGINT (or `stop`), then drain; return the exit status."""
+    loop = asyncio.get_running_loop()
+    stop = stop or asyncio.Event()
+    door = Door(config, loop, events)
+    listen = config.listen
+    try:
+        server = await loop.create_server(
+            lambda: ClientConnection(door), listen.host, listen.port, backlog=listen.backlog, reuse_address=True
+        )
+    except OSError as exc:
+        events.flush()
+        print(f"cannot listen on {listen.host}:{listen.port}: {exc.strerror or exc}", file=sys.stderr)
+        return EXIT_LISTEN
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, door.reload)
+    door.start()
+    events.emit(
+        "frontdoor_start",
+        host=listen.host,
+        port=listen.port,
+        backend=door.pool.url,
+        max_active_generations=door.gate.limit,
+        phase=door.state.phase,
+        auth="none",
+        version=__version__,
+    )
+    events.flush()
+    await stop.wait()
+    server.close()
+    door.drain()
+    events.emit("frontdoor_draining", active_generations=door.gate.active, limit_s=config.limits.drain_timeout_s)
+    events.flush()
+    deadline = loop.time() + config.limits.drain_timeout_s
+    while door.exchanges and loop.time() < deadline:
+        await asyncio.sleep(0.02)
+    events.emit("frontdoor_stop", cut=len(door.exchanges))
+    # one turn of the loop for what was written last
+    await asyncio.sleep(0.02)
+    door.stop()
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit status (2: configuration, 3: address in use)."""
+    parser = argparse.ArgumentParser(prog="frontdoor", description=__doc__)
+    parser.add_argument("--config", required=True, metavar="FILE", help="TOML configuration")
+    parser.add_argument("--check-config", action="store_true", help="only check the configuration")
+    parser.add_argument("--version", action="version", version=__version__)
+    options = parser.parse_args(argv)
+    try:
+        config = load(options.config)
+    except ConfigError as exc:
+        print(f"configuration: {exc}", file=sys.stderr)
+        return EXIT_CONFIG
+    if options.check_config:
+        print(f"{options.config}: ok")
+        return 0
+    return uvloop.run(serve(config, EventLog()))

@@ -1,0 +1,432 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The client's side of a connection: requests in, one at a time; responses out."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from frontdoor import errors
+from frontdoor.errors import Refusal
+from frontdoor.exchange import Exchange, Outcome
+from frontdoor.httphead import END, HeadError, RequestHead
+from frontdoor.routes import Style
+
+if TYPE_CHECKING:
+    from frontdoor.door import Door
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# bytes of following requests that are kept while one is being answered
+_MAX_AHEAD = 256 * 1024
+_WRITE_HIGH = 256 * 1024
+# after a refusal with the upload still under way: how long and how much is read and thrown away
+_LINGER_S = 5.0
+_LINGER_BYTES = 256 * 1024 * 1024
+
+
+class Stage(enum.IntEnum):
+    """What the connection expects next."""
+
+    HEAD = 0
+    BODY = 1
+    CHUNKS = 2
+    ANSWER = 3
+    DISCARD = 4
+    CLOSED = 5
+
+
+class _ChunkedBody:
+    """Collects a chunked request body."""
+
+    __slots__ = ("begun", "complete", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.complete = False
+        self.begun = 0
+
+    def on_message_begin(self) -> None:
+        self.begun += 1
+
+    def on_body(self, data: bytes) -> None:
+        self.size += len(data)
+        self.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+class ClientConnection(asyncio.Protocol):
+    """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
+
+    __slots__ = (
+        "_body_deadline",
+        "_buffer",
+        "_chunked",
+        "_close_after",
+        "_door",
+        "_exchange",
+        "_forwarded",
+        "_forwarded_host",
+        "_head",
+        "_left",
+        "_parser",
+        "_pieces",
+        "_processing",
+        "_reading",
+        "_stage",
+        "_writable",
+        "address",
+        "deadline",
+        "key",
+        "transport",
+        "write",
+    )
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.write: Callable[[bytes], None] = lambda data: None
+        self.address = ""
+        self.key = ""
+        self.deadline: float | None = None
+        self._stage = Stage.HEAD
+        self._buffer = b""
+        self._head: RequestHead = cast(RequestHead, None)
+        self._pieces: list[bytes] = []
+        self._left = 0
+        self._body_deadline = 0.0
+        self._parser: httptools.HttpRequestParser | None = None
+        self._chunked = _ChunkedBody()
+        self._exchange: Exchange | None = None
+        self._processing = False
+        self._close_after = False
+        self._reading = True
+        self._writable = True
+        self._forwarded = b""
+        self._forwarded_host: bytes | None = None
+
+    # --- transport callbacks ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.write = self.transport.write
+        peer = transport.get_extra_info("peername")
+        self.address = self.key = str(peer[0]) if peer else "local"
+        self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        door = self._door
+        self.deadline = door.loop.time() + door.config.limits.header_timeout_s
+        if not door.welcome(self):
+            self.refuse(Refusal(503, "too_many_connections", "too many connections; try again later", 5))
+            self._linger()
+
+    def data_received(self, data: bytes) -> None:
+        stage = self._stage
+        if stage is Stage.HEAD:
+            self._process(self._buffer + data if self._buffer else data)
+        elif stage is Stage.ANSWER:
+            self._buffer += data
+            if len(self._buffer) > _MAX_AHEAD:
+                self._set_reading(False)
+        elif stage is Stage.BODY:
+            self._on_length_body(data)
+        elif stage is Stage.CHUNKS:
+            self._on_chunked_body(data)
+        elif stage is Stage.DISCARD:
+            self._left -= len(data)
+            if self._left < 0:
+                self.transport.abort()
+
+    def eof_received(self) -> bool:
+        # a client that stops sending has left; half-closed connections are not served
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stage = Stage.CLOSED
+        self._drop_body()
+        self._door.farewell(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.deadline = self._door.loop.time() + self._door.config.limits.write_timeout_s
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.deadline = None
+        if self._exchange is not None:
+            self._exchange.resume()
+        elif self._stage is Stage.HEAD:
+            self._await_next()
+            if self._buffer and not self._processing:
+                self._process(b"")
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _process(self, data: bytes) -> None:
+        """Serve the requests that are complete in the buffer, as far as answers are complete at once."""
+        if not data:
+            data, self._buffer = self._buffer, b""
+        limits = self._door.config.limits
+        self._processing = True
+        while True:
+            if not self._writable:
+                self._buffer = data
+                self._set_reading(False)
+                break
+            end = data.find(END) + 4
+            if end < 4 or end > limits.max_header_bytes:
+                self._partial_head(data)
+                break
+            if data.startswith(b"\r\n"):
+                # RFC 9112 2.2: empty lines before a request are ignored
+                data = data.lstrip(b"\r\n")
+                continue
+            try:
+                head = self._door.request_head(data[:end])
+            except HeadError as exc:
+                self._reject(Refusal(exc.status, exc.code, exc.message), None)
+                break
+            self._head = head
+            length = head.content_length
+            self._buffer = b""
+            if length is not None and len(data) - end >= length:
+                self._buffer = data[end + length :]
+                self._door.buffered += length
+                self._dispatch(head, data[end : end + length])
+            else:
+                self._begin_body(head, data[end:])
+            if self._stage is not Stage.HEAD:
+                break
+            data, self._buffer = self._buffer, b""
+            if not data:
+                break
+        self._processing = False
+
+    def _partial_head(self, data: bytes) -> None:
+        limit = self._door.config.limits.max_header_bytes
+        data = data.lstrip(b"\r\n") if data.startswith(b"\r\n") else data
+        if len(data) > limit:
+            self._reject(Refusal(431, "headers_too_large", f"the request head exceeds {limit} bytes"), None)
+            return
+        if data and not self._buffer and self._writable:
+            # counts from the first byte: a head that drips in is not given more time for each drop
+            self.deadline = self._door.loop.time() + self._door.config.limits.header_timeout_s
+        self._buffer = data
+
+    def _begin_body(self, head: RequestHead, rest: bytes) -> None:
+        door = self._door
+        limits = door.config.limits
+        length = head.content_length
+        if length is not None and length > limits.max_body_bytes:
+            self._reject(self._too_large(), head)
+            return
+        if head.expects_continue:
+            refusal = door.refusal_before_body(head)
+            if refusal is not None:
+                self._reject(refusal, head)
+                return
+            if not rest:
+                self.write(CONTINUE)
+        now = door.loop.time()
+        self._body_deadline = now + limits.body_timeout_s
+        self.deadline = now + limits.body_idle_timeout_s
+        if length is not None:
+            self._stage = Stage.BODY
+            self._left = length
+            if rest:
+                self._on_length_body(rest)
+            return
+        self._stage = Stage.CHUNKS
+        self._chunked = _ChunkedBody()
+        self._parser = httptools.HttpRequestParser(self._chunked)
+        self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        if rest:
+            self._on_chunked_body(rest)
+
+    def _too_large(self) -> Refusal:
+        limit = self._door.config.limits.max_body_bytes
+        return Refusal(413, "body_too_large", f"the request body exceeds {limit} bytes")
+
+    def _count_body(self, size: int) -> bool:
+        """Note received bytes of a body; False when the frontdoor holds too much already."""
+        door = self._door
+        limits = door.config.limits
+        door.buffered += size
+        self.deadline = min(self._body_deadline, door.loop.time() + limits.body_idle_timeout_s)
+        if door.buffered <= limits.max_buffered_bytes:
+            return True
+        self._reject(Refusal(503, "overloaded", "too many large requests are being received", 5), self._head)
+        return False
+
+    def _on_length_body(self, data: bytes) -> None:
+        left = self._left - len(data)
+        if left < 0:
+            self._buffer = data[left:]
+            data = data[:left]
+        self._pieces.append(data)
+        self._left = max(left, 0)
+        if self._count_body(len(data)) and left <= 0:
+            self._body_complete()
+
+    def _on_chunked_body(self, data: bytes) -> None:
+        body = self._chunked
+        assert self._parser is not None
+        before = body.size
+        broken = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as exc:
+            broken = True
+            if not body.complete:
+                self._reject(Refusal(400, "bad_request", f"broken chunked coding: {exc}"), self._head)
+                return
+        # where a chunked body ends within a read is not known: what was sent ahead after it is not served
+        self._close_after = self._close_after or broken or body.begun > 1
+        self._pieces = body.pieces
+        if body.size > self._door.config.limits.max_body_bytes:
+            self._door.buffered += body.size - before
+            self._reject(self._too_large(), self._head)
+        elif self._count_body(body.size - before) and body.complete:
+            self._body_complete()
+
+    def _body_complete(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        self._parser = None
+        processing, self._processing = self._processing, True
+        self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        self._processing = processing
+        if not processing and self._stage is Stage.HEAD and self._buffer:
+            self._process(b"")
+
+    def _drop_body(self) -> None:
+        self._door.buffered -= sum(map(len, self._pieces))
+        self._pieces = []
+        self._parser = None
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, head: RequestHead, body: bytes) -> None:
+        self._stage = Stage.ANSWER
+        self.deadline = None
+        exchange = self._door.handle(self, head, body)
+        if exchange is None:
+            self._door.buffered -= len(body)
+            self.exchange_done(head.keep_alive)
+            return
+        self._exchange = exchange
+        exchange.start()
+
+    def forwarded(self, head: RequestHead) -> bytes:
+        """Header lines that tell the engine who asked."""
+        if self._forwarded_host != head.host:
+            self._forwarded_host = head.host
+            host = b"X-Forwarded-Host: %b\r\n" % head.host if head.host else b""
+            scheme = b"X-Forwarded-Proto: %b\r\n" % self._door.scheme
+            self._forwarded = b"X-Forwarded-For: %b\r\n%b%b" % (self.address.encode(), host, scheme)
+        return self._forwarded
+
+    def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
+        """Write an error of the frontdoor's own."""
+        style = head.route.style if head else Style.OPENAI
+        extra = errors.refusal_headers(refusal) + (self._door.cors_fields(head) if head else b"")
+        self.write(
+            errors.response(
+                refusal.status,
+                errors.body(refusal, style),
+                extra=extra,
+                close=close or head is None or not head.keep_alive or self._closing,
+                head_only=head is not None and head.method == b"HEAD",
+            )
+        )
+        self._door.note_refusal(refusal, head)
+
+    @property
+    def _closing(self) -> bool:
+        return self._close_after or self._door.draining
+
+    def reply(self, head: RequestHead, response: Callable[[bool], bytes]) -> None:
+        """Write a local answer; `response` is told whether the connection will be closed."""
+        self.write(response(not head.keep_alive or self._closing))
+
+    def _reject(self, refusal: Refusal, head: RequestHead | None) -> None:
+        """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
+        self._drop_body()
+        self.refuse(refusal, head, close=True)
+        self._linger()
+
+    def exchange_done(self, keep: bool) -> None:
+        """The answer is written; go on with the next request or close."""
+        self._exchange = None
+        if self._stage is Stage.CLOSED:
+            return
+        if not keep or self._closing:
+            if self._buffer or self._close_after:
+                self._linger()
+            else:
+                self._stage = Stage.CLOSED
+                self.transport.close()
+            return
+        self._stage = Stage.HEAD
+        self._await_next()
+        if self._buffer and not self._processing:
+            self._process(b"")
+
+    def _await_next(self) -> None:
+        if self._writable:
+            self.deadline = self._door.loop.time() + self._door.config.limits.keepalive_timeout_s
+            self._set_reading(True)
+
+    def _linger(self) -> None:
+        """Close without losing the answer: a reset because of unread bytes would overtake it."""
+        self._stage = Stage.DISCARD
+        self._buffer = b""
+        self._left = _LINGER_BYTES
+        self._set_reading(True)
+        self.deadline = self._door.loop.time() + _LINGER_S
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _set_reading(self, on: bool) -> None:
+        if on is not self._reading:
+            self._reading = on
+            if on:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def abort(self) -> None:
+        """End the connection so that the client sees a broken transfer."""
+        self._stage = Stage.CLOSED
+        self.transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._stage is Stage.HEAD and not self._buffer
+
+    def expired(self) -> None:
+        """The deadline passed."""
+        if not self._writable:
+            exchange, self._exchange = self._exchange, None
+            if exchange is not None:
+                exchange.client_gone(Outcome.CLIENT_STALLED)
+            self.abort()
+        elif self._stage in (Stage.BODY, Stage.CHUNKS) or (self._stage is Stage.HEAD and self._buffer):
+            head = self._head if self._stage is not Stage.HEAD else None
+            self._reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
+        else:
+            self.abort()

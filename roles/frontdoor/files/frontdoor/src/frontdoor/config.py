@@ -1,0 +1,190 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Configuration: one TOML file, checked completely before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import urllib.parse
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text names the key and what to do."""
+
+
+def _at_least(minimum: float, default: float | int) -> Any:
+    return dataclasses.field(default=default, metadata={"min": minimum})
+
+
+@dataclasses.dataclass(frozen=True)
+class Listen:
+    """Where clients connect."""
+
+    host: str = "0.0.0.0"
+    port: int = dataclasses.field(default=8000, metadata={"min": 0, "max": 65535})
+    backlog: int = _at_least(1, 1024)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """The slot's state file; an empty path means there is none and the fallbacks below always apply."""
+
+    name: str = "main"
+    state_file: str = "/run/b70/main/state.json"
+    poll_interval_s: float = _at_least(0.01, 0.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """The engine; `url` is used where the state file names none."""
+
+    url: str = "http://127.0.0.1:18080"
+    connect_timeout_s: float = _at_least(0.1, 5.0)
+    response_timeout_s: float = _at_least(1, 7200.0)
+    pool_size: int = _at_least(0, 512)
+    pool_idle_timeout_s: float = _at_least(0, 3.0)
+    probe_interval_s: float = _at_least(0.1, 5.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """Limits used where the state file sets none, and bounds the state file cannot raise."""
+
+    max_active_generations: int = _at_least(1, 1)
+    queue_timeout_s: float = _at_least(0, 0.0)
+    max_queued: int = _at_least(0, 256)
+    max_passthrough: int = _at_least(1, 256)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is added to requests where the state file says nothing."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What one client may cost."""
+
+    max_body_bytes: int = _at_least(1, 64 * 1024 * 1024)
+    max_buffered_bytes: int = _at_least(1, 1024 * 1024 * 1024)
+    max_header_bytes: int = _at_least(1024, 32 * 1024)
+    max_headers: int = _at_least(1, 100)
+    max_connections: int = _at_least(1, 8192)
+    header_timeout_s: float = _at_least(0.05, 10.0)
+    body_idle_timeout_s: float = _at_least(0.05, 20.0)
+    body_timeout_s: float = _at_least(0.05, 300.0)
+    keepalive_timeout_s: float = _at_least(0.05, 75.0)
+    write_timeout_s: float = _at_least(0.05, 60.0)
+    drain_timeout_s: float = _at_least(0, 60.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cors:
+    """Answer to browsers; an empty origin leaves the engine's own headers as they are."""
+
+    allow_origin: str = "*"
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """Structured events on standard output; per-request events also need the profile's consent."""
+
+    events: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All sections."""
+
+    listen: Listen = Listen()
+    slot: Slot = Slot()
+    backend: Backend = Backend()
+    admission: Admission = Admission()
+    request: Request = Request()
+    limits: Limits = Limits()
+    cors: Cors = Cors()
+    log: Log = Log()
+
+
+T = TypeVar("T")
+
+
+def _value(hint: Any, value: Any, where: str, metadata: Any) -> Any:
+    if hint is float and type(value) is int:
+        value = float(value)
+    if hint in (int, float, str, bool):
+        if type(value) is not hint:
+            raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
+    elif not isinstance(value, dict):
+        raise ConfigError(f"{where}: expected a table, got {value!r}")
+    low, high = metadata.get("min"), metadata.get("max")
+    if low is not None and value < low:
+        raise ConfigError(f"{where}: {value!r} is below the minimum {low}")
+    if high is not None and value > high:
+        raise ConfigError(f"{where}: {value!r} is above the maximum {high}")
+    return value
+
+
+def _known(names: list[str], name: str, where: str) -> None:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(names))}"
+        raise ConfigError(f"{where}{name}: unknown key{hint}")
+
+
+def _section(cls: type[T], table: Any, where: str) -> T:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: expected a table, got {table!r}")
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for name, value in table.items():
+        _known(list(fields), name, f"{where}.")
+        values[name] = _value(hints[name], value, f"{where}.{name}", fields[name].metadata)
+    return cls(**values)
+
+
+def split_backend_url(url: str) -> tuple[str, int]:
+    """Return (host, port) of an engine URL; raise ConfigError unless it is http with an explicit port."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as exc:
+        raise ConfigError(f"backend url {url!r}: {exc}") from exc
+    if parts.scheme != "http" or not host or not port or parts.path not in ("", "/") or parts.query or parts.username:
+        raise ConfigError(f"backend url {url!r}: must look like http://HOST:PORT")
+    return host, port
+
+
+def from_table(table: dict[str, Any]) -> Config:
+    """Build the configuration from parsed TOML; raise ConfigError on anything unknown or out of range."""
+    sections = get_type_hints(Config)
+    values: dict[str, Any] = {}
+    for name, content in table.items():
+        _known(list(sections), name, "")
+        values[name] = _section(sections[name], content, name)
+    config = Config(**values)
+    split_backend_url(config.backend.url)
+    if config.limits.max_body_bytes > config.limits.max_buffered_bytes:
+        raise ConfigError("limits.max_buffered_bytes: must not be below limits.max_body_bytes")
+    return config
+
+
+def load(path: str) -> Config:
+    """Read and check one TOML file; raise ConfigError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return from_table(tomllib.loads(text))
+    except OSError as exc:
+        raise ConfigError(f"{path}: cannot be read: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path}: not valid TOML: {exc}") from exc
+    except ConfigError as exc:
+        raise ConfigError(f"{path}: {exc}") from exc

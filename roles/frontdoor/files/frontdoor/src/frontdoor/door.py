@@ -1,0 +1,299 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The frontdoor itself: what all connections share."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from frontdoor import errors, status
+from frontdoor.admission import Gate
+from frontdoor.client import ClientConnection
+from frontdoor.config import Config
+from frontdoor.errors import Refusal
+from frontdoor.events import EventLog
+from frontdoor.exchange import Exchange, Outcome
+from frontdoor.httphead import RequestHead, parse_request_head
+from frontdoor.probe import Probe
+from frontdoor.routes import Kind
+from frontdoor.state import SlotState, StateFile
+from frontdoor.upstream import Pool
+
+_SWEEP_S = 0.25
+# heads that repeat are parsed once; longer ones are unlikely to repeat
+_HEADS_KEPT = 512
+_HEAD_KEPT_BYTES = 2048
+
+
+class Counts:
+    """Totals since the start."""
+
+    def __init__(self) -> None:
+        self.generation_requests = 0
+        self.engine_responses = 0
+        self.refused: dict[str, int] = {}
+        self.outcomes: dict[str, int] = {}
+
+
+class Door:
+    """Wires state, admission, engine connections and clients together."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, events: EventLog) -> None:
+        self.config = config
+        self.loop = loop
+        self.events = events
+        self.scheme = b"http"
+        self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.counts = Counts()
+        self.connections: set[ClientConnection] = set()
+        self.exchanges: set[Exchange] = set()
+        self.buffered = 0
+        self.draining = False
+        self.engine_reachable: bool | None = None
+        self.engine_error = ""
+        backend = config.backend
+        self.pool = Pool(
+            loop, size=backend.pool_size, idle_s=backend.pool_idle_timeout_s, connect_s=backend.connect_timeout_s
+        )
+        self.gate = Gate(config.admission.max_active_generations, config.admission.max_queued)
+        self._heads: dict[bytes, RequestHead] = {}
+        self._state_file = StateFile(config)
+        first = self._state_file.poll()
+        assert first is not None
+        self.state = first
+        self._apply(first)
+        self._probe = Probe(self)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        origin = config.cors.allow_origin
+        self.cors_on = bool(origin)
+        self._cors = (
+            f"Access-Control-Allow-Origin: {origin}\r\n"
+            "Access-Control-Expose-Headers: Retry-After\r\n" + ("" if origin == "*" else "Vary: Origin\r\n")
+        ).encode()
+        self._local: dict[str, Callable[[], tuple[int, dict[str, Any]]]] = {
+            "/status": lambda: (200, status.status(self)),
+            "/health": lambda: (200, {"status": "ok"}),
+            "/ready": self._ready,
+        }
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the periodic work."""
+        self._every("state", self.config.slot.poll_interval_s, self.poll_state)
+        self._every("sweep", _SWEEP_S, self._sweep)
+        self._every("probe", self.config.backend.probe_interval_s, self._probe.run)
+        self._probe.run()
+
+    def stop(self) -> None:
+        """End the periodic work and every connection."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._probe.stop()
+        for connection in list(self.connections):
+            connection.abort()
+        self.pool.drop_idle()
+        self.events.flush()
+
+    def drain(self) -> None:
+        """Take no more work; idle clients are sent away, running answers go on."""
+        self.draining = True
+        self._dismiss(self.refusal_closed() or self._stopping())
+        for connection in list(self.connections):
+            if connection.idle:
+                connection.transport.close()
+
+    def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
+        def tick() -> None:
+            self._timers[name] = self.loop.call_later(interval, tick)
+            work()
+
+        self._timers[name] = self.loop.call_later(interval, tick)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
+            connection.expired()
+        for exchange in [e for e in self.exchanges if e.timed_out(now)]:
+            exchange.expire()
+        self.pool.sweep()
+        self.events.flush()
+
+    # --- the slot's state ------------------------------------------------------------------------------------------
+
+    def poll_state(self) -> None:
+        """Apply the state file when it changed."""
+        state = self._state_file.poll()
+        if state is not None:
+            before, self.state = self.state, state
+            self._apply(state)
+            self.events.emit(
+                "state_applied",
+                sequence=state.sequence,
+                phase=state.phase,
+                open=state.open,
+                was=before.phase,
+                reason=state.reason,
+                profile=(state.profile or {}).get("name"),
+                max_active_generations=state.max_active_generations,
+            )
+
+    def reload(self) -> None:
+        """Read the state file now, whether it looks changed or not."""
+        self._state_file.forget()
+        self.poll_state()
+
+    def _apply(self, state: SlotState) -> None:
+        self.events.requests = self.config.log.events and state.event_log
+        if self.pool.url != state.backend_url:
+            self.pool.point_to(state.backend_url)
+            self.engine_reachable, self.engine_error = None, ""
+        refusal = self.refusal_closed()
+        if refusal is not None:
+            # before the limit, which could let the first of them in
+            self._dismiss(refusal)
+        self.gate.set_limit(state.max_active_generations)
+
+    def _dismiss(self, refusal: Refusal) -> None:
+        for waiter in self.gate.dismiss():
+            assert isinstance(waiter, Exchange)
+            waiter.refuse(refusal)
+
+    @staticmethod
+    def _stopping() -> Refusal:
+        return Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
+
+    def refusal_closed(self) -> Refusal | None:
+        """Why no work is taken now, or None."""
+        if self.draining:
+            return self._stopping()
+        return None if self.state.open else errors.closed(self.state)
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def welcome(self, connection: ClientConnection) -> bool:
+        """Note a new connection; False when there are too many."""
+        self.connections.add(connection)
+        return len(self.connections) <= self.config.limits.max_connections
+
+    def farewell(self, connection: ClientConnection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+
+    def request_head(self, raw: bytes) -> RequestHead:
+        """Parse a head, or remember it; raise HeadError."""
+        head = self._heads.get(raw)
+        if head is None:
+            head = parse_request_head(raw, self.config.limits.max_headers)
+            if len(raw) <= _HEAD_KEPT_BYTES:
+                if len(self._heads) >= _HEADS_KEPT:
+                    self._heads.clear()
+                self._heads[raw] = head
+        return head
+
+    def refusal_before_body(self, head: RequestHead) -> Refusal | None:
+        """What is known to be refused before the client sends the body it asked about."""
+        if head.route.kind is Kind.UNKNOWN:
+            return self._unknown(head)
+        return self.refusal_closed() if head.route.kind is Kind.ENGINE else None
+
+    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Exchange | None:
+        """Answer a complete request at once (None), or return the exchange that will."""
+        route = head.route
+        if route.kind is Kind.ENGINE:
+            if head.method == b"OPTIONS" and self.cors_on:
+                self._preflight(client, head)
+                return None
+            if route.gated and head.method == b"POST":
+                self.counts.generation_requests += 1
+            refusal = self.refusal_closed() or self._crowded(head)
+            if refusal is None:
+                return Exchange(self, client, head, body)
+            client.refuse(refusal, head)
+        elif head.method == b"OPTIONS":
+            self._preflight(client, head)
+        elif route.kind is Kind.LOCAL and route.path in self._local:
+            self._answer_local(client, head)
+        else:
+            client.refuse(self._unknown(head), head)
+        return None
+
+    def _crowded(self, head: RequestHead) -> Refusal | None:
+        """Requests that take no generation slot have a bound of their own."""
+        limit = self.config.admission.max_passthrough
+        if head.route.gated or len(self.exchanges) - self.gate.active - self.gate.queued < limit:
+            return None
+        return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
+
+    @staticmethod
+    def _unknown(head: RequestHead) -> Refusal:
+        return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
+
+    def _answer_local(self, client: ClientConnection, head: RequestHead) -> None:
+        if head.method not in (b"GET", b"HEAD"):
+            client.refuse(Refusal(405, "method_not_allowed", f"{head.route.path} only answers GET"), head)
+            return
+        code, payload = self._local[head.route.path]()
+        retry = b"" if code == 200 else b"Retry-After: %d\r\n" % max(1, int(self.state.retry_after_s or 1))
+        client.reply(
+            head,
+            lambda close: errors.response(
+                code,
+                status.encode(payload),
+                extra=self.cors_fields(head) + retry,
+                close=close,
+                head_only=head.method == b"HEAD",
+            ),
+        )
+
+    def _ready(self) -> tuple[int, dict[str, Any]]:
+        is_ready, reason = status.ready(self)
+        return (200 if is_ready else 503), {"ready": is_ready, "phase": self.state.phase, "reason": reason}
+
+    def _preflight(self, client: ClientConnection, head: RequestHead) -> None:
+        extra = self.cors_fields(head)
+        if extra:
+            extra += (
+                b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+                b"Access-Control-Allow-Headers: *, Authorization\r\n"
+                b"Access-Control-Max-Age: 600\r\n"
+            )
+        client.reply(
+            head,
+            lambda close: b"HTTP/1.1 204 No Content\r\n%b%b\r\n" % (extra, b"Connection: close\r\n" if close else b""),
+        )
+
+    def cors_fields(self, head: RequestHead) -> bytes:
+        """Header lines for browsers, on requests that come from one."""
+        return self._cors if head.origin and self.cors_on else b""
+
+    def response_fields(self, head: RequestHead) -> bytes:
+        """Header lines added to the engine's."""
+        return self.cors_fields(head)
+
+    # --- notes -----------------------------------------------------------------------------------------------------
+
+    def note_engine(self, reachable: bool, error: str = "") -> None:
+        """The engine did or did not answer."""
+        if reachable is not self.engine_reachable:
+            self.events.emit("engine_reachable" if reachable else "engine_unreachable", error=error)
+        self.engine_reachable, self.engine_error = reachable, error
+
+    def note_response(self) -> None:
+        """The engine answered a request."""
+        self.counts.engine_responses += 1
+        if not self.engine_reachable:
+            self.note_engine(True)
+
+    def note_refusal(self, refusal: Refusal, head: RequestHead | None) -> None:
+        """Count a refusal by its code."""
+        self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
+
+    def note_end(self, head: RequestHead, outcome: Outcome, http_status: int | None) -> None:
+        """Count how an exchange ended."""
+        self.counts.outcomes[outcome.value] = self.counts.outcomes.get(outcome.value, 0) + 1

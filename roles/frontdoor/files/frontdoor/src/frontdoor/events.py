@@ -1,0 +1,65 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Structured events: one JSON object per line on standard output. Never prompts, never keys."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+_MAX_PENDING = 10_000
+
+
+class EventLog:
+    """Collects lines and writes them in batches; a reader that does not keep up costs lines, never time."""
+
+    def __init__(self, fd: int = 1, *, clock: Callable[[], float] = time.time) -> None:
+        self._fd = fd
+        self._clock = clock
+        self._pending: list[bytes] = []
+        self._rest = b""
+        self._dropped = 0
+        self.requests = True
+        try:
+            # a terminal is shared with the shell and stays blocking
+            if not stat.S_ISCHR(os.fstat(fd).st_mode):
+                os.set_blocking(fd, False)
+        except OSError:
+            pass
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Note one event; `ts_ms` is added."""
+        if len(self._pending) >= _MAX_PENDING:
+            self._dropped += 1
+            return
+        fields["event"] = event
+        fields["ts_ms"] = int(self._clock() * 1000)
+        self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+
+    def flush(self) -> None:
+        """Write what is pending as far as the reader takes it."""
+        if self._dropped and len(self._pending) < _MAX_PENDING:
+            dropped, self._dropped = self._dropped, 0
+            self.emit("events_dropped", count=dropped)
+        if not self._pending and not self._rest:
+            return
+        data = self._rest + b"".join(self._pending)
+        self._pending.clear()
+        try:
+            written = os.write(self._fd, data)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            # nobody reads any more
+            written = len(data)
+        self._rest = data[written:]
+        if len(self._rest) > 4 * 1024 * 1024:
+            self._dropped += self._rest.count(b"\n")
+            # the line that was begun is finished, the others go
+            self._rest = self._rest[: self._rest.find(b"\n") + 1]

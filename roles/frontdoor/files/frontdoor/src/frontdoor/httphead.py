@@ -1,0 +1,262 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Heads of HTTP messages: parsed by httptools, judged here."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import urllib.parse
+
+import httptools
+
+from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
+
+END = b"\r\n\r\n"
+# Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
+_HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization".split()
+    + b"te trailer transfer-encoding upgrade".split()
+)
+_REQUEST_OWN = _HOP_BY_HOP | {
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-real-ip",
+    b"http2-settings",
+}
+_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization"))
+
+
+class HeadError(ValueError):
+    """A request that is not served; carries the status, a stable code and a text for the client."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class ResponseError(ValueError):
+    """The engine's answer is not HTTP that can be passed on."""
+
+
+class _Collector:
+    """Callbacks of the parser: what a head consists of."""
+
+    __slots__ = ("complete", "headers", "target")
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.target = b""
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What the frontdoor needs of a request's head.
+
+    `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines.
+    `content_length` is None with chunked transfer coding and 0 where no body was announced.
+    """
+
+    method: bytes
+    route: Route
+    line: bytes
+    fields: bytes
+    host: bytes
+    content_length: int | None
+    keep_alive: bool
+    http11: bool
+    expects_continue: bool
+    origin: bytes
+    authorization: bytes
+    json: bool
+
+
+def _target(raw: bytes) -> tuple[str, bytes]:
+    """Split a request target into canonical path and query (with its question mark)."""
+    if raw == b"*":
+        return "*", b""
+    if raw.lower().startswith((b"http://", b"https://")):
+        # absolute form (RFC 9112 3.2.2): authority is the Host field's business
+        parts = urllib.parse.urlsplit(raw)
+        raw = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
+    path, mark, query = raw.partition(b"?")
+    canonical = canonical_path(path.decode("latin-1"))
+    if canonical is None or b"#" in raw:
+        raise HeadError(400, "bad_target", "the request target is not a path")
+    return canonical, mark + query
+
+
+def parse_request_head(raw: bytes, max_headers: int) -> RequestHead:
+    """Parse and judge one request head that ends with an empty line; raise HeadError."""
+    collector = _Collector()
+    parser = httptools.HttpRequestParser(collector)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        # Upgrade is ignored, as RFC 9110 7.8 allows
+        pass
+    except httptools.HttpParserError as exc:
+        raise HeadError(400, "bad_request", f"not a valid HTTP/1.1 request: {exc}") from exc
+    if not collector.complete:
+        raise HeadError(400, "bad_request", "not a valid HTTP/1.1 request")
+    version = parser.get_http_version()
+    if version not in ("1.0", "1.1") or not raw[: raw.find(b"\r\n")].endswith(b" HTTP/" + version.encode()):
+        raise HeadError(400, "bad_version", "only HTTP/1.0 and HTTP/1.1 are understood")
+    if len(collector.headers) > max_headers:
+        raise HeadError(431, "too_many_headers", f"more than {max_headers} header fields")
+    return _judge(parser.get_method(), version == "1.1", collector)
+
+
+def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
+    # not asked of the parser: it forgets when the message is complete with its head
+    return b"close" not in connection and (http11 or b"keep-alive" in connection)
+
+
+def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
+    if method in (b"CONNECT", b"TRACE"):
+        raise HeadError(501, "method_not_supported", f"the method {method.decode()} is not supported")
+    path, query = _target(collector.target)
+    named: dict[bytes, bytes] = {}
+    connection: set[bytes] = set()
+    for name, value in collector.headers:
+        low = name.lower()
+        if low in _SINGLE and low in named:
+            raise HeadError(400, "duplicate_header", f"the header field {low.decode()} stands more than once")
+        if low == b"connection":
+            connection.update(token.strip().lower() for token in value.split(b","))
+        named[low] = value
+    if http11 and b"host" not in named:
+        raise HeadError(400, "missing_host", "an HTTP/1.1 request needs a Host field")
+    coding = named.get(b"transfer-encoding")
+    length: int | None = 0
+    if coding is not None:
+        if not http11 or b"content-length" in named:
+            raise HeadError(400, "bad_framing", "the length of the request body is ambiguous")
+        if coding.strip().lower() != b"chunked":
+            raise HeadError(501, "coding_not_supported", "the only transfer coding supported is chunked")
+        length = None
+    elif b"content-length" in named:
+        digits = named[b"content-length"].strip()
+        if not digits.isdigit() or len(digits) > 18:
+            raise HeadError(400, "bad_framing", "Content-Length is not a number")
+        length = int(digits)
+    expect = named.get(b"expect", b"").strip().lower()
+    if expect not in (b"", b"100-continue"):
+        raise HeadError(417, "bad_expectation", "the only expectation supported is 100-continue")
+    fields = b"".join(
+        b"%b: %b\r\n" % (name, value)
+        for name, value in collector.headers
+        if (low := name.lower()) not in _REQUEST_OWN and low not in connection
+    )
+    route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
+    return RequestHead(
+        method=method,
+        route=route,
+        line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(path).encode(), query),
+        fields=fields,
+        host=named.get(b"host", b""),
+        content_length=length,
+        keep_alive=_keep_alive(http11, connection),
+        http11=http11,
+        expects_continue=expect != b"" and http11 and length != 0,
+        origin=named.get(b"origin", b""),
+        authorization=named.get(b"authorization", b""),
+        json=named.get(b"content-type", b"application/json").lower().startswith(b"application/json"),
+    )
+
+
+class Framing(enum.Enum):
+    """How the end of a response body is found."""
+
+    EMPTY = "empty"
+    LENGTH = "length"
+    CHUNKED = "chunked"
+    CLOSE = "close"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """A response head of the engine. `line` is its status line, `fields` its end-to-end header lines."""
+
+    status: int
+    line: bytes
+    fields: bytes
+    framing: Framing
+    length: int
+    keep_alive: bool
+    event_stream: bool
+
+
+def parse_response_head(raw: bytes, method: bytes, *, drop_cors: bool) -> ResponseHead:
+    """Parse one response head that ends with an empty line; raise ResponseError."""
+    collector = _Collector()
+    parser = httptools.HttpResponseParser(collector)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError as exc:
+        raise ResponseError(f"not a valid HTTP response: {exc}") from exc
+    if not collector.complete:
+        raise ResponseError("not a valid HTTP response")
+    status = parser.get_status_code()
+    length: int | None = None
+    chunked = False
+    event_stream = False
+    connection: set[bytes] = set()
+    kept: list[tuple[bytes, bytes, bytes]] = []
+    for name, value in collector.headers:
+        low = name.lower()
+        if low == b"content-length":
+            # the parser has refused duplicates and anything but digits
+            length = int(value)
+        elif low == b"transfer-encoding":
+            if value.strip().lower() != b"chunked":
+                raise ResponseError(f"transfer coding {value!r}")
+            chunked = True
+        elif low == b"connection":
+            connection.update(token.strip().lower() for token in value.split(b","))
+        else:
+            if low == b"content-type":
+                event_stream = value.lower().startswith(b"text/event-stream")
+            if low not in _HOP_BY_HOP and not (drop_cors and low.startswith(b"access-control-")):
+                kept.append((low, name, value))
+    fields = b"".join(b"%b: %b\r\n" % (name, value) for low, name, value in kept if low not in connection)
+    if method == b"HEAD" or status in (204, 304) or status < 200:
+        framing = Framing.EMPTY
+        if length is not None and status >= 200 and status != 204:
+            fields += b"Content-Length: %d\r\n" % length
+    elif chunked:
+        framing = Framing.CHUNKED
+    elif length is not None:
+        framing = Framing.LENGTH
+        fields += b"Content-Length: %d\r\n" % length
+    else:
+        framing = Framing.CLOSE
+    return ResponseHead(
+        status=status,
+        line=b"HTTP/1.1 " + raw[9 : raw.find(b"\r\n") + 2],
+        fields=fields,
+        framing=framing,
+        length=length or 0,
+        keep_alive=_keep_alive(raw.startswith(b"HTTP/1.1"), connection) and framing is not Framing.CLOSE,
+        event_stream=event_stream,
+    )

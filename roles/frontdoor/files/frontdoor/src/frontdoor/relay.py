@@ -1,0 +1,212 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Passing a response body on and finding its end.
+
+The engine's bytes go to the client as they are wherever possible; they are parsed only to know where the body ends.
+An event stream is cut only between events, so that it can always be ended validly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import httptools
+
+from frontdoor.httphead import Framing, ResponseError, ResponseHead
+
+LAST_CHUNK = b"0\r\n\r\n"
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+# a chunk whose content ends with an event
+_ALIGNED_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)
+# an event longer than this is not held back until it is complete
+_MAX_HELD = 1024 * 1024
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of the chunked transfer coding; nothing for no data, since an empty chunk means the end."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+class Relay(Protocol):
+    """Takes the engine's bytes after the response head."""
+
+    complete: bool
+    #: whether the connection may carry another request
+    reusable: bool
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what the client is sent now; sets `complete` at the end. Raises ResponseError."""
+
+    def cut(self, last_words: bytes) -> bytes | None:
+        """The engine's connection ended: return what ends the client's response validly, or None if nothing does."""
+
+
+class EmptyRelay:
+    """No body."""
+
+    complete = True
+    reusable = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Anything that comes does not belong here."""
+        self.reusable = not data
+        return b""
+
+    def cut(self, last_words: bytes) -> bytes | None:
+        """Nothing was missing."""
+        return b""
+
+
+class LengthRelay:
+    """A body of known length."""
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.complete = length == 0
+        self.reusable = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Pass on up to the announced length."""
+        left = self._left - len(data)
+        if left <= 0:
+            self.complete = True
+            if left < 0:
+                self.reusable = False
+                data = data[: self._left]
+        self._left = left
+        return data
+
+    def cut(self, last_words: bytes) -> bytes | None:
+        """A shorter body cannot be repaired."""
+        return None
+
+
+class CloseRelay:
+    """A body that ends with the engine's connection; `end` is what the client is sent then."""
+
+    def __init__(self, *, events: bool, client_chunks: bool) -> None:
+        self.complete = False
+        self.reusable = False
+        self._events = events
+        self._wrap: Callable[[bytes], bytes] = chunk if client_chunks else bytes
+        self.end = LAST_CHUNK if client_chunks else b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Pass on with the client's framing."""
+        return self._wrap(data)
+
+    def cut(self, last_words: bytes) -> bytes | None:
+        """The connection broke: only an event stream can say so."""
+        return self._wrap(last_words) + self.end if self._events else None
+
+
+class _Marks:
+    """Callbacks of the parser on a chunked body."""
+
+    __slots__ = ("aligned", "begun", "complete", "on_body", "pieces")
+
+    def __init__(self) -> None:
+        self.aligned = True
+        self.complete = False
+        self.begun = 0
+        self.pieces: list[bytes] = []
+        self.on_body = self.pieces.append
+
+    def on_message_begin(self) -> None:
+        self.begun += 1
+
+    def on_chunk_header(self) -> None:
+        self.aligned = False
+
+    def on_chunk_complete(self) -> None:
+        self.aligned = True
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+class ChunkedRelay:
+    """A chunked body.
+
+    Reads that consist of whole chunks (of whole events, in an event stream) pass untouched; anything else is taken
+    apart and wrapped anew.
+    """
+
+    def __init__(self, *, events: bool, client_chunks: bool) -> None:
+        self._marks = _Marks()
+        self._pieces = self._marks.pieces
+        parser = httptools.HttpResponseParser(self._marks)
+        parser.feed_data(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self._parse: Callable[[bytes], None] = parser.feed_data
+        self._events = events
+        self._client_chunks = client_chunks
+        self._raw = client_chunks
+        self._held = b""
+        self.complete = False
+        self.reusable = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Pass on, see the class."""
+        marks = self._marks
+        pieces = self._pieces
+        raw = self._raw
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as exc:
+            if not marks.complete:
+                raise ResponseError(f"broken chunked coding: {exc}") from exc
+            marks.begun += 1
+        if marks.complete:
+            return self._last(data, raw)
+        if marks.aligned:
+            if raw and (not self._events or data.endswith(_ALIGNED_ENDS)):
+                pieces.clear()
+                return data
+            self._raw = self._client_chunks
+        else:
+            self._raw = False
+        return self._rewrap()
+
+    def _rewrap(self) -> bytes:
+        payload = self._held + b"".join(self._pieces)
+        self._pieces.clear()
+        self._held = b""
+        if self._events and len(payload) < _MAX_HELD:
+            end = max(payload.rfind(mark) + len(mark) if mark in payload else 0 for mark in _EVENT_ENDS)
+            payload, self._held = payload[:end], payload[end:]
+        # what is held back must leave before anything passes untouched again
+        self._raw = self._raw and not self._held
+        return chunk(payload) if self._client_chunks else payload
+
+    def _last(self, data: bytes, raw: bool) -> bytes:
+        self.complete = True
+        self.reusable = self._marks.begun == 1
+        if raw and self.reusable:
+            return data
+        payload = self._held + b"".join(self._pieces)
+        return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
+
+    def cut(self, last_words: bytes) -> bytes | None:
+        """An event stream ends with an event that says so; the event that was begun is not passed on."""
+        if not self._events:
+            return None
+        return chunk(last_words) + LAST_CHUNK if self._client_chunks else last_words
+
+
+def relay_for(head: ResponseHead, *, client_chunks: bool) -> Relay:
+    """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
+    if head.framing is Framing.EMPTY:
+        return EmptyRelay()
+    if head.framing is Framing.LENGTH:
+        return LengthRelay(head.length)
+    if head.framing is Framing.CHUNKED:
+        return ChunkedRelay(events=head.event_stream, client_chunks=client_chunks)
+    return CloseRelay(events=head.event_stream, client_chunks=client_chunks)
+
+
+def wrapped(pieces: Iterable[bytes]) -> bytes:
+    """A whole chunked body, for tests and fixed answers."""
+    return b"".join(itertools.chain(map(chunk, pieces), (LAST_CHUNK,)))

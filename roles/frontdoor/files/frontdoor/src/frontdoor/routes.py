@@ -1,0 +1,116 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which path is what. Only canonical spellings reach the engine, so no spelling evades a rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import urllib.parse
+
+
+class Kind(enum.Enum):
+    """Who answers."""
+
+    ENGINE = "engine"
+    LOCAL = "local"
+    UNKNOWN = "unknown"
+
+
+class Style(enum.Enum):
+    """Shape of errors and of an error inside a stream."""
+
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    ANTHROPIC = "anthropic"
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One classified path; `gated` paths take a generation slot on POST."""
+
+    kind: Kind
+    path: str
+    gated: bool = False
+    style: Style = Style.OPENAI
+
+
+GATED_PATHS = (
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/inference/v1/generate",
+    "/generative_scoring",
+)
+# Everything else the engine may be asked; its development and administration endpoints are not among them.
+ENGINE_PATHS = (
+    "/v1/models",
+    "/v1/messages/count_tokens",
+    "/v1/embeddings",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/score",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/rerank",
+    "/score",
+    "/classify",
+    "/pooling",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+)
+ENGINE_PATTERNS = re.compile(
+    r"/v1/models/[^/]+(?:/[^/]+)?"
+    r"|/v1/responses/[^/]+(?:/cancel)?"
+)
+LOCAL_PATHS = ("/status", "/frontdoor/status", "/health", "/ready")
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
+_STYLES = {"/v1/messages": Style.ANTHROPIC, "/v1/responses": Style.RESPONSES}
+
+
+def canonical_path(raw: str) -> str | None:
+    """Decode percent escapes, drop empty and dot segments and the trailing slash; None when it is no path.
+
+    `raw` is the path without its query. A path that still holds control characters after decoding, or is not
+    UTF-8, is None.
+    """
+    if not raw.startswith("/"):
+        return None
+    if "%" in raw:
+        try:
+            raw = urllib.parse.unquote(raw, errors="strict")
+        except UnicodeDecodeError:
+            return None
+    if not raw.isprintable() or "\\" in raw:
+        return None
+    segments: list[str] = []
+    for segment in raw.split("/"):
+        if segment == "..":
+            if segments:
+                segments.pop()
+        elif segment and segment != ".":
+            segments.append(segment)
+    return "/" + "/".join(segments)
+
+
+def quote_path(path: str) -> str:
+    """The canonical path as it is written on the wire."""
+    return path if _UNRESERVED.fullmatch(path) else urllib.parse.quote(path, safe="/!$&'()*+,;=:@")
+
+
+def classify(path: str) -> Route:
+    """Find the route of a canonical path."""
+    style = _STYLES.get(path, Style.OPENAI)
+    if path in GATED_PATHS:
+        return Route(Kind.ENGINE, path, gated=True, style=style)
+    if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
+        style = Style.ANTHROPIC if path.startswith("/v1/messages") else style
+        return Route(Kind.ENGINE, path, style=style)
+    if path in LOCAL_PATHS:
+        return Route(Kind.LOCAL, path.removeprefix("/frontdoor"))
+    return Route(Kind.UNKNOWN, path)

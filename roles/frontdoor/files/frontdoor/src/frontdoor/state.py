@@ -1,0 +1,174 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The slot's state, as the switch writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import orjson
+
+from frontdoor.config import Config, ConfigError, split_backend_url
+
+PHASES = ("stopped", "switching", "verifying", "serving", "failed")
+
+
+class StateError(ValueError):
+    """The state file cannot be used; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotState:
+    """One reading of the state file, with the configuration's fallbacks filled in.
+
+    Times ending in `_s` are seconds; `updated_at` and `verified_at` are UTC timestamps as text.
+    """
+
+    slot: str
+    sequence: int
+    phase: str
+    open: bool
+    verified: bool
+    reason: str
+    backend_url: str
+    max_active_generations: int
+    queue_timeout_s: float
+    backend_timeout_s: float
+    chat_template_kwargs: dict[str, Any] | None
+    event_log: bool
+    updated_at: str | None = None
+    verified_at: str | None = None
+    retry_after_s: float | None = None
+    switch: dict[str, Any] | None = None
+    profile: dict[str, Any] | None = None
+    engine: dict[str, Any] | None = None
+
+
+def _get(table: dict[str, Any], name: str, kinds: tuple[type, ...], where: str = "") -> Any:
+    value = table.get(name)
+    if value is None:
+        return None
+    # bool is an int in Python, never in the state file
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise StateError(f"{where}{name} has the wrong type: {value!r}")
+    return value
+
+
+def _number(table: dict[str, Any], name: str, default: float, minimum: float) -> float:
+    value = _get(table, name, (int, float), "limits.")
+    if value is None:
+        return default
+    if value < minimum:
+        raise StateError(f"limits.{name} is {value!r}, the minimum is {minimum}")
+    return float(value)
+
+
+def parse(raw: bytes, config: Config) -> SlotState:
+    """Turn the bytes of the state file into a SlotState; raise StateError."""
+    try:
+        table = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise StateError(f"not valid JSON: {exc}") from exc
+    if not isinstance(table, dict):
+        raise StateError("not a JSON object")
+    if table.get("schema") != 1:
+        raise StateError(f"schema {table.get('schema')!r} is not known to this frontdoor (it knows 1)")
+    phase = table.get("phase")
+    if phase not in PHASES:
+        raise StateError(f"phase {phase!r} is none of {', '.join(PHASES)}")
+    limits = _get(table, "limits", (dict,)) or {}
+    request = _get(table, "request", (dict,)) or {}
+    backend_url = _get(table, "backend_url", (str,)) or config.backend.url
+    try:
+        split_backend_url(backend_url)
+    except ConfigError as exc:
+        raise StateError(str(exc)) from exc
+    event_log = _get(table, "event_log", (bool,))
+    return SlotState(
+        slot=_get(table, "slot", (str,)) or config.slot.name,
+        sequence=_get(table, "sequence", (int,)) or 0,
+        phase=phase,
+        open=_get(table, "open", (bool,)) or False,
+        verified=_get(table, "verified", (bool,)) or False,
+        reason=_get(table, "reason", (str,)) or "",
+        backend_url=backend_url,
+        max_active_generations=int(
+            _number(limits, "max_active_generations", config.admission.max_active_generations, 1)
+        ),
+        queue_timeout_s=_number(limits, "queue_timeout_s", config.admission.queue_timeout_s, 0),
+        backend_timeout_s=_number(limits, "backend_timeout_s", config.backend.response_timeout_s, 0.1),
+        chat_template_kwargs=_get(request, "chat_template_kwargs", (dict,), "request."),
+        event_log=True if event_log is None else event_log,
+        updated_at=_get(table, "updated_at", (str,)),
+        verified_at=_get(table, "verified_at", (str,)),
+        retry_after_s=_get(table, "retry_after_s", (int, float)),
+        switch=_get(table, "switch", (dict,)),
+        profile=_get(table, "profile", (dict,)),
+        engine=_get(table, "engine", (dict,)),
+    )
+
+
+def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -> SlotState:
+    """The state when no file says anything: closed and stopped, or (without a slot) serving."""
+    return SlotState(
+        slot=config.slot.name,
+        sequence=sequence,
+        phase="serving" if is_open else "stopped",
+        open=is_open,
+        verified=False,
+        reason=reason,
+        backend_url=config.backend.url,
+        max_active_generations=config.admission.max_active_generations,
+        queue_timeout_s=config.admission.queue_timeout_s,
+        backend_timeout_s=config.backend.response_timeout_s,
+        chat_template_kwargs=config.request.chat_template_kwargs,
+        event_log=True,
+    )
+
+
+class StateFile:
+    """Reads the file when it changed. Never raises: what is wrong becomes the reason of a closed state."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._path = config.slot.state_file
+        self._seen: tuple[int, int, int] | str | None = None
+
+    def poll(self) -> SlotState | None:
+        """Return the new state, or None when nothing changed since the last call."""
+        if not self._path:
+            if self._seen is None:
+                self._seen = "none"
+                return fallback(self._config, is_open=True, reason="no slot is configured")
+            return None
+        try:
+            found = os.stat(self._path)
+        except OSError as exc:
+            return self._closed(f"the state file {self._path} cannot be read: {exc.strerror}")
+        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if seen == self._seen:
+            return None
+        try:
+            with open(self._path, "rb") as handle:
+                state = parse(handle.read(), self._config)
+        except OSError as exc:
+            return self._closed(f"the state file {self._path} cannot be read: {exc.strerror}")
+        except StateError as exc:
+            # remembered as this very file, so that it is read again only after it changed
+            state = fallback(self._config, is_open=False, reason=f"the state file {self._path} is unusable: {exc}")
+        self._seen = seen
+        return state
+
+    def forget(self) -> None:
+        """Make the next poll read the file again, changed or not."""
+        if self._path:
+            self._seen = None
+
+    def _closed(self, reason: str) -> SlotState | None:
+        if self._seen == reason:
+            return None
+        self._seen = reason
+        return fallback(self._config, is_open=False, reason=reason)

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the frontdoor tells about itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from frontdoor import __version__
+
+if TYPE_CHECKING:
+    from frontdoor.door import Door
+
+
+def ready(door: Door) -> tuple[bool, str]:
+    """Whether a request would be served now, and why not. Without a slot, verification is nobody's business."""
+    state = door.state
+    if door.draining:
+        return False, "the frontdoor is stopping"
+    if not state.open or state.phase != "serving":
+        return False, state.reason or f"the slot is {state.phase}"
+    if door.engine_reachable is False:
+        return False, f"the engine does not answer: {door.engine_error}"
+    if door.config.slot.state_file and not state.verified:
+        return False, "the engine is not verified"
+    return True, ""
+
+
+def status(door: Door) -> dict[str, Any]:
+    """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
+    state, config = door.state, door.config
+    profile = state.profile or {}
+    modalities = profile.get("modalities")
+    is_ready, why_not = ready(door)
+    return {
+        "ok": is_ready,
+        "phase": state.phase,
+        "open": state.open,
+        "verified": state.verified,
+        "verified_at": state.verified_at,
+        "reason": state.reason or why_not,
+        "retry_after_s": state.retry_after_s,
+        "since": state.updated_at,
+        "switch": state.switch,
+        "model_slot": {
+            "slot": state.slot,
+            "name": profile.get("name", ""),
+            "title": profile.get("title", ""),
+            "hf_id": profile.get("hf_id", ""),
+            "modalities": ",".join(modalities) if isinstance(modalities, list) else modalities or "",
+            "status": profile.get("status", ""),
+            "served_model_name": profile.get("served_model_name", ""),
+            "max_model_len": profile.get("max_model_len"),
+            "fingerprint": profile.get("fingerprint", ""),
+        },
+        "engine": {
+            "reachable": door.engine_reachable,
+            "error": door.engine_error,
+            "url": state.backend_url,
+            **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
+            **door.pool.status(),
+        },
+        "frontdoor": {
+            "version": __version__,
+            "host": config.listen.host,
+            "port": config.listen.port,
+            "backend": state.backend_url,
+            "max_active_generations": door.gate.limit,
+            "queue_timeout_s": state.queue_timeout_s,
+            "backend_timeout_s": state.backend_timeout_s,
+            "active_generations": door.gate.active,
+            "queued_generations": door.gate.queued,
+            "total_generation_requests": door.counts.generation_requests,
+            "refused_requests": door.counts.refused,
+            "outcomes": door.counts.outcomes,
+            "active_requests": len(door.exchanges),
+            "client_connections": len(door.connections),
+            "buffered_bytes": door.buffered,
+            "chat_template_kwargs": state.chat_template_kwargs,
+            "event_logging": door.events.requests,
+            "auth": "none",
+            "state_sequence": state.sequence,
+            "draining": door.draining,
+            "started_at": door.started_at,
+        },
+    }
+
+
+def encode(payload: dict[str, Any]) -> bytes:
+    """JSON for people and programs alike."""
+    return orjson.dumps(payload, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

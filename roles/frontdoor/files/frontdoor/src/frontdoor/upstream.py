@@ -1,0 +1,164 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Connections to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from frontdoor.config import split_backend_url
+
+
+class Owner(Protocol):
+    """Who a connection works for."""
+
+    def upstream_ready(self, connection: UpstreamConnection) -> None:
+        """A connection is there, not used before unless `connection.served` is positive."""
+
+    def upstream_failed(self, reason: str) -> None:
+        """No connection could be made."""
+
+    def upstream_lost(self, exc: Exception | None) -> None:
+        """The connection ended before it was given back."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
+
+    __slots__ = ("_pool", "idle_since", "owner", "receiver", "served", "transport")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.owner: Owner | None = None
+        self.receiver: Callable[[bytes], None] = self._unexpected
+        self.served = 0
+        self.idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._pool.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.receiver(data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        owner, self.owner = self.owner, None
+        self._pool.gone(self)
+        if owner is not None:
+            owner.upstream_lost(exc)
+
+    def abort(self) -> None:
+        """Close at once; the owner hears nothing."""
+        self.owner = None
+        self.receiver = self._unexpected
+        self.transport.abort()
+
+    def _unexpected(self, data: bytes) -> None:
+        # bytes nobody asked for: whatever follows them cannot be trusted
+        self.transport.abort()
+
+
+class Pool:
+    """Idle connections to one engine address, newest first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, size: int, idle_s: float, connect_s: float) -> None:
+        self._loop = loop
+        self._size = size
+        self._idle_s = idle_s
+        self._connect_s = connect_s
+        self._idle: list[UpstreamConnection] = []
+        self._open: set[UpstreamConnection] = set()
+        self._address = ("", 0)
+        self.url = ""
+        self.host_line = b""
+
+    @property
+    def open_connections(self) -> int:
+        """Connections in use or idle."""
+        return len(self._open)
+
+    def point_to(self, url: str) -> None:
+        """Use another engine from now on; connections in use are let finish."""
+        if url == self.url:
+            return
+        self.url = url
+        self._address = split_backend_url(url)
+        host, port = self._address
+        self.host_line = (f"Host: [{host}]:{port}\r\n" if ":" in host else f"Host: {host}:{port}\r\n").encode()
+        self.drop_idle()
+
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection that is likely alive, or None."""
+        oldest = self._loop.time() - self._idle_s
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest and not connection.transport.is_closing():
+                return connection
+            connection.abort()
+        return None
+
+    def connect(self, owner: Owner) -> asyncio.Task[None]:
+        """Open a connection for the owner; cancel the task to give up."""
+        return self._loop.create_task(self._connect(owner, self.url, *self._address))
+
+    async def _connect(self, owner: Owner, url: str, host: str, port: int) -> None:
+        connection = UpstreamConnection(self)
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await self._loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            owner.upstream_failed(f"{url} did not accept a connection within {self._connect_s:g} s")
+        except OSError as exc:
+            owner.upstream_failed(f"{url} refused the connection: {exc.strerror or exc}")
+        except asyncio.CancelledError:
+            # the connection may have been made in the moment of giving up
+            if connection in self._open:
+                connection.abort()
+            raise
+        else:
+            owner.upstream_ready(connection)
+
+    def put(self, connection: UpstreamConnection, address_url: str) -> None:
+        """Give a connection back after a complete response."""
+        connection.owner = None
+        connection.receiver = connection._unexpected
+        if len(self._idle) >= self._size or address_url != self.url or connection.transport.is_closing():
+            connection.abort()
+            return
+        connection.served += 1
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+
+    def opened(self, connection: UpstreamConnection) -> None:
+        """A connection was made."""
+        self._open.add(connection)
+
+    def gone(self, connection: UpstreamConnection) -> None:
+        """A connection was closed."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def sweep(self) -> None:
+        """Close what has been idle too long."""
+        oldest = self._loop.time() - self._idle_s
+        for connection in [c for c in self._idle if c.idle_since < oldest]:
+            self._idle.remove(connection)
+            connection.abort()
+
+    def drop_idle(self) -> None:
+        """Close everything that is not in use."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.abort()
+
+    def status(self) -> dict[str, Any]:
+        """Counts for the status."""
+        return {"connections": len(self._open), "idle_connections": len(self._idle)}

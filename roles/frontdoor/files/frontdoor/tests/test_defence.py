@@ -1,0 +1,231 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is not a proper request never reaches the engine, and never confuses where a request begins."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from kit import bench, on_loop
+
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+
+SMUGGLING = {
+    "length and coding": CHAT + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "coding and length": CHAT + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    "two lengths": CHAT + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+    "same length twice": CHAT + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "length list": CHAT + b"Content-Length: 2, 2\r\n\r\n{}",
+    "signed length": CHAT + b"Content-Length: +2\r\n\r\n{}",
+    "hex length": CHAT + b"Content-Length: 0x2\r\n\r\n{}",
+    "underscored length": CHAT + b"Content-Length: 1_0\r\n\r\n{}",
+    "huge length": CHAT + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
+    "bare LF": b"POST /v1/chat/completions HTTP/1.1\nHost: x\nContent-Length: 2\n\n{}\r\n\r\n",
+    "one bare LF": CHAT[:-2] + b"\nX: y\r\nContent-Length: 2\r\n\r\n{}",
+    "bare CR": CHAT[:-2] + b"\rX: y\r\nContent-Length: 2\r\n\r\n{}",
+    "folded field": CHAT + b"X: a\r\n b\r\nContent-Length: 2\r\n\r\n{}",
+    "space before colon": CHAT + b"Content-Length : 2\r\n\r\n{}",
+    "space before name": CHAT + b" Content-Length: 2\r\n\r\n{}",
+    "NUL": CHAT + b"X: a\x00b\r\nContent-Length: 2\r\n\r\n{}",
+    "wrapped coding": CHAT + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "misspelt coding": CHAT + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "quoted coding": CHAT + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    "two codings": CHAT + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "vertical tab coding": CHAT + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "coding in 1.0": b"POST /v1/completions HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunk size with sign": CHAT + b"Transfer-Encoding: chunked\r\n\r\n+2\r\n{}\r\n0\r\n\r\n",
+    "chunk size with 0x": CHAT + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
+    "chunk size overflow": CHAT + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff2\r\n{}\r\n0\r\n\r\n",
+    "chunk with bare LF": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\r\n0\r\n\r\n",
+    "chunk longer than said": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n",
+    "no host": b"GET /v1/models HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "HTTP/0.9": b"GET /v1/models\r\n\r\n",
+    "HTTP/2.0": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/1.2": b"GET /v1/models HTTP/1.2\r\nHost: x\r\n\r\n",
+    "another protocol": b"GET /v1/models RTSP/1.0\r\nHost: x\r\n\r\n",
+    "invented method": b"FOO /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+    "CONNECT": b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "TRACE": b"TRACE /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "space in target": b"GET /v1/mod els HTTP/1.1\r\nHost: x\r\n\r\n",
+    "escaped NUL in target": b"GET /v1/models/%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "escaped line end in target": b"GET /v1/models/a%0d%0ab HTTP/1.1\r\nHost: x\r\n\r\n",
+    "target is no UTF-8": b"GET /v1/models/%ff HTTP/1.1\r\nHost: x\r\n\r\n",
+    "fragment": b"GET /v1/models#a HTTP/1.1\r\nHost: x\r\n\r\n",
+    "unknown expectation": CHAT + b"Expect: a-pony\r\nContent-Length: 2\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("name", SMUGGLING)
+@on_loop
+async def test_ambiguous_requests_are_refused_and_nothing_after_them_is_served(tmp_path: Path, name: str) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        client.send(SMUGGLING[name] + b"GET /v1/models?smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await client.answer()
+        assert 400 <= answer.status < 502
+        assert answer.header("Connection") == "close"
+        assert await client.closed()
+        assert run.engine.requests == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/metrics", "/docs", "/openapi.json", "/sleep", "/wake_up", "/reset_prefix_cache", "/collective_rpc"),
+        *("/server_info", "/v1/load_lora_adapter", "/invocations", "/pause", "/v1/models/../../sleep", "/", "/v1"),
+        *("/v1/chat/completions/x", "/v1/responses/a/b", "/%2e%2e/sleep", "/v1/models/a/b/c", "/tokenizer_info"),
+        *("/load", "/ping"),
+    ],
+)
+@on_loop
+async def test_paths_of_the_engine_that_are_not_listed_stay_inside(tmp_path: Path, path: str) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        for method in ("GET", "POST"):
+            answer = await client.ask(method, path, b"{}" if method == "POST" else None)
+            assert answer.status == 404, path
+        assert run.engine.requests == []
+
+
+@on_loop
+async def test_model_names_with_a_slash_reach_the_engine(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        for path in ("/v1/models/org/name", "/v1/models/org%2Fname", "/v1/models/caf%C3%A9%20x"):
+            assert (await client.ask("GET", path)).status == 200
+        lines = [r.line.split()[1] for r in run.engine.requests]
+        assert lines == ["/v1/models/org/name", "/v1/models/org/name", "/v1/models/caf%C3%A9%20x"]
+
+
+@on_loop
+async def test_a_body_over_the_limit_is_413(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_body_bytes": 1000}) as run:
+        client = await run.client()
+        client.send(CHAT + b"Content-Length: 5000000\r\n\r\n" + b"x" * 200_000)
+        # the upload is still under way when the answer comes, and must not break it
+        answer = await client.answer()
+        assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
+        client = await run.client()
+        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n" + b"200\r\n" + b"x" * 512 + b"\r\n")
+        client.send(b"200\r\n" + b"x" * 512 + b"\r\n")
+        assert (await client.answer()).status == 413
+        assert (await (await run.client()).ask("POST", "/v1/completions", b"x" * 1000)).status == 200
+        assert len(run.engine.requests) == 1
+
+
+@on_loop
+async def test_all_bodies_together_are_limited(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_body_bytes": 1000, "max_buffered_bytes": 2000}) as run:
+        clients = [await run.client() for _ in range(3)]
+        for client in clients:
+            client.send(CHAT + b"Content-Length: 1000\r\n\r\n" + b"x" * 900)
+            await asyncio.sleep(0.01)
+        answer = await clients[2].answer()
+        assert (answer.status, answer.json["error"]["code"]) == (503, "overloaded")
+        clients[0].send(b"x" * 100)
+        assert (await clients[0].answer()).status == 200
+
+
+@on_loop
+async def test_heads_are_limited(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_header_bytes": 2000, "max_headers": 10}) as run:
+        client = await run.client()
+        client.send(CHAT + b"X: " + b"y" * 3000)
+        assert (await client.answer()).status == 431
+        client = await run.client()
+        client.send(CHAT + b"X: y\r\n" * 20 + b"\r\n")
+        answer = await client.answer()
+        assert (answer.status, answer.json["error"]["code"]) == (431, "too_many_headers")
+        assert await client.closed()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"GET /v1/mod", CHAT + b"Content-Length: 10\r\n\r\n{", CHAT + b"Transfer-Encoding: chunked\r\n\r\n5\r\n"],
+)
+@on_loop
+async def test_a_client_that_does_not_go_on_is_sent_away(tmp_path: Path, start: bytes) -> None:
+    limits = {"header_timeout_s": 0.1, "body_idle_timeout_s": 0.1, "keepalive_timeout_s": 0.1}
+    async with bench(tmp_path, limits=limits) as run:
+        client = await run.client()
+        client.send(start)
+        if start:
+            assert (await client.answer()).status == 408
+        assert await client.closed()
+
+
+@on_loop
+async def test_a_dripping_head_or_body_gets_no_more_time(tmp_path: Path) -> None:
+    limits = {"header_timeout_s": 0.3, "body_idle_timeout_s": 0.3, "body_timeout_s": 0.5}
+    async with bench(tmp_path, limits=limits) as run:
+        for start in (b"GET /v1/models HTTP/1.1\r\nX: ", CHAT + b"Content-Length: 1000\r\n\r\n"):
+            client = await run.client()
+            client.send(start)
+
+            async def drip(client: object = client) -> None:
+                while True:
+                    client.send(b"x")  # type: ignore[attr-defined]
+                    await asyncio.sleep(0.02)
+
+            dripping = asyncio.create_task(drip())
+            async with asyncio.timeout(1.5):
+                assert (await client.answer()).status == 408
+            dripping.cancel()
+
+
+@on_loop
+async def test_connections_are_limited(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_connections": 2}) as run:
+        first, second = await run.client(), await run.client()
+        assert (await first.ask("GET", "/health")).status == 200
+        assert (await second.ask("GET", "/health")).status == 200
+        third = await run.client()
+        assert (await third.answer()).status == 503
+        assert await third.closed()
+        first.leave()
+        third.leave()
+        await asyncio.sleep(0.01)
+        assert (await (await run.client()).ask("GET", "/health")).status == 200
+
+
+@on_loop
+async def test_upgrades_are_ignored(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        answer = await client.ask(
+            "POST", "/v1/completions", b"{}", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"
+        )
+        assert answer.status == 200
+        assert run.engine.requests[0].header("Upgrade") is None
+        assert (await client.ask("GET", "/v1/models")).status == 200
+
+
+@on_loop
+async def test_nothing_is_served_after_a_chunked_body_with_more_behind_it(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await client.answer()).status == 200
+        assert await client.closed()
+        assert len(run.engine.requests) == 1
+
+
+@on_loop
+async def test_bytes_after_an_answer_do_not_become_the_next_one(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+
+        async def chatty(call: object) -> None:
+            await call.send(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
+            )  # type: ignore[attr-defined]
+
+        run.engine.script = chatty
+        client = await run.client()
+        for _ in range(3):
+            assert (await client.ask("GET", "/v1/models")).body == b"{}"
+        assert len(run.engine.requests) == 3

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The process: starts, drains on SIGTERM, says what it does, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit import Call, Client, Engine, on_loop
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(config: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-m", "frontdoor", "--config", str(config), *options], {
+        **os.environ,
+        "PYTHONPATH": str(SOURCE),
+    }
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    port, engine_port = free_port(), free_port()
+    config = tmp_path / "c.toml"
+    config.write_text(
+        f'[listen]\nhost = "127.0.0.1"\nport = {port}\n[slot]\nstate_file = ""\n'
+        f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\n[limits]\ndrain_timeout_s = 3\n'
+    )
+    argv, env = command(config)
+    running = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+    try:
+        yield running, port, engine_port
+    finally:
+        running.kill()
+        running.wait()
+        if running.stdout:
+            running.stdout.close()
+
+
+def wait_for(port: int) -> float:
+    started = time.monotonic()
+    while time.monotonic() - started < 5:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return time.monotonic() - started
+        except OSError:
+            time.sleep(0.005)
+    raise AssertionError("the frontdoor did not start")
+
+
+def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
+    running, port, engine_port = process
+    wait_for(port)
+
+    @on_loop
+    async def scenario() -> None:
+        engine = Engine()
+        engine.port = engine_port
+        await engine.start()
+        step = asyncio.Event()
+
+        async def stream(call: Call) -> None:
+            await call.begin_events()
+            await call.event("one")
+            await step.wait()
+            await call.event("two")
+            await call.send(b"0\r\n\r\n")
+
+        engine.script = stream
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        idle = Client(*await asyncio.open_connection("127.0.0.1", port))
+        assert (await idle.ask("GET", "/health")).status == 200
+        client.request("POST", "/v1/chat/completions", b"{}")
+        await client.reader.readuntil(b"one")
+        running.send_signal(signal.SIGTERM)
+        assert await idle.closed()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        step.set()
+        await client.reader.readuntil(b"0\r\n\r\n")
+        assert await client.closed()
+        await engine.kill()
+
+    scenario()
+    out, _ = running.communicate(timeout=5)
+    assert running.returncode == 0
+    events = [json.loads(line) for line in out.splitlines()]
+    names = [event["event"] for event in events]
+    assert names[0] == "frontdoor_start"
+    assert names[-1] == "frontdoor_stop"
+    assert events[-1]["cut"] == 0
+    assert "generation_request" in names
+
+
+def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
+    running, port, engine_port = process
+    wait_for(port)
+    with socket.create_server(("127.0.0.1", engine_port)):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        time.sleep(0.1)
+        started = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        out, _ = running.communicate(timeout=6)
+        client.close()
+    assert 2.5 < time.monotonic() - started < 5
+    assert json.loads(out.splitlines()[-1])["cut"] == 1
+
+
+def test_a_taken_port_and_a_wrong_file_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config.write_text(f'[listen]\nhost = "127.0.0.1"\nport = {taken.getsockname()[1]}\n')
+        argv, env = command(config)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=10, check=False)
+        assert done.returncode == 3
+        assert "cannot listen on 127.0.0.1" in done.stderr
+    argv, env = command(config, "--check-config")
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=10, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{config}: ok\n")
+    config.write_text("[listen]\nprot = 1\n")
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=10, check=False)
+    assert done.returncode == 2
+    assert "listen.prot: unknown key; did you mean port?" in done.stderr

@@ -1,0 +1,149 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state file and the configuration: what they may say, and what happens when they are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kit import bench, on_loop, serving_state
+
+from frontdoor.config import ConfigError, from_table, load
+from frontdoor.state import StateError, StateFile, parse
+
+
+def config(path: Path) -> object:
+    return from_table({"slot": {"state_file": str(path)}})
+
+
+def test_no_file_means_stopped(tmp_path: Path) -> None:
+    file = StateFile(config(tmp_path / "none.json"))
+    state = file.poll()
+    assert state is not None
+    assert (state.phase, state.open) == ("stopped", False)
+    assert "none.json cannot be read: No such file" in state.reason
+    assert file.poll() is None
+
+
+def test_a_file_that_comes_changes_and_goes(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    file = StateFile(config(path))
+    file.poll()
+    for sequence in (1, 2):
+        (tmp_path / "new").write_text(json.dumps({**serving_state("http://h:1"), "sequence": sequence}))
+        (tmp_path / "new").rename(path)
+        state = file.poll()
+        assert state is not None
+        assert (state.sequence, state.open) == (sequence, True)
+        assert file.poll() is None
+    path.write_text("{")
+    state = file.poll()
+    assert state is not None
+    assert not state.open
+    assert "not valid JSON" in state.reason
+    assert file.poll() is None
+    path.unlink()
+    state = file.poll()
+    assert state is not None
+    assert not state.open
+
+
+def test_without_a_slot_the_fallbacks_serve() -> None:
+    table = {"slot": {"state_file": ""}, "admission": {"max_active_generations": 3}}
+    file = StateFile(from_table(table))
+    state = file.poll()
+    assert state is not None
+    assert (state.open, state.max_active_generations) == (True, 3)
+    assert file.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 2}, "schema 2 is not known"),
+        ({"phase": "dancing"}, "phase 'dancing' is none of"),
+        ({"open": "yes"}, "open has the wrong type"),
+        ({"sequence": True}, "sequence has the wrong type"),
+        ({"limits": {"max_active_generations": 0}}, "limits.max_active_generations is 0, the minimum is 1"),
+        ({"limits": []}, "limits has the wrong type"),
+        ({"backend_url": "https://h:1"}, "must look like http://HOST:PORT"),
+        ({"request": {"chat_template_kwargs": "x"}}, "request.chat_template_kwargs has the wrong type"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, object], message: str) -> None:
+    raw = json.dumps({**serving_state("http://h:1"), **changes}).encode()
+    with pytest.raises(StateError, match=message.replace("(", "\\(")):
+        parse(raw, from_table({}))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"listen": {"prot": 1}}, "listen.prot: unknown key; did you mean port?"),
+        ({"lisen": {}}, "lisen: unknown key; did you mean listen?"),
+        ({"listen": {"port": "8000"}}, "listen.port: expected int, got '8000'"),
+        ({"listen": {"port": 70000}}, "listen.port: 70000 is above the maximum 65535"),
+        ({"listen": 1}, "listen: expected a table, got 1"),
+        ({"limits": {"max_headers": 0}}, "limits.max_headers: 0 is below the minimum 1"),
+        ({"backend": {"url": "http://h"}}, "must look like http://HOST:PORT"),
+        ({"limits": {"max_buffered_bytes": 5}}, "limits.max_buffered_bytes: must not be below limits.max_body_bytes"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", "\\?")):
+        from_table(table)
+
+
+def test_the_file_is_named_in_errors(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    with pytest.raises(ConfigError, match=r"c\.toml: cannot be read"):
+        load(str(path))
+    path.write_text("[listen")
+    with pytest.raises(ConfigError, match=r"c\.toml: not valid TOML"):
+        load(str(path))
+    path.write_text("[listen]\nport = 0\n[backend]\nresponse_timeout_s = 5\n")
+    assert load(str(path)).backend.response_timeout_s == 5.0
+
+
+@on_loop
+async def test_status_shows_what_is_true(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        await client.chat()
+        for path in ("/status", "/frontdoor/status", "/status/"):
+            status = (await client.ask("GET", path)).json
+            assert status["ok"] is True
+            assert status["model_slot"]["name"] == "tiny-a"
+            assert status["model_slot"]["modalities"] == "text"
+            assert status["frontdoor"]["auth"] == "none"
+            assert status["frontdoor"]["state_sequence"] == 7
+            assert status["frontdoor"]["total_generation_requests"] == 1
+        assert (await client.ask("GET", "/ready")).status == 200
+        assert (await client.ask("HEAD", "/health")).status == 200
+        assert (await client.ask("POST", "/status", b"")).status == 405
+        run.write_state(verified=False)
+        ready = await client.ask("GET", "/ready")
+        assert (ready.status, ready.json["reason"]) == (503, "the engine is not verified")
+
+
+@on_loop
+async def test_the_log_tells_of_requests_and_changes_without_their_content(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        await client.ask("POST", "/v1/chat/completions", b'{"secret prompt":1}', "Authorization: Bearer sk-hidden")
+        run.write_state(sequence=8, event_log=False)
+        await client.chat()
+        await run.settled()
+        events = run.events()
+        text = json.dumps(events)
+        assert "secret" not in text
+        assert "sk-hidden" not in text
+        requests = [e for e in events if e["event"] == "generation_request"]
+        assert len(requests) == 1
+        assert requests[0]["status"] == 200
+        assert requests[0]["outcome"] == "ok"
+        assert requests[0]["path"] == "/v1/chat/completions"
+        assert [e["sequence"] for e in events if e["event"] == "state_applied"] == [8]
