@@ -7,8 +7,8 @@ SHELL := /bin/bash
 
 # The Python that the development environment is made from: 3.11 or newer.
 PYTHON ?= /usr/bin/python3
-# How many lab hosts `make demo` and `make lab-up` want.
-HOSTS ?= 1
+# How many lab hosts there are to be at least; without it what there is, else one.
+HOSTS ?=
 
 export PYTHON
 export LC_ALL := C.UTF-8
@@ -25,7 +25,7 @@ help: ## this list
 	sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 18
 
 demo: prerequisites venv ## a lab host from nothing to a verified model, and a completion through its frontdoor
-	@$(LAB) up --hosts $(HOSTS)
+	@$(LAB) up $(if $(HOSTS),--hosts $(HOSTS))
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
@@ -41,7 +41,7 @@ venv: ## the development environment in .venv, exactly as locked
 	sh tests/tools/venv.sh
 
 lab-up: ## start lab hosts: make lab-up HOSTS=3
-	@$(LAB) up --hosts $(HOSTS)
+	@$(LAB) up $(if $(HOSTS),--hosts $(HOSTS))
 
 lab-down: ## remove the lab hosts and everything that belongs to them
 	@$(LAB) down

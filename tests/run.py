@@ -57,7 +57,7 @@ STEPS: dict[str, tuple[Command, ...]] = {
         tool("ansible-lint", "-q"),
         tool("antsibull-changelog", "lint"),
     ),
-    "unit": (pytest("unit", "tests/unit"),),
+    "unit": (pytest("unit", "tests/unit", "tests/lab"),),
     "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),
     "molecule": (

@@ -12,6 +12,9 @@ import testinfra
 from testinfra.host import Host
 
 from integration.product import Frontdoor, inventory_hosts
+from shipped import installed, source, tarball
+
+__all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection as it is shipped, for tests that need it."""
+"""Fixtures: the collection as it is shipped."""
 
 from __future__ import annotations
 

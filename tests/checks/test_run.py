@@ -1,0 +1,121 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import run
+
+
+@pytest.fixture(autouse=True)
+def own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run, "JUNIT", tmp_path / "logs" / "junit")
+
+
+def python(code: str, junit: bool = False, limit_s: float = 20) -> run.Command:
+    return run.Command((sys.executable, "-c", code), limit_s, junit)
+
+
+def junit_writer(name: str, tests: int, failures: int = 0, skipped: int = 0, code: int = 0) -> run.Command:
+    counts = f'tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}"'
+    text = f"<testsuites><testsuite {counts}/></testsuites>"
+    file = run.JUNIT / name
+    return python(
+        f"import pathlib, sys; pathlib.Path({str(file)!r}).write_text({text!r}); sys.exit({code})", junit=True
+    )
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, **commands: run.Command) -> None:
+    monkeypatch.setattr(run, "STEPS", {name: (command,) for name, command in commands.items()})
+
+
+def test_a_green_suite_ends_with_the_totals(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    steps(monkeypatch, lint=python(""), unit=junit_writer("unit.xml", 7, skipped=2))
+    assert run.main([]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "6 passed, 0 failed"
+
+
+def test_the_first_failing_step_ends_the_run_and_shows_its_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps(monkeypatch, lint=python("import sys; print('line 3 is odd'); sys.exit(1)"), unit=junit_writer("unit.xml", 7))
+    assert run.main([]) == 1
+    out = capfd.readouterr().out
+    assert "line 3 is odd" in out
+    assert "unit       not run" in out
+    assert out.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_every_command_of_a_failing_step_runs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "STEPS", {"lint": (python("raise SystemExit(3)"), python("print('the second')"))})
+    assert run.main(["lint"]) == 1
+    out = capfd.readouterr().out
+    assert "the second" in out
+    assert "ended with 3" in out
+    assert out.splitlines()[-1] == "1 passed, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("command", "totals"),
+    [
+        ((8, 3), "5 passed, 3 failed"),
+        ((8, 0), "8 passed, 1 failed"),
+    ],
+    ids=["failed tests", "all passed, then it broke"],
+)
+def test_a_broken_test_run_has_failed(
+    command: tuple[int, int], totals: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps(monkeypatch, unit=junit_writer("unit.xml", *command, code=1))
+    assert run.main(["unit"]) == 1
+    assert capfd.readouterr().out.splitlines()[-1] == totals
+
+
+def test_a_run_without_a_test_has_failed_and_old_results_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run.JUNIT.mkdir(parents=True)
+    (run.JUNIT / "unit.xml").write_text('<testsuites><testsuite tests="9"/></testsuites>')
+    steps(monkeypatch, unit=python("", junit=True))
+    assert run.main(["unit"]) == 1
+    assert "ran no test" in capfd.readouterr().out
+
+
+def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path) -> None:
+    log = (tmp_path / "log").open("w+b")
+    child = tmp_path / "child"
+    grandchild = f"import time; time.sleep(2); open({str(child)!r}, 'w')"
+    code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {grandchild!r}]); time.sleep(60)"
+    began = time.monotonic()
+    reason = run.run_command(python(code, limit_s=0.5), log, "slow")
+    assert "did not end within" in reason
+    assert time.monotonic() - began < 10
+    time.sleep(2)
+    assert not child.exists()
+
+
+def test_a_running_command_is_described_by_the_last_line_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "HEARTBEAT_S", 0.3)
+    log = (tmp_path / "log").open("w+b")
+    assert run.run_command(python("import time; print('TASK [x]', flush=True); time.sleep(1)"), log, "slow") == ""
+    assert "TASK [x]" in capsys.readouterr().out
+    assert isinstance(log, io.BufferedRandom)
+
+
+def test_an_unknown_step_is_refused_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["lnit"])
+    assert "no such step: lnit (there are lint," in capsys.readouterr().err
