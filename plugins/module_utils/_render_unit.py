@@ -97,6 +97,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier:
         "SuccessExitStatus=130 143",
         "Restart=on-failure",
         "RestartSec=15",
+        # A program that is not there does not appear by trying again.
+        "RestartPreventExitStatus=203",
         "OOMPolicy=stop",
         "LimitNOFILE=1048576",
         _HARDENING.rstrip("\n"),

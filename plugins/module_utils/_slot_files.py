@@ -9,10 +9,11 @@ Effects other than the file system go through ``run(argv) -> (exit code, output,
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
+import pwd
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,6 +135,16 @@ def _json(path: Path) -> dict[str, Any]:
         data = json.loads(_text(path) or "{}")
         return data if isinstance(data, dict) else {}
     return {}
+
+
+def owner_ids(user: str, group: str) -> tuple[int, int]:
+    """Return the user and group ids of names; raise SlotFilesError when one does not exist."""
+    try:
+        return pwd.getpwnam(user).pw_uid, grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise SlotFilesError(
+            f"the owner {user}:{group} does not exist on this host; run the role host first"
+        ) from error
 
 
 def written_profiles(place: Place) -> set[str]:
@@ -309,10 +320,11 @@ def _complaints(code: int, text: str, ours: set[str], folder: str) -> list[str]:
 
 def apply(plan: Plan, owner: tuple[int, int]) -> None:
     """Write and remove what the plan says; each file is replaced in one step, units after what they refer to."""
-    for directory in plan.directories:
+    owners = [owner_ids(directory.owner, directory.group) for directory in plan.directories]
+    for directory, ids in zip(plan.directories, owners, strict=True):
         directory.path.mkdir(parents=True, exist_ok=True)
         directory.path.chmod(int(directory.mode, 8))
-        shutil.chown(directory.path, directory.owner, directory.group)
+        os.chown(directory.path, *ids)
     for item in sorted(plan.writes, key=lambda item: _of_unit(item.path)):
         if item.path.name == KEPT:
             item.path.parent.mkdir(mode=0o755, exist_ok=True)

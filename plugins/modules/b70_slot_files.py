@@ -135,8 +135,6 @@ reload_needed:
   type: bool
 """
 
-import grp
-import pwd
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -184,13 +182,11 @@ def main() -> None:
     wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
     directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
     try:
-        owner = (pwd.getpwnam(params["owner"]).pw_uid, grp.getgrnam(params["group"]).gr_gid)
+        owner = _slot_files.owner_ids(params["owner"], params["group"])
         plan = _slot_files.make_plan(wanted, place, owner, run, directories)
         _slot_files.validate(plan, run)
         if not module.check_mode:
             _slot_files.apply(plan, owner)
-    except LookupError as error:
-        module.fail_json(msg=f"an owner or group does not exist on this host: {error}")
     except (_slot_files.SlotFilesError, OSError) as error:
         module.fail_json(msg=str(error))
     for warning in plan.warnings:
