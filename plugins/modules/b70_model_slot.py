@@ -199,11 +199,14 @@ phases:
       description: Whether it succeeded.
       type: bool
 canary:
-  description: The canary cases of the engine that was verified last.
+  description: Every canary case that was asked, also those of a failed engine and of the way back.
   returned: always
   type: list
   elements: dict
   contains:
+    profile:
+      description: The profile whose engine was asked.
+      type: str
     name:
       description: The case.
       type: str
@@ -300,6 +303,8 @@ def main() -> None:
         argument_spec=ARGUMENTS, required_if=[("state", "active", ["profile"])], supports_check_mode=True
     )
     result = run_switch(module.params, check_mode=module.check_mode)
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
     if not module._diff:
         result.pop("diff", None)
     if result.pop("failed"):

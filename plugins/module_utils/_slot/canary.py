@@ -34,6 +34,7 @@ class CanaryResult:
     seconds: latency of that request. attempt: its number, from 1.
     """
 
+    profile: str
     name: str
     passed: bool
     expected: str
@@ -45,6 +46,7 @@ class CanaryResult:
 
     def as_dict(self) -> dict[str, object]:
         return {
+            "profile": self.profile,
             "name": self.name,
             "passed": self.passed,
             "expected": self.expected,
@@ -187,7 +189,7 @@ def matches(case: CanaryCase, text: str) -> bool:
     return re.search(case.expected, got) is not None
 
 
-def evaluate(case: CanaryCase, text: str, seconds: float, attempt: int) -> CanaryResult:
+def evaluate(profile: Profile, case: CanaryCase, text: str, seconds: float, attempt: int) -> CanaryResult:
     """Judgement of one answer. Raises SlotFault when the case's own regular expression is broken."""
     problem = degenerate(text, case.expected)
     try:
@@ -196,6 +198,7 @@ def evaluate(case: CanaryCase, text: str, seconds: float, attempt: int) -> Canar
         raise SlotFault(f"canary {case.name}: {case.expected!r} is no regular expression ({error})") from error
     shown = normalise(text)
     return CanaryResult(
+        profile=profile.name,
         name=case.name,
         passed=passed,
         expected=expectation(case)[:SHOWN],

@@ -109,7 +109,8 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     if outcome in (End.COMMITTED, End.ROLLED_BACK) and profile is not None:
         if not line.get("verified"):
             return memory
-        cases = tuple(_text(case.get("name")) for case in line.get("canary") or () if isinstance(case, Mapping))
+        asked = [case for case in line.get("canary") or () if isinstance(case, Mapping)]
+        cases = tuple(_text(case.get("name")) for case in asked if case.get("profile") == profile)
         verified = Verified(_text(profile), _text(line.get("fingerprint")), _text(line.get("at")), cases)
         seconds = dict(memory.seconds)
         if outcome == End.COMMITTED and line.get("kind") == "switch" and isinstance(line.get("seconds"), (int, float)):

@@ -86,7 +86,6 @@ def _needs(run: Run) -> tuple[int | None, bool]:
 def start(run: Run) -> None:
     """Queues the start of the unit and tells the frontdoor what is coming."""
     profile = run.profile
-    run.canary.clear()
     run.canary_passed = False
     run.fx.units.start(profile.unit)
     run.did(f"start {profile.unit}")
@@ -174,14 +173,15 @@ def canary(run: Run) -> None:
     """Asks every case as often as wanted; a wrong answer fails the phase after all cases were asked once."""
     engine, _unit = current_engine(run)
     repeats = run.request.canary_repeats or engine.profile.canary.repeats
-    run.canary.clear()
+    results: list[CanaryResult] = []
     for case in engine.profile.canary.cases:
         result = _ask(run, engine, case, repeats)
+        results.append(result)
         run.canary.append(result)
         state = "passed" if result.passed else "failed"
         run.progress.say("hint", phase="canary", text=f"{case.name} {state}")
     current_engine(run)
-    wrong = [result for result in run.canary if not result.passed]
+    wrong = [result for result in results if not result.passed]
     if wrong:
         first = wrong[0]
         which = f"answer {first.attempt} of {repeats}"
@@ -209,7 +209,15 @@ def _ask(run: Run, engine: EngineRun, case: CanaryCase, repeats: int) -> CanaryR
             # No answer at all: asking on would only wait on.
             run.canary.append(
                 CanaryResult(
-                    case.name, False, canaries.expectation(case), fault.got or "", "", seconds, attempt, fault.message
+                    engine.profile.name,
+                    case.name,
+                    False,
+                    canaries.expectation(case),
+                    fault.got or "",
+                    "",
+                    seconds,
+                    attempt,
+                    fault.message,
                 )
             )
             raise SlotFault(
@@ -217,7 +225,7 @@ def _ask(run: Run, engine: EngineRun, case: CanaryCase, repeats: int) -> CanaryR
                 expected=repr(case.expected),
                 got=fault.got,
             ) from fault
-        result = canaries.evaluate(case, text, seconds, attempt)
+        result = canaries.evaluate(engine.profile, case, text, seconds, attempt)
         if not result.passed or attempt >= repeats:
             return result
         attempt += 1

@@ -51,7 +51,8 @@ class Progress:
     def _line(self, event: str, **fields: Any) -> str:
         seconds = round(self._fx.clock.monotonic() - self._start, 3)
         record = {"id": self._id, "at": stamp(self._fx.clock.now()), "t": seconds, "event": event, **fields}
-        return json.dumps(record, ensure_ascii=False) + "\n"
+        # ASCII, so that a reader may count characters as bytes
+        return json.dumps(record) + "\n"
 
     def start(self, **fields: Any) -> None:
         """Begins the file anew; only the holder of the lock may. What is said before is lost."""
