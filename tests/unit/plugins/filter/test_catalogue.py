@@ -1,0 +1,43 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filters as Ansible calls them; what they do is tested with the code they call."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.arcpro.b70.plugins.filter.catalogue import FilterModule
+
+FILTERS = FilterModule().filters()
+
+
+def test_names_and_ids():
+    assert FILTERS["slot_unit"]("tiny-a") == "b70-slot-main-tiny-a.service"
+    assert FILTERS["slot_unit"]("tiny-a", "other") == "b70-slot-other-tiny-a.service"
+    assert FILTERS["stack_id"]({"name": "x"}).startswith("x-")
+
+
+def test_closest():
+    known = ["tiny-a", "tiny-b", "minimax-m27-c1"]
+    assert FILTERS["closest"]("tiny-c", known) == ["tiny-b", "tiny-a"]
+    assert FILTERS["closest"]("MiniMax", dict.fromkeys(known)) == ["minimax-m27-c1"]
+    assert FILTERS["closest"]("tiny-c", known, 1) == ["tiny-b"]
+    assert FILTERS["closest"]("zzzzzz", known) == []
+    assert FILTERS["closest"]("", known) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("stack_id", ["cpu"], "needs a stack manifest"),
+        ("stack_id", [{}], "with a name"),
+        ("closest", ["a", "text"], "list or mapping"),
+        ("render_slot", [[], {}], "a mapping, from the lookup"),
+        ("render_slot", [{}, {}], "slot setting config_dir must be text"),
+    ],
+)
+def test_wrong_input_is_explained(name, arguments, message):
+    with pytest.raises(AnsibleFilterError, match=message):
+        FILTERS[name](*arguments)

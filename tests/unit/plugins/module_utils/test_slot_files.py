@@ -1,0 +1,376 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bringing a slot's files to what was rendered, on a directory and with a systemd that answers as told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _render_unit, _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import (
+    Directory,
+    Place,
+    SlotFilesError,
+    Wanted,
+    apply,
+    diff,
+    make_plan,
+    validate,
+)
+
+OWNER = (os.getuid(), os.getgid())
+UNIT = """[Unit]
+Description=test
+
+[Service]
+ExecStart=/bin/true
+"""
+
+
+class Systemd:
+    """Answers ``systemctl show`` from a table and ``systemd-analyze verify`` with a fixed text; remembers the calls."""
+
+    def __init__(self) -> None:
+        self.active: dict[str, str] = {}
+        self.reload: set[str] = set()
+        self.answers = True
+        self.verify = (0, "", "")
+        self.calls: list[list[str]] = []
+        self.verified: list[str] = []
+
+    def __call__(self, argv: list[str]) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        if argv[0] == "systemd-analyze":
+            folder = Path(argv[-1]).parent
+            self.verified = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+            return self.verify
+        if not self.answers:
+            return 1, "", "System has not been booted with systemd"
+        blocks = [
+            f"Id={unit}\nLoadState=loaded\nActiveState={self.active.get(unit, 'inactive')}\n"
+            f"NeedDaemonReload={'yes' if unit in self.reload else 'no'}"
+            for unit in argv[argv.index("--") + 1 :]
+        ]
+        return 0, "\n\n".join(blocks) + "\n", ""
+
+
+@pytest.fixture
+def systemd() -> Systemd:
+    return Systemd()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run")
+    found.profiles_dir.mkdir(parents=True)
+    found.unit_dir.mkdir()
+    return found
+
+
+def files(place: Place, *names: str, text: str = "") -> list[Wanted]:
+    found = []
+    for name in names:
+        unit = place.unit(name).name
+        data = json.dumps({"slot": place.slot, "unit": unit, "text": text})
+        head = f"{_slot_files.MARKER}\n# Environment of {unit}; not a shell script.\n"
+        found.append(Wanted(place.profiles_dir / f"{name}.json", data))
+        found.append(Wanted(place.profiles_dir / f"{name}.env", f'{head}# from slot main\nA="{text}"\n'))
+        found.append(Wanted(place.unit(name), f"{_slot_files.MARKER}\n{UNIT}"))
+    return found
+
+
+def converge(place: Place, systemd: Systemd, wanted: list[Wanted]) -> _slot_files.Plan:
+    plan = make_plan(wanted, place, OWNER, systemd)
+    validate(plan, systemd)
+    apply(plan, OWNER)
+    return plan
+
+
+def present(place: Place) -> set[str]:
+    folders = (place.profiles_dir, place.unit_dir)
+    return {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_marker_is_the_one_that_is_rendered():
+    assert _slot_files.MARKER == _render_unit.MARKER
+
+
+def test_files_are_written_and_a_second_run_changes_nothing(place, systemd):
+    plan = converge(place, systemd, files(place, "a", "b"))
+    assert plan.changed
+    assert plan.units_changed
+    assert plan.reload_needed
+    assert present(place) == {f"{name}.{end}" for name in "ab" for end in ("json", "env")} | {
+        f"b70-slot-main-{name}.service" for name in "ab"
+    }
+    assert (place.profiles_dir / "a.json").stat().st_mode & 0o7777 == 0o644
+    assert not list(place.profiles_dir.glob(".*"))
+    again = converge(place, systemd, files(place, "a", "b"))
+    assert not again.changed
+    assert not diff(again)
+
+
+def test_planning_touches_nothing_even_on_a_pristine_host(tmp_path, systemd):
+    place = Place("main", tmp_path / "none/etc", tmp_path / "none/units", tmp_path / "none/run")
+    directories = [Directory(tmp_path / "none/etc", "nobody-here", "nobody-here")]
+    plan = make_plan(files(place, "a"), place, OWNER, systemd, directories)
+    validate(plan, systemd)
+    assert (len(plan.writes), len(plan.directories)) == (3, 1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_directories_are_made_with_their_owner(place, systemd, tmp_path):
+    user = os.environ.get("USER") or "root"
+    group = "root"
+    if os.getuid():
+        pytest.skip("only root can give directories away")
+    plan = make_plan([], place, OWNER, systemd, [Directory(tmp_path / "a/b", user, group, "0750")])
+    apply(plan, OWNER)
+    assert (tmp_path / "a/b").stat().st_mode & 0o7777 == 0o750
+    (tmp_path / "a/b").chmod(0o700)
+    assert not make_plan([], place, OWNER, systemd, [Directory(tmp_path / "a/b", user, group)]).changed
+
+
+def test_a_missing_owner_is_found_before_anything_is_made(place, systemd, tmp_path):
+    plan = make_plan(files(place, "a"), place, OWNER, systemd, [Directory(tmp_path / "new", "no-such-user", "root")])
+    with pytest.raises(SlotFilesError, match="no-such-user"):
+        apply(plan, OWNER)
+    assert not (tmp_path / "new").exists()
+    assert not present(place)
+
+
+def test_something_else_in_the_way_is_named(place, systemd, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SlotFilesError, match="is no directory"):
+        make_plan([], place, OWNER, systemd, [Directory(tmp_path / "file", "root", "root")])
+    place.unit("a").symlink_to("/dev/null")  # what systemctl mask leaves
+    with pytest.raises(SlotFilesError, match="no regular file"):
+        make_plan(files(place, "a"), place, OWNER, systemd)
+
+
+def test_a_changed_profile_changes_no_unit(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    plan = converge(place, systemd, files(place, "a", text="new") + files(place, "b"))
+    assert [item.path.name for item in plan.writes] == ["a.json", "a.env"]
+    assert not plan.units_changed
+    assert not plan.reload_needed
+    assert [entry["before_header"].rsplit("/", 1)[1] for entry in diff(plan)] == ["a.json", "a.env"]
+
+
+def test_a_changed_mode_is_repaired(place, systemd):
+    converge(place, systemd, files(place, "a"))
+    (place.profiles_dir / "a.env").chmod(0o600)
+    assert [item.path.name for item in converge(place, systemd, files(place, "a")).writes] == ["a.env"]
+    assert not converge(place, systemd, files(place, "a")).changed
+
+
+def test_a_profile_that_left_is_removed(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    plan = converge(place, systemd, files(place, "a"))
+    assert plan.units_changed
+    assert present(place) == {"a.json", "a.env", "b70-slot-main-a.service"}
+    assert diff(plan)[0]["after"] == ""
+
+
+def test_leftovers_of_an_interrupted_removal_are_removed(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    place.unit("b").unlink()
+    (place.profiles_dir / "b.json").unlink()
+    converge(place, systemd, files(place, "a"))
+    assert present(place) == {"a.json", "a.env", "b70-slot-main-a.service"}
+
+
+def test_files_of_others_stay(place, systemd):
+    others = {
+        place.unit_dir / "b70-slot-main-mine.service": "[Unit]\nDescription=by hand\n",
+        place.unit_dir / "b70-slot-other-x.service": f"{_slot_files.MARKER}\n{UNIT}",
+        place.profiles_dir / "notes.json": "{}",
+        place.profiles_dir / "broken.json": "{",
+        place.profiles_dir / "mine.env": "A=1\n",
+        place.profiles_dir / "second.json": json.dumps({"slot": "other", "unit": "b70-slot-other-second.service"}),
+    }
+    for path, text in others.items():
+        path.write_text(text)
+    assert not converge(place, systemd, []).changed
+    assert all(path.read_text() == text for path, text in others.items())
+
+
+def in_use(how: str, place: Place, systemd: Systemd) -> None:
+    unit = place.unit("b").name
+    if how == "it is running":
+        systemd.active[unit] = "active"
+    elif how == "it starts at boot":
+        wants = place.unit_dir / "multi-user.target.wants"
+        wants.mkdir()
+        (wants / unit).symlink_to(place.unit("b"))
+    else:
+        state = place.run_dir / "main/state.json"
+        state.parent.mkdir(parents=True)
+        state.write_text(json.dumps({"profile": None, "switch": {"from": "b", "to": "a"}}))
+
+
+@pytest.mark.parametrize("how", ["it is running", "it starts at boot", "the slot's state names it"])
+def test_a_profile_in_use_keeps_its_files_and_stays_exclusive(place, systemd, how):
+    converge(place, systemd, files(place, "a", "b", "c"))
+    in_use(how, place, systemd)
+    plan = converge(place, systemd, files(place, "a", "c"))
+    assert plan.kept == ["b"]
+    assert plan.warnings == [
+        f"Profile b left the catalogue, but its files stay because {how}: switch to another one, run again."
+    ]
+    assert {"b.json", "b.env", "b70-slot-main-b.service"} <= present(place)
+    drop_in = place.unit("b").with_name("b70-slot-main-b.service.d") / "50-b70-kept.conf"
+    assert drop_in.read_text().splitlines()[2:] == [
+        "[Unit]",
+        "Conflicts=b70-slot-main-a.service",
+        "Conflicts=b70-slot-main-c.service",
+        "After=b70-slot-main-a.service",
+        "After=b70-slot-main-c.service",
+    ]
+    assert "b70-slot-main-b.service.d/50-b70-kept.conf" in systemd.verified
+    assert not converge(place, systemd, files(place, "a", "c")).changed
+
+
+def test_a_kept_profile_that_comes_back_or_ends_loses_its_drop_in(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    systemd.active[place.unit("b").name] = "active"
+    converge(place, systemd, files(place, "a"))
+    back = converge(place, systemd, files(place, "a", "b"))
+    assert back.units_changed
+    assert not (place.unit_dir / "b70-slot-main-b.service.d").exists()
+    converge(place, systemd, files(place, "a"))
+    systemd.active.clear()
+    converge(place, systemd, files(place, "a"))
+    assert present(place) == {"a.json", "a.env", "b70-slot-main-a.service"}
+    assert not (place.unit_dir / "b70-slot-main-b.service.d").exists()
+
+
+def test_somebody_elses_drop_in_stays(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    folder = place.unit_dir / "b70-slot-main-b.service.d"
+    folder.mkdir()
+    (folder / "local.conf").write_text("[Service]\nNice=5\n")
+    converge(place, systemd, files(place, "a"))
+    assert (folder / "local.conf").exists()
+
+
+def test_without_a_running_systemd_only_the_boot_counts(place, systemd, monkeypatch):
+    converge(place, systemd, files(place, "a", "b"))
+    systemd.answers = False
+    booted = Path("/run/systemd/system").is_dir()
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    assert plan.kept == (["b"] if booted else [])
+
+
+def test_a_reload_that_an_interrupted_run_owes_is_done(place, systemd):
+    converge(place, systemd, files(place, "a"))
+    systemd.reload.add(place.unit("a").name)
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    assert (plan.changed, plan.reload_needed, plan.units_changed) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("etc/profiles/a.json", "{", "a.json is not JSON"),
+        ("etc/profiles/a.env", "A=1\n", "a.env is no environment file: 'A=1'"),
+        ("etc/profiles/a.env", 'A="x"y"\n', "is no environment file"),
+        ("etc/profiles/a.env", 'A="$x"\n', "is no environment file"),
+        ("etc/profiles/a.env", 'a="x"\n', "is no environment file"),
+    ],
+)
+def test_nothing_is_written_when_one_file_is_wrong(place, systemd, tmp_path, name, content, message):
+    wanted = [*files(place, "b"), Wanted(tmp_path / name, content)]
+    with pytest.raises(SlotFilesError, match="nothing was written") as caught:
+        converge(place, systemd, wanted)
+    assert message in str(caught.value)
+    assert not present(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaints"),
+    [
+        ("b70-slot-main-a.service: Command /opt/x/vllm is not executable: No such file or directory", 0),
+        ("/usr/lib/systemd/system/other.service:3: Unknown key name 'X'", 0),
+        ("other.service: Failed to load", 0),
+        ("b70-slot-main-a.service: Command /opt/x/vllm is not executable: Permission denied", 1),
+        ("/FOLDER/b70-slot-main-a.service:7: Unknown key name 'Typ' in section 'Service', ignoring.", 1),
+        ("Failed to create manager", 1),
+    ],
+)
+def test_what_systemd_says_of_our_units_counts(text, complaints):
+    found = _slot_files._complaints(1, text, {"b70-slot-main-a.service"}, "/FOLDER")
+    assert len(found) == complaints
+    assert not any("/FOLDER" in line for line in found)
+
+
+def test_all_changed_units_are_verified_in_one_call(place, systemd):
+    converge(place, systemd, files(place, "a", "b", "c"))
+    calls = [call for call in systemd.calls if call[0] == "systemd-analyze"]
+    assert len(calls) == 1
+    assert len(calls[0]) == 3 + 3
+    systemd.verify = (1, "", f"{place.unit('a').name}: Unit is broken")
+    with pytest.raises(SlotFilesError, match="Unit is broken"):
+        converge(place, systemd, [Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")])
+    assert "#\n" not in place.unit("a").read_text()[-3:]
+
+
+def test_a_host_without_the_checker_is_warned_about(place, systemd):
+    systemd.verify = (127, "", "")
+    assert "no systemd-analyze" in converge(place, systemd, files(place, "a")).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "etc/profiles/../x.json",
+        "etc/profiles/a.txt",
+        "units/ssh.service",
+        "units/b70-slot-other-a.service",
+    ],
+)
+def test_only_files_of_the_slot_are_accepted(place, systemd, tmp_path, path):
+    with pytest.raises(SlotFilesError, match="is no file of slot main"):
+        make_plan([Wanted(tmp_path / path, "")], place, OWNER, systemd)
+
+
+def test_a_file_given_twice_is_refused(place, systemd):
+    with pytest.raises(SlotFilesError, match="given twice"):
+        make_plan(files(place, "a") * 2, place, OWNER, systemd)
+
+
+def test_boot_entries_belong_to_the_slot_and_need_no_reload(place, systemd, tmp_path):
+    (tmp_path / "tmpfiles.d").mkdir()
+    wanted = [Wanted(tmp_path / "tmpfiles.d/b70-slot-main.conf", "d /run/b70\n")]
+    plan = converge(place, systemd, wanted)
+    assert plan.changed
+    assert not plan.reload_needed
+    assert not converge(place, systemd, wanted).changed
+
+
+def test_a_missing_directory_is_named(place, systemd):
+    shutil.rmtree(place.profiles_dir)
+    with pytest.raises(SlotFilesError, match="does not exist; name it in directories"):
+        converge(place, systemd, files(place, "a"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_real_checker_refuses_a_broken_unit(place):
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return answer.returncode, answer.stdout, answer.stderr
+
+    missing = Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
+    plan = _slot_files.Plan(writes=[missing], units=[missing])
+    validate(plan, run)
+    broken = Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}Typ=exec\n")
+    with pytest.raises(SlotFilesError, match="Typ"):
+        validate(_slot_files.Plan(writes=[broken], units=[broken]), run)
