@@ -71,13 +71,18 @@ class ActionModule(ActionBase):
             return dict(job)
         watcher = Watcher(switch_id, str(task_vars.get("inventory_hostname", "host")))
         run_dir = f"{arguments.get('run_dir') or '/run/b70'}/{arguments.get('slot') or 'main'}"
-        gone = self._watch(watcher, f"{run_dir}/progress.jsonl", job["results_file"])
-        if gone is not None:
-            return {"failed": True, "changed": True, "msg": gone, "switch_id": switch_id}
-        return self._collect(job, task_vars)
+        result = (
+            {}
+            if self._watch(watcher, f"{run_dir}/progress.jsonl", job["results_file"])
+            else self._collect(job, task_vars)
+        )
+        if "slot" in result or (result and watcher.pid is None):
+            return result
+        # The background runner had no result of the module to hand on: its process was ended from outside.
+        return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": switch_id}
 
-    def _watch(self, watcher: Watcher, progress: str, job_file: str) -> str | None:
-        """Shows progress until the job has its result. Returns why there will be none, or None."""
+    def _watch(self, watcher: Watcher, progress: str, job_file: str) -> bool:
+        """Shows progress until the job has its result. Returns whether there will never be one."""
         missing = 0
         while True:
             time.sleep(POLL_S)
@@ -85,10 +90,10 @@ class ActionModule(ActionBase):
             for line in watcher.lines(look, time.monotonic()):
                 display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
             if look.finished:
-                return None
+                return False
             missing = 0 if look.alive else missing + 1
             if missing >= GONE_LOOKS:
-                return watcher.gone()
+                return True
 
     def _look(self, watcher: Watcher, progress: str, job_file: str) -> Look:
         """One look at the host; a lost connection is made again within its limit."""

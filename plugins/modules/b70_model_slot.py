@@ -173,7 +173,7 @@ outcome:
   description: Where the run ended.
   returned: always
   type: str
-  choices: [unchanged, committed, untouched, rolled_back, stopped, left, stuck]
+  choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always

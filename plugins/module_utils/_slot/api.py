@@ -124,6 +124,7 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         End.ROLLED_BACK: f"{name} is served again, {proof}.",
         End.STOPPED: f"{slot.capitalize()} is stopped and the frontdoor is closed.",
         End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
+        End.INTERRUPTED: "The host is going down; the next run settles this one.",
         End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
     }
     return f"{text} {where.get(outcome.end, '')}".strip()

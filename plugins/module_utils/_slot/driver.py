@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import machine, phases, settle
 from .canary import CanaryResult
@@ -83,10 +83,15 @@ class Driver:
         state = machine.begin(run.request.on_failure)
         with self._locks:
             while (step := machine.command(state)) is not None:
-                state = machine.advance(state, self._phase(step))
+                result = self._phase(step)
+                state = machine.advance(state, result)
                 run.failures = state.failures
+                if isinstance(result, Failure) and run.journaled and self._fx.units.stopping():
+                    # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
+                    # open, and the next one settles it.
+                    state = replace(state, end=End.INTERRUPTED)
             end = state.end or End.UNCHANGED
-            if run.journaled and not run.recorded:
+            if run.journaled and not run.recorded and end is not End.INTERRUPTED:
                 self._record(end)
             run.progress.say("end", outcome=str(end))
         return self._outcome(end)

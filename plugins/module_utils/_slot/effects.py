@@ -44,6 +44,9 @@ class Units(Protocol):
 
     def disable(self, name: str) -> None: ...
 
+    def stopping(self) -> bool:
+        """Is the host going down?"""
+
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         """Last lines of the unit's log, of its current or last process where that is known."""
 

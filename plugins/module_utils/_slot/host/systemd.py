@@ -120,6 +120,10 @@ class Systemd:
     def disable(self, name: str) -> None:
         _checked(["systemctl", "disable", "--quiet", "--", name])
 
+    def stopping(self) -> bool:
+        # Late in a shutdown the bus is gone and the answer is "offline" or none at all.
+        return _run(["systemctl", "is-system-running"]).stdout.strip() in ("stopping", "offline", "unknown", "")
+
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         match = [f"--unit={unit.name}"]
         if unit.invocation_id:

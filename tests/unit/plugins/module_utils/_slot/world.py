@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     Holder,
     Layout,
@@ -29,6 +29,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
 )
 
 LAYOUT = Layout()
+STATE_FILE = LAYOUT.state_file
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
 
@@ -165,6 +166,9 @@ class World:
         self.cards = 0
         self.lock_holder: str | None = None
         self.gate_verified = True
+        self.going_down = False
+        self._state_text: str | None = None
+        self._state: SlotState | None = None
         self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
         self.mutations: list[str] = []
         self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
@@ -255,8 +259,10 @@ class World:
 
     @property
     def state(self) -> Any:
-        text = self.texts.get(LAYOUT.state_file)
-        return parse_state(text[0]) if text else None
+        text, _when = self.texts.get(STATE_FILE, (None, None))
+        if text is not self._state_text:
+            self._state_text, self._state = text, parse_state(text)
+        return self._state
 
     @property
     def running(self) -> list[str]:
@@ -401,6 +407,10 @@ class _Units:
     def disable(self, name: str) -> None:
         self._world.step(f"disable {name}")
         self._world.units[name].enabled = False
+
+    def stopping(self) -> bool:
+        self._world.step()
+        return self._world.going_down
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         self._world.step()
