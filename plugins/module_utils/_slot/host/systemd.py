@@ -37,8 +37,11 @@ def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.C
         raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
 
 
-def _checked(argv: Sequence[str]) -> str:
+def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
+    """may_be_empty: a failure without a word on either stream only says that nothing matched."""
     done = _run(argv)
+    if may_be_empty and not (done.stdout.strip() or done.stderr.strip()):
+        return ""
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise SlotFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
@@ -97,7 +100,7 @@ class Systemd:
         quiet = ["--no-legend", "--no-pager", "--plain", "--full"]
         names: set[str] = set()
         for words in (["list-unit-files"], ["list-units", "--all"]):
-            for line in _checked(["systemctl", *words, *quiet, "--", pattern]).splitlines():
+            for line in _checked(["systemctl", *words, *quiet, "--", pattern], may_be_empty=True).splitlines():
                 name = line.split(maxsplit=1)[0] if line.strip() else ""
                 if name.startswith(prefix):
                     names.add(name)
