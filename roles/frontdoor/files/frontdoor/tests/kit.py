@@ -288,6 +288,14 @@ class Bench:
             client.leave()
 
 
+def start_unit(units_dir: Any, invocation_id: str = "0" * 32) -> None:
+    """Note a running engine as systemd does."""
+    link = os.path.join(units_dir, "invocation:b70-slot-main-tiny-a.service")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(link)
+    os.symlink(invocation_id, link)
+
+
 def serving_state(url: str) -> dict[str, Any]:
     """A state file of a verified, open slot with two generation slots."""
     return {
@@ -327,6 +335,8 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
             json.dump({**serving_state(engine.url), **(state or {})}, handle)
     sections.setdefault("backend", {}).setdefault("url", engine.url)
     sections.setdefault("slot", {}).setdefault("state_file", state_path)
+    sections["slot"].setdefault("units_dir", str(tmp_path))
+    start_unit(tmp_path)
     config: Config = from_table(sections)
     log_read, log_write = os.pipe()
     os.set_blocking(log_read, False)

@@ -9,14 +9,15 @@ import json
 from pathlib import Path
 
 import pytest
-from kit import bench, on_loop, serving_state
+from kit import bench, on_loop, serving_state, start_unit
 
 from frontdoor.config import ConfigError, from_table, load
 from frontdoor.state import StateError, StateFile, parse
 
 
 def config(path: Path) -> object:
-    return from_table({"slot": {"state_file": str(path)}})
+    start_unit(path.parent)
+    return from_table({"slot": {"state_file": str(path), "units_dir": str(path.parent)}})
 
 
 def test_no_file_means_stopped(tmp_path: Path) -> None:
@@ -147,3 +148,26 @@ async def test_the_log_tells_of_requests_and_changes_without_their_content(tmp_p
         assert requests[0]["outcome"] == "ok"
         assert requests[0]["path"] == "/v1/chat/completions"
         assert [e["sequence"] for e in events if e["event"] == "state_applied"] == [8]
+
+
+@on_loop
+async def test_an_engine_that_was_not_verified_gets_no_requests(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        assert (await client.chat()).status == 200
+        start_unit(tmp_path, "1" * 32)
+        run.door.poll_state()
+        answer = await client.chat()
+        assert (answer.status, answer.json["error"]["code"]) == (503, "failed")
+        assert "was started again and has not been verified since" in answer.json["error"]["message"]
+        status = (await client.ask("GET", "/status")).json
+        assert (status["verified"], status["open"], status["frontdoor"]["state_sequence"]) == (False, False, 7)
+        (tmp_path / "invocation:b70-slot-main-tiny-a.service").unlink()
+        run.door.poll_state()
+        assert "does not run any more" in (await client.chat()).json["error"]["message"]
+        # without the claim of verification nobody is protected from anything
+        run.write_state(verified=False)
+        assert (await client.chat()).status == 200
+        start_unit(tmp_path, "2" * 32)
+        run.write_state(engine={"unit": "b70-slot-main-tiny-a.service", "invocation_id": "2" * 32})
+        assert (await client.chat()).status == 200

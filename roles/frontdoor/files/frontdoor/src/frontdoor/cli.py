@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
+import socket
 import sys
 
 import uvloop
@@ -20,6 +22,18 @@ from frontdoor.events import EventLog
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
+
+
+def notify(message: str) -> None:
+    """Tell the service manager, where there is one (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        try:
+            channel.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)
+        except OSError as exc:
+            print(f"the service manager cannot be told: {exc}", file=sys.stderr)
 
 
 async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = None) -> int:
@@ -51,7 +65,9 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         version=__version__,
     )
     events.flush()
+    notify("READY=1")
     await stop.wait()
+    notify("STOPPING=1")
     server.close()
     door.drain()
     events.emit("frontdoor_draining", active_generations=door.gate.active, limit_s=config.limits.drain_timeout_s)

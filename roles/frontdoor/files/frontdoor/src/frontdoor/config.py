@@ -37,6 +37,7 @@ class Slot:
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
     poll_interval_s: float = _at_least(0.01, 0.05)
+    units_dir: str = "/run/systemd/units"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,6 +129,25 @@ def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -
     )
 
 
+def engine_is_another(state: SlotState, units_dir: str) -> str | None:
+    """Why the running engine is not the one that was verified; None when it is, or when nobody claims that it was.
+
+    systemd keeps a link `invocation:UNIT` for every running unit, which names this very start of it. An engine that was
+    restarted, or that another unit has taken the place of, has not given its canary answers.
+    """
+    engine = state.engine or {}
+    unit, expected = engine.get("unit"), engine.get("invocation_id")
+    if not (state.open and state.verified and unit and expected):
+        return None
+    try:
+        running = os.readlink(f"{units_dir}/invocation:{unit}")
+    except OSError:
+        return f"the verified engine, {unit}, does not run any more"
+    if running != expected:
+        return f"the engine, {unit}, was started again and has not been verified since"
+    return None
+
+
 class StateFile:
     """Reads the file when it changed. Never raises: what is wrong becomes the reason of a closed state."""
 
@@ -136,9 +155,27 @@ class StateFile:
         self._config = config
         self._path = config.slot.state_file
         self._seen: tuple[int, int, int] | str | None = None
+        self._written: SlotState | None = None
+        self._objection: str | None = None
 
     def poll(self) -> SlotState | None:
-        """Return the new state, or None when nothing changed since the last call."""
+        """Return the new state, or None when nothing changed since the last call.
+
+        A state that claims a verified engine is closed as soon as another one runs, and opened again should it be back.
+        """
+        written = self._poll_file()
+        if written is not None:
+            self._written = written
+        assert self._written is not None
+        objection = engine_is_another(self._written, self._config.slot.units_dir)
+        if written is None and objection == self._objection:
+            return None
+        self._objection = objection
+        if objection is None:
+            return self._written
+        return dataclasses.replace(self._written, open=False, verified=False, phase="failed", reason=objection)
+
+    def _poll_file(self) -> SlotState | None:
         if not self._path:
             if self._seen is None:
                 self._seen = "none"

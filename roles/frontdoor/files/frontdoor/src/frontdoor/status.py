@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,6 +14,9 @@ from frontdoor import __version__
 
 if TYPE_CHECKING:
     from frontdoor.door import Door
+
+# What was installed, as the unit names it: tells whether a process is older than its files.
+BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
 
 
 def ready(door: Door) -> tuple[bool, str]:
@@ -65,6 +69,7 @@ def status(door: Door) -> dict[str, Any]:
         },
         "frontdoor": {
             "version": __version__,
+            "build": BUILD,
             "host": config.listen.host,
             "port": config.listen.port,
             "backend": state.backend_url,
