@@ -52,8 +52,33 @@ def _timing(phases: Sequence[Mapping[str, Any]]) -> str:
     return f"{total:.1f} s in all" + (f": {', '.join(shown)}" if shown else "")
 
 
+def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
+    """Lines about one result of b70_model_slot_info; the arguments are those of `switch_report`."""
+    if not isinstance(info, Mapping) or "engine" not in info:
+        raise AnsibleFilterError("slot_status needs the result of b70_model_slot_info (a mapping with 'engine')")
+    profile, engine = info.get("profile"), info["engine"]
+    if not profile or not engine:
+        lines = [f"{host} serves nothing: {info.get('reason') or info.get('phase')}"]
+    elif info.get("verified") and info.get("open"):
+        by = ", ".join(info.get("verified_by") or []) or "its gate"
+        proof = f"verified {info.get('verified_at')} by {by}"
+        lines = [f"{host} serves {profile} (model id {info.get('served_model')}; {proof})", f"frontdoor: {url}"]
+    else:
+        lines = [f"{host} runs {profile}, NOT open to clients: {info.get('reason') or info.get('phase')}"]
+    if engine:
+        health = "healthy" if engine.get("healthy") else "NOT answering /health"
+        lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}")
+    if info.get("drift"):
+        lines.append(f"drift: {info['drift']}; switch to {profile} again to use what is rendered")
+    if info.get("interrupted"):
+        lines.append("a switch was interrupted; the next switch, also to the same profile, settles it")
+    boots = info.get("enabled_units") or []
+    lines.append(f"at boot: {', '.join(boots) if boots else 'nothing'}")
+    return lines
+
+
 class FilterModule:
-    """The filter as Ansible finds it."""
+    """The filters as Ansible finds them."""
 
     def filters(self) -> dict[str, Any]:
-        return {"switch_report": switch_report}
+        return {"slot_status": slot_status, "switch_report": switch_report}

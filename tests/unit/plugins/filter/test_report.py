@@ -1,0 +1,115 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.arcpro.b70.plugins.filter.report import slot_status, switch_report
+
+URL = "http://192.0.2.10:8000/v1"
+SWITCHED = {
+    "slot": "main",
+    "changed": True,
+    "profile": "tiny-b",
+    "previous_profile": "tiny-a",
+    "served_model": "tiny-b",
+    "verified": True,
+    "phases": [
+        {"name": "lock", "seconds": 0.001},
+        {"name": "health", "seconds": 31.04},
+        {"name": "canary", "seconds": 1.2},
+    ],
+    "canary": [{"name": "exact_ok", "passed": True}, {"name": "copy_phrase", "passed": True}],
+    "actions": [],
+}
+
+
+def test_a_switch_says_what_where_and_how_long():
+    assert switch_report(SWITCHED, "h1", URL) == [
+        "h1 serves tiny-b (model id tiny-b; now served, before: tiny-a; verified by 2 canary answers)",
+        f"frontdoor: {URL}",
+        "32.2 s in all: health 31.0 s, canary 1.2 s",
+    ]
+
+
+def test_an_unverified_model_is_never_called_verified():
+    line = switch_report(SWITCHED | {"verified": False, "canary": []}, "h1", URL)[0]
+    assert "NOT verified" in line
+
+
+def test_a_stopped_slot_has_no_address():
+    lines = switch_report({"slot": "main", "changed": True, "profile": None, "phases": []}, "h1", URL)
+    assert lines == ["h1 serves nothing: slot main is stopped"]
+
+
+def test_check_mode_lists_the_actions_only():
+    lines = switch_report(SWITCHED | {"actions": ["stop tiny-a", "start tiny-b"]}, "h1", URL)
+    assert lines == ["h1 would: stop tiny-a", "h1 would: start tiny-b"]
+
+
+@pytest.mark.parametrize("bad", [None, "text", {"msg": "something else"}])
+def test_anything_but_the_modules_result_is_refused(bad):
+    with pytest.raises(AnsibleFilterError, match="b70_model_slot"):
+        switch_report(bad, "h1", URL)
+
+
+ENGINE = {
+    "unit": "b70-slot-main-tiny-a.service",
+    "state": "active (running)",
+    "started_at": "2026-06-07T09:00:00Z",
+    "healthy": True,
+}
+SERVING = {
+    "slot": "main",
+    "phase": "serving",
+    "open": True,
+    "reason": "",
+    "profile": "tiny-a",
+    "served_model": "tiny-a",
+    "verified": True,
+    "verified_at": "2026-06-07T09:08:44Z",
+    "verified_by": ["exact_ok", "copy_phrase"],
+    "engine": ENGINE,
+    "enabled_units": ["b70-slot-main-tiny-a.service"],
+    "drift": None,
+    "interrupted": None,
+}
+
+
+def test_the_status_of_a_served_model_names_the_proof_and_the_address():
+    assert slot_status(SERVING, "h1", URL) == [
+        "h1 serves tiny-a (model id tiny-a; verified 2026-06-07T09:08:44Z by exact_ok, copy_phrase)",
+        f"frontdoor: {URL}",
+        "engine: b70-slot-main-tiny-a.service is active (running) since 2026-06-07T09:00:00Z, healthy",
+        "at boot: b70-slot-main-tiny-a.service",
+    ]
+
+
+def test_a_running_engine_that_is_not_verified_has_no_address():
+    lines = slot_status(SERVING | {"verified": False, "reason": "the engine restarted"}, "h1", URL)
+    assert lines[0] == "h1 runs tiny-a, NOT open to clients: the engine restarted"
+    assert not any(URL in line for line in lines)
+
+
+def test_an_empty_slot_says_why():
+    empty = SERVING | {
+        "profile": None,
+        "engine": None,
+        "open": False,
+        "reason": "stopped by the operator",
+        "enabled_units": [],
+    }
+    assert slot_status(empty, "h1", URL) == ["h1 serves nothing: stopped by the operator", "at boot: nothing"]
+
+
+def test_drift_and_an_unanswered_health_check_are_said():
+    lines = slot_status(SERVING | {"drift": "runs X, rendered is Y", "engine": ENGINE | {"healthy": False}}, "h1", URL)
+    assert any("NOT answering" in line for line in lines)
+    assert any(line.startswith("drift: runs X") for line in lines)
+
+
+def test_the_status_of_something_else_is_refused():
+    with pytest.raises(AnsibleFilterError, match="b70_model_slot_info"):
+        slot_status({"msg": "hello"}, "h1", URL)
