@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity molecule
+STEPS := lint unit checks sanity lab molecule
 
 .PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format docs changelog lock build clean
 
@@ -53,6 +53,7 @@ lint: ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
 unit: ## pure logic, in milliseconds
 checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity
+lab: ## the lab itself: hosts that are broken on purpose and repaired
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
@@ -69,7 +70,7 @@ changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version 
 
 lock: venv ## resolve requirements/*.in anew into the hashed locks
 	@for name in uv dev; do
-	  uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	  uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command 'make lock' requirements/$$name.in --output-file requirements/$$name.txt
 	done
 

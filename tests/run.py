@@ -57,9 +57,10 @@ STEPS: dict[str, tuple[Command, ...]] = {
         tool("ansible-lint", "-q"),
         tool("antsibull-changelog", "lint"),
     ),
-    "unit": (pytest("unit", "tests/unit", "tests/lab"),),
+    "unit": (pytest("unit", "-m", "not lab", "tests/unit", "tests/lab"),),
     "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),
+    "lab": (pytest("lab", "-m", "lab", "tests/lab", limit_s=900),),
     "molecule": (
         Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=1500, junit=True),
     ),
