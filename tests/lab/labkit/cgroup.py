@@ -85,9 +85,10 @@ class Cgroup:
         """Every process in the group and below it, as this machine numbers them."""
         found: set[int] = set()
         for directory in self.directories:
-            for listing in [directory / "cgroup.procs", *directory.rglob("cgroup.procs")]:
+            for below, _names, _files in os.walk(directory):  # groups may vanish meanwhile; walk does not mind
                 with contextlib.suppress(OSError):
-                    found.update(int(word) for word in listing.read_text(encoding="ascii").split())
+                    listing = Path(below, "cgroup.procs").read_text(encoding="ascii")
+                    found.update(int(word) for word in listing.split())
         return found - {0, os.getpid()}
 
     def kill(self, timeout: float = 10) -> None:

@@ -24,13 +24,15 @@ def _base(lab: Lab) -> None:
         write_atomic(ignore, "*\n")
 
 
-def _ssh_key(lab: Lab) -> None:
+def _ssh_key(lab: Lab) -> bool:
+    """Make the lab's key if it has none; returns whether it is a new one, which no host knows yet."""
     public = lab.key.with_suffix(".pub")
     if lab.key.exists() and public.exists():
-        return
+        return False
     lab.key.parent.mkdir(parents=True, exist_ok=True)
     lab.key.unlink(missing_ok=True)
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {lab.name}", "-f", lab.key])
+    return True
 
 
 def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
@@ -38,7 +40,7 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
     machine.require()
     _base(lab)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
-        _ssh_key(lab)
+        new_key = _ssh_key(lab)
         state, moved = network.up(lab, State.load(lab))
         wanted = max(count or 0, len(state.hosts), 1)
         if wanted > 200:
@@ -48,7 +50,7 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
         state.save(lab)
         everyone = [lab.host(index) for index in state.hosts]
         hosts.write_known_hosts(lab, state)  # a command that was killed may have left it behind the hosts
-        plan = {host: _plan(lab, state, host, moved=moved, fresh=fresh) for host in everyone}
+        plan = {host: _plan(lab, state, host, moved=moved or new_key, fresh=fresh) for host in everyone}
         tar = image.image(lab) if "make" in plan.values() else None
         for host, action in plan.items():
             _carry_out(lab, state, host, action, tar)
@@ -83,7 +85,7 @@ def _carry_out(lab: Lab, state: State, host: Host, action: str, tar: Path | None
         say(f"{host.name}: making it from {tar.stem}")
         hosts.make(lab, state, host, tar)
     else:
-        say(f"{host.name}: {'booting it' if action == 'boot' else 'it does not answer, restarting it'}")
+        say(f"{host.name}: {'booting' if action == 'boot' else 'cannot be reached, restarting'}")
         hosts.stop(host)
         hosts.settle(lab, state, host)
     hosts.boot(lab, host)

@@ -26,8 +26,8 @@ BOOT_LIMIT = 60.0
 def decide(*, made: bool, running: bool, answers: bool, moved: bool) -> str:
     """What `up` does with a host: make | boot | restart | keep.
 
-    made: its tree is complete · running: its supervisor lives · answers: over SSH · moved: the lab's network is a new
-    one.
+    made: its tree is complete · running: its supervisor lives · answers: over SSH · moved: the lab's network or
+    key is a new one.
     """
     if not made:
         return "make"
