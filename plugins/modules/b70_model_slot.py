@@ -85,11 +85,11 @@ options:
     type: list
     elements: str
     default: []
-  planned_fingerprint:
+  planned_profile:
     description:
-      - Only in check mode, the fingerprint that O(profile) will have when the earlier tasks of the same play have
-        rendered it. The profile then needs no file on the host, and what those tasks would install is not asked for.
-    type: str
+      - Only in check mode, what the profile's file will hold when the earlier tasks of the same play have rendered it.
+        The file on the host is not read then, and what those tasks would install is not asked for.
+    type: dict
   switch_id:
     description: Identifier of this run in journal and progress file. One is made up when it is left out.
     type: str
@@ -288,7 +288,7 @@ ARGUMENTS = {
     "lock_timeout": {"type": "float", "default": 0.0},
     "canary_repeats": {"type": "int"},
     "accept_status": {"type": "list", "elements": "str", "default": []},
-    "planned_fingerprint": {"type": "str"},
+    "planned_profile": {"type": "dict"},
     "switch_id": {"type": "str"},
     "reason": {"type": "str", "default": ""},
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},

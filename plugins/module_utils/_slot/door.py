@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -41,7 +42,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         lock_timeout_s=max(0.0, params["lock_timeout"]),
         canary_repeats=params["canary_repeats"],
         accept_status=tuple(params["accept_status"]),
-        planned_fingerprint=params["planned_fingerprint"],
+        planned=json.dumps(params["planned_profile"]) if params["planned_profile"] else None,
         switch_id=switch_id,
         who=api.caller(),
         why=params["reason"],

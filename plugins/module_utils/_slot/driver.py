@@ -14,6 +14,7 @@ from . import machine, phases, settle
 from .canary import CanaryResult
 from .effects import Effects
 from .frontdoor import FrontdoorLink
+from .guards import check_status
 from .journal import encode
 from .machine import Plan, Seen, Step
 from .observe import observe
@@ -224,7 +225,7 @@ class Driver:
 def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:
     """What a run would do now, without touching anything: (seen, plan, the failure that would stop it).
 
-    With a planned fingerprint the guards are left out: what they look for may be what the same play installs.
+    With a planned profile only its status is guarded: the rest may be what the same play installs.
     """
     run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, request.switch_id, os.getpid()))
     phase = Phase.RESOLVE
@@ -232,8 +233,10 @@ def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, 
         run.seen = observe(fx, layout, request, check=True)
         run.plan = machine.plan(request, run.seen)
         phase = Phase.GUARD
-        if Phase.GUARD in run.plan.forward and request.planned_fingerprint is None:
+        if Phase.GUARD in run.plan.forward and request.planned is None:
             settle.guard_checks(run)
+        elif Phase.GUARD in run.plan.forward:
+            check_status(request, run.profile)
     except SlotFault as fault:
         failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
         return run.seen, run.plan, failure

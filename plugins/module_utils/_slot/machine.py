@@ -37,12 +37,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Seen:
-    """The host as RESOLVE found it. fingerprint: the target's, as rendered (or planned) now."""
+    """The host as RESOLVE found it. target: as rendered (or planned) now, None when the slot shall be stopped."""
 
     target: Profile | None = None
-    target_name: str | None = None
-    fingerprint: str | None = None
-    target_unit: str | None = None
     state: SlotState | None = None
     units: tuple[UnitState, ...] = ()
     legacy: tuple[UnitState, ...] = ()
@@ -53,6 +50,18 @@ class Seen:
     verified: Verified | None = None  # the last verified profile
     previous: Profile | None = None  # the same as it is rendered now, where it is
     previous_problem: str = ""  # why there is none although the journal names one
+
+    @property
+    def target_name(self) -> str | None:
+        return None if self.target is None else self.target.name
+
+    @property
+    def target_unit(self) -> str | None:
+        return None if self.target is None else self.target.unit
+
+    @property
+    def fingerprint(self) -> str | None:
+        return None if self.target is None else self.target.fingerprint
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,15 @@ def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
         close = get_close_matches(name, known, n=3, cutoff=0.4) or list(known[:5])
         hint = f"closest: {', '.join(close)}" if close else f"no profile is rendered in {layout.profiles_dir}"
         raise SlotFault(f"profile {name!r} is not rendered on this host ({hint})")
-    profile = parse_profile(text, str(path))
+    return check_profile(layout, name, text, str(path))
+
+
+def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
+    """The profile in the JSON text of `where`, which must be that of this name and slot."""
+    profile = parse_profile(text, where)
     if profile.name != name or profile.unit != layout.unit(name):
         raise SlotFault(
-            f"{path} describes another profile", expected=layout.unit(name), got=f"{profile.unit} of {profile.name}"
+            f"{where} describes another profile", expected=layout.unit(name), got=f"{profile.unit} of {profile.name}"
         )
     return profile
 
@@ -64,24 +69,23 @@ def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:
     return argv or environment_drift(profile.engine.env, fx.processes.environ(unit.main_pid))
 
 
-def same_rendering(
-    fx: Effects, layout: Layout, profile: Profile | None, fingerprint: str, state: SlotState | None, unit: UnitState
-) -> bool:
-    """Was the running engine started from what is rendered now?
+def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState) -> bool:
+    """Was the running engine started from this rendering of its profile?
 
-    The state file says so for the process it was written for. For any other process (a reboot, a restart by systemd)
-    the process itself is compared, and the rendering must be older than the process.
+    Command line and environment of the process must agree, as far as they can be read. What they don't show is told by
+    the state file for the process it was written for; for any other process (a reboot, a restart by systemd) the
+    rendering must be older than the process.
     """
-    if unit.invocation_id and state is not None and state.invocation_id == unit.invocation_id:
-        return state.fingerprint == fingerprint
-    if profile is None or profile.fingerprint != fingerprint:
+    if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False
+    if unit.invocation_id and state is not None and state.invocation_id == unit.invocation_id:
+        return state.fingerprint == profile.fingerprint
     rendered = fx.files.modified(layout.profile_json(profile.name))
     if rendered is None or not unit.started_at:
         return False
     started = datetime.strptime(unit.started_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     # The start is known in whole seconds.
-    return rendered <= started + timedelta(seconds=1) and process_drift(fx, profile, unit) is None
+    return rendered <= started + timedelta(seconds=1)
 
 
 def engine_answers(fx: Effects, backend_url: str) -> bool:
@@ -121,33 +125,21 @@ def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Se
     )
     if not request.active or request.profile is None:
         return seen
-    planned = request.planned_fingerprint if check else None
-    target = _target(fx, layout, request.profile, optional=planned is not None)
-    fingerprint = planned or (target.fingerprint if target else "")
-    name = layout.unit(request.profile)
-    unit = next((unit for unit in units if unit.name == name), UnitState(name))
-    same = unit.running and same_rendering(fx, layout, target, fingerprint, state, unit)
-    answers = same and target is not None and unit.settled and engine_answers(fx, target.engine.backend_url)
-    wanted = current_env(layout.slot, target, bool(state and state.verified)) if target else None
+    if check and request.planned is not None:
+        target = check_profile(layout, request.profile, request.planned, "planned_profile")
+    else:
+        target = load_profile(fx, layout, request.profile)
+    unit = next((unit for unit in units if unit.name == target.unit), UnitState(target.unit))
+    same = unit.running and same_rendering(fx, layout, target, state, unit)
+    answers = same and unit.settled and engine_answers(fx, target.engine.backend_url)
+    wanted = current_env(layout.slot, target, bool(state and state.verified))
     return replace(
         seen,
         target=target,
-        target_name=request.profile,
-        fingerprint=fingerprint,
-        target_unit=name,
         healthy=answers,
         same_rendering=same,
-        current_env_matches=wanted is not None and fx.files.read(layout.current_env) == wanted,
+        current_env_matches=fx.files.read(layout.current_env) == wanted,
     )
-
-
-def _target(fx: Effects, layout: Layout, name: str, *, optional: bool) -> Profile | None:
-    try:
-        return load_profile(fx, layout, name)
-    except SlotFault:
-        if optional:
-            return None
-        raise
 
 
 def _previous(fx: Effects, layout: Layout, verified: Verified | None) -> tuple[Profile | None, str]:

@@ -217,7 +217,7 @@ class Request:
     lock_timeout_s: float = 0.0
     canary_repeats: int | None = None
     accept_status: tuple[str, ...] = ()
-    planned_fingerprint: str | None = None  # check mode only: the profile counts as rendered with this fingerprint
+    planned: str | None = None  # check mode only: JSON text that will be the profile's file when this play is done
     switch_id: str = ""
     who: str = ""
     why: str = ""

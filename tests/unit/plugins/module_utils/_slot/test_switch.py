@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Holder, OnFailure
-from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, LAYOUT, FakeUnit, World, request
+from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, LAYOUT, FakeUnit, World, profile_data, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
@@ -479,7 +479,7 @@ def test_check_mode_on_a_pristine_host():
     refused = check(world, "a")
     assert refused["failed"]
     assert "not rendered" in refused["msg"]
-    planned = check(world, "a", planned_fingerprint="sha256:a-1")
+    planned = check(world, "a", planned=json.dumps(profile_data("a")))
     assert not planned["failed"]
     assert planned["changed"]
     assert f"start {A}" in planned["actions"]
@@ -489,8 +489,19 @@ def test_check_mode_on_a_pristine_host():
 
 def test_check_mode_sees_a_planned_rendering(world):
     switch(world, "a")
-    assert check(world, "a", planned_fingerprint="sha256:a-1")["changed"] is False
-    assert f"start {A}" in check(world, "a", planned_fingerprint="sha256:a-2")["actions"]
+    assert check(world, "a", planned=json.dumps(profile_data("a")))["changed"] is False
+    for changes in ({"fingerprint": "sha256:a-2"}, {"engine__argv": ["vllm", "serve", "--max-log-len", "9"]}):
+        planned = json.dumps(profile_data("a", **changes))
+        assert f"start {A}" in check(world, "a", planned=planned)["actions"]
+    refused = check(world, "b", planned=json.dumps(profile_data("b", status="blocked")))
+    assert refused["failed"]
+
+
+def test_an_argument_outside_of_the_fingerprint_restarts_too(world):
+    switch(world, "a")
+    world.render("a", engine__argv=[*profile_data("a")["engine"]["argv"], "--max-log-len", "9"])
+    assert "start" in names(switch(world, "a"))
+    world.promise()
 
 
 def test_progress_tells_every_phase(world):
