@@ -297,10 +297,10 @@ def test_nothing_is_written_when_one_file_is_wrong(place, systemd, tmp_path, nam
 @pytest.mark.parametrize(
     ("text", "complaints"),
     [
-        ("b70-slot-main-a.service: Command /opt/x/vllm is not executable: No such file or directory", 0),
+        ("b70-slot-main-a.service: Command /opt/b70/vllm is not executable: No such file or directory", 0),
         ("/usr/lib/systemd/system/other.service:3: Unknown key name 'X'", 0),
         ("other.service: Failed to load", 0),
-        ("b70-slot-main-a.service: Command /opt/x/vllm is not executable: Permission denied", 1),
+        ("b70-slot-main-a.service: Command /opt/b70/vllm is not executable: Permission denied", 1),
         ("/FOLDER/b70-slot-main-a.service:7: Unknown key name 'Typ' in section 'Service', ignoring.", 1),
         ("Failed to create manager", 1),
     ],
