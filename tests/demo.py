@@ -20,11 +20,22 @@ from typing import Any
 TIMEOUT_S = 120
 
 
-def first_address(inventory: str, group: str) -> str:
-    """Return the address of the first host of a group, as the inventory gives it."""
+def inventory_hosts(inventory: str, group: str) -> dict[str, dict[str, Any]]:
+    """Return the hosts of a group with their variables, as Ansible sees them."""
     command = ["ansible-inventory", "-i", inventory, "--list", "--limit", group]
-    listing = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
-    hosts = listing["_meta"]["hostvars"]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    hosts: dict[str, dict[str, Any]] = json.loads(listing, object_hook=unwrapped)["_meta"]["hostvars"]
+    return hosts
+
+
+def unwrapped(value: dict[str, Any]) -> Any:
+    """Return the text inside the mark that ansible-inventory puts on what a plugin said."""
+    return value["__ansible_unsafe"] if set(value) == {"__ansible_unsafe"} else value
+
+
+def first_address(inventory: str, group: str) -> str:
+    """Return the address of the first host of a group."""
+    hosts = inventory_hosts(inventory, group)
     if not hosts:
         raise SystemExit(f"{inventory} has no host in group {group}; start the lab first: make lab-up")
     name = sorted(hosts)[0]

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,21 @@ def test_the_last_lines_are_the_frontdoor_the_model_and_the_completion(
         "completion: Who are you? -> I am tiny-a.",
     ]
     assert Door.asked["model"] == "tiny-a"
+
+
+def test_the_address_is_that_of_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = """{"_meta": {"hostvars": {
+        "h2": {"ansible_host": "192.0.2.2"},
+        "h1": {"ansible_host": {"__ansible_unsafe": "192.0.2.1"}, "more": {"a": 1}}
+    }}}"""
+    monkeypatch.setattr("demo.subprocess.run", lambda *_args, **_options: SimpleNamespace(stdout=listing))
+    assert demo.first_address("lab.yml", "b70_hosts") == "192.0.2.1"
+
+
+def test_an_empty_inventory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "inventory_hosts", lambda inventory, group: {})
+    with pytest.raises(SystemExit, match="make lab-up"):
+        demo.first_address("lab.yml", "b70_hosts")
 
 
 def test_an_empty_completion_is_no_success(port: str, monkeypatch: pytest.MonkeyPatch) -> None:

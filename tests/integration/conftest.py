@@ -11,7 +11,8 @@ import pytest
 import testinfra
 from testinfra.host import Host
 
-from integration.product import Frontdoor, inventory_hosts
+from demo import inventory_hosts
+from integration.product import INVENTORY, Frontdoor
 from shipped import installed, source, tarball
 
 __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
@@ -20,7 +21,7 @@ __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
 @pytest.fixture(scope="session")
 def host_vars() -> dict[str, Any]:
     """The variables of the first lab host; its name is ``inventory_name``."""
-    hosts = inventory_hosts()
+    hosts = inventory_hosts(str(INVENTORY), "b70_hosts")
     assert hosts, "the lab has no host: these tests run as part of `make molecule`"
     name = sorted(hosts)[0]
     return {**hosts[name], "inventory_name": name}

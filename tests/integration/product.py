@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -50,14 +49,6 @@ def play(playbook: str | Path, *arguments: str, limit_s: float = 600, **environm
         check=False,
     )
     return Play(done.returncode, done.stdout)
-
-
-def inventory_hosts() -> dict[str, dict[str, Any]]:
-    """Return the lab's hosts with their variables, as Ansible sees them."""
-    command = ["ansible-inventory", "-i", str(INVENTORY), "--list", "--limit", "b70_hosts"]
-    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
-    hosts: dict[str, dict[str, Any]] = json.loads(listing)["_meta"]["hostvars"]
-    return hosts
 
 
 @dataclass(frozen=True)

@@ -22,4 +22,4 @@ def test_the_prediction_made_no_folder_user_or_unit(host: Host) -> None:
     for path in ("/opt/b70", "/etc/b70-vllm-slot", "/var/lib/b70", "/run/b70", "/mnt/fast-ai"):
         assert not host.file(path).exists, path
     assert not host.user("b70").exists
-    assert host.check_output("systemctl list-unit-files 'b70-*' --no-legend") == ""
+    assert host.run("systemctl list-unit-files 'b70-*' --no-legend").stdout == ""
