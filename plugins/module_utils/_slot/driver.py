@@ -22,10 +22,12 @@ from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
 from .state_file import stamp
+from .symptoms import diagnose
 from .types import Direction, End, Failure, Layout, Phase, PhaseRecord, Request, SlotFault
 
 LOG_LINES = 12
 LOG_CHARS = 240
+DIAGNOSED_LINES = 300
 _LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
 
 
@@ -159,28 +161,33 @@ class Driver:
         settle.verifying_state(run)
 
     def _failure(self, step: Step, fault: SlotFault) -> Failure:
+        log, unit_settled = self._log(step.phase)
+        match = diagnose([*log, fault.message, fault.got or ""])
+        if match is not None and match.symptom.harmless and unit_settled:
+            match = None
+        # An engine that still runs and only answers wrongly is not explained by what it logged last.
+        shown = () if unit_settled and step.phase not in _LOG_PHASES else log[-LOG_LINES:]
         return Failure(
             phase=step.phase,
             direction=step.direction,
             message=fault.message,
             expected=fault.expected,
             got=fault.got,
-            log_tail=fault.log_tail or self._log_tail(step.phase),
+            log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
+            symptom=match.symptom.id if match is not None else None,
+            advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
         )
 
-    def _log_tail(self, phase: Phase) -> tuple[str, ...]:
-        """The engine's last words, where they can explain the failure."""
+    def _log(self, phase: Phase) -> tuple[tuple[str, ...], bool]:
+        """(the engine's last words, whether it still runs); nothing outside of the phases that wait for it."""
         run = self._run
         if run.engine is None or phase not in VERIFYING_PHASES:
-            return ()
+            return (), False
         try:
             unit = run.unit(run.engine.profile.unit)
-            if phase not in _LOG_PHASES and unit.settled:
-                return ()
-            lines = self._fx.units.log(unit, LOG_LINES)
+            return self._fx.units.log(unit, DIAGNOSED_LINES), unit.settled
         except SlotFault:
-            return ()
-        return tuple(line[:LOG_CHARS] for line in lines[-LOG_LINES:])
+            return (), False
 
     def _record(self, end: End) -> None:
         run = self._run

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from . import canary as canaries
 from .canary import CanaryResult
 from .identity import check_process, check_served
@@ -13,6 +15,7 @@ from .observe import slot_units
 from .profile import CanaryCase
 from .progress import engine_hint
 from .run import EngineRun, Run
+from .symptoms import diagnose
 from .types import SlotFault, UnitState
 
 ALIVE_LIMIT_S = 90.0
@@ -22,6 +25,7 @@ STOP_MARGIN_S = 20.0  # systemd's own kill comes first
 _FAST_S, _SLOW_S = 0.2, 0.5
 _HINT_EVERY_S = 3.0
 _HINT_LINES = 30
+_HOPELESS = ("device_lost",)  # others end the process by themselves, and some are survived
 
 
 def stop(run: Run) -> None:
@@ -133,13 +137,22 @@ def health(run: Run) -> None:
         got = reply.error or str(reply.status)
         if waited - hinted >= _HINT_EVERY_S:
             hinted = waited
-            new = engine_hint(run.fx.units.log(unit, _HINT_LINES))
+            lines = run.fx.units.log(unit, _HINT_LINES)
+            check_symptoms(lines)
+            new = engine_hint(lines)
             if new is not None and new != hint:
                 hint = new
                 run.progress.say("hint", phase="health", text=hint)
         if waited > 60.0:
             run.fx.clock.sleep(_SLOW_S)
     raise SlotFault(f"{unit.name} was not ready within {limit:g} s: GET {url}", expected="200", got=got)
+
+
+def check_symptoms(lines: Sequence[str]) -> None:
+    """Raises SlotFault when the log says that the engine will never be ready: no need to wait for the limit."""
+    match = diagnose(lines)
+    if match is not None and match.symptom.id in _HOPELESS:
+        raise SlotFault(f"the engine's log says that it will not become ready: {match.symptom.meaning}")
 
 
 def identity(run: Run) -> None:

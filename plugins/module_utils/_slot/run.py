@@ -97,7 +97,7 @@ def describe(failure: Failure) -> str:
         sides = f" (expected {failure.expected}; got {failure.got})" if failure.expected else f" (got {failure.got})"
     way = " on the way back" if failure.direction is Direction.BACK else ""
     way = " while stopping" if failure.direction is Direction.HALT else way
-    advice = f" {failure.advice}" if failure.advice else ""
+    advice = f"; known symptom {failure.symptom}: {failure.advice}" if failure.symptom else ""
     return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
 
 

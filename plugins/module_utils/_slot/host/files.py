@@ -52,7 +52,7 @@ class HostFiles:
                 os.fchmod(file.fileno(), 0o644)
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except OSError:
+        except Exception:
             self.remove(temporary)
             raise
         _sync_directory(str(path.parent))

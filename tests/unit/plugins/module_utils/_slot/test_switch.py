@@ -153,6 +153,27 @@ def test_a_dead_unit_is_noticed_at_once(world, fault):
     assert result["failure"]["log_tail"] == ["INFO loading", "the last line"]
 
 
+LONG_CONTEXT = "ValueError: the estimated maximum model length is 114432. Try increasing `gpu_memory_utilization`"
+
+
+def test_a_known_symptom_is_named_with_what_to_do(world):
+    world.unit("a").fault = "exit_at_start"
+    world.log_lines = ("INFO loading", LONG_CONTEXT, *(["noise"] * 40))
+    result = switch(world, "a")
+    assert result["failure"]["symptom"] == "context_does_not_fit"
+    assert "at most 114432" in result["msg"]
+    assert len(result["failure"]["log_tail"]) == 12
+
+
+def test_a_lost_device_ends_the_wait(world):
+    world.unit("a").fault = "never_ready"
+    world.log_lines = ("RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",)
+    result = switch(world, "a")
+    assert result["failure"]["symptom"] == "device_lost"
+    assert next(phase for phase in result["phases"] if phase["name"] == "health")["seconds"] < 10
+    world.promise()
+
+
 def test_wrong_answer_names_case_and_both_sides(world):
     switch(world, "a")
     world.unit("b").fault = "wrong_one_in_four"

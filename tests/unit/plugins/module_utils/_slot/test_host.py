@@ -1,0 +1,203 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The real effects, as far as they can be tried without a host: files, lock, texts of systemd and /proc, HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import PurePosixPath
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+
+SHOW = """\
+Type=exec
+Id=b70-slot-main-a.service
+LoadState=loaded
+ActiveState=activating
+SubState=auto-restart
+Result=exit-code
+MainPID=0
+InvocationID=0123456789abcdef0123456789abcdef
+NRestarts=2
+ExecMainCode=1
+ExecMainStatus=3
+ExecMainStartTimestamp=@1780823324
+UnitFileState=enabled
+Job=812
+NeedDaemonReload=no
+
+Id=gone.service
+LoadState=not-found
+ActiveState=inactive
+SubState=dead
+MainPID=0
+UnitFileState=
+ExecMainStartTimestamp=
+"""
+
+
+def test_show_is_parsed():
+    first, second = parse_show(SHOW)
+    assert (first.name, first.sub, first.restarts, first.job, first.enabled) == (
+        "b70-slot-main-a.service",
+        "auto-restart",
+        2,
+        812,
+        True,
+    )
+    assert first.started_at == "2026-06-07T09:08:44Z"
+    assert first.describe() == "activating (auto-restart, exit-code, exited 3)"
+    assert not second.exists
+    assert second.started_at == ""
+
+
+def test_files(tmp_path):
+    files, folder = HostFiles(), PurePosixPath(tmp_path)
+    path = folder / "a" / "b.json"
+    assert files.read(path) is None
+    assert files.size(path) is None
+    assert files.modified(path) is None
+    files.write(path, "one")
+    files.write(path, "two")
+    assert files.read(path) == "two"
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o644
+    assert files.names(path.parent) == ("b.json",)
+    assert files.names(folder / "none") == ()
+    journal = folder / "j.jsonl"
+    files.append(journal, "1\n", sync=True)
+    files.append(journal, "torn", sync=True)
+    files.append(journal, "2\n", sync=True)
+    assert files.read(journal) == "1\ntorn\n2\n"
+    files.rename(journal, folder / "k")
+    files.remove(folder / "k")
+    files.remove(folder / "k")
+    assert files.writable(folder / "not" / "yet") is None
+    assert files.free_bytes(folder / "not" / "yet") > 0
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    files, path = HostFiles(), PurePosixPath(tmp_path) / "s.json"
+    files.write(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        files.write(path, "\ud800")
+    assert files.read(path) == "old"
+    assert files.names(path.parent) == ("s.json",)
+
+
+def test_a_path_below_a_file_is_not_writable(tmp_path):
+    (tmp_path / "f").write_text("")
+    assert "not a directory" in str(HostFiles().writable(PurePosixPath(tmp_path) / "f" / "x"))
+
+
+def test_lock_says_who_holds_it(tmp_path):
+    locks, path = FileLocks(SystemClock()), PurePosixPath(tmp_path) / "main" / "lock"
+    words = r"held by another switch: pid 1 \(ann\): b"
+    with locks.hold(path, "pid 1 (ann): b", 0.0), pytest.raises(SlotFault, match=words), locks.hold(path, "me", 0.0):
+        pass
+    with locks.hold(path, "me", 0.0):
+        assert HostFiles().read(path) == "me\n"
+    assert HostFiles().read(path) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("0::/system.slice/b70-slot-main-a.service\n", "b70-slot-main-a.service"),
+        ("1:name=systemd:/system.slice/x.service/sub\n0::/\n", "x.service"),
+        ("0::/user.slice/session-1.scope\n", ""),
+        ("", ""),
+    ],
+)
+def test_unit_of_a_process(text, unit):
+    assert unit_of(text) == unit
+
+
+def test_listeners():
+    table = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+        "   0: 0100007F:46A0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100\n"
+        "   1: 0100007F:46A0 0100007F:1000 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100\n"
+    )
+    assert listeners(table, 18080) == {"4711"}
+    assert listeners(table, 80) == set()
+
+
+def test_this_process_is_found_by_its_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        holders = ProcTable().port_holders(server.getsockname()[1])
+    assert os.getpid() in [holder.pid for holder in holders]
+    assert ProcTable().cmdline(os.getpid())
+    assert ProcTable().environ(os.getpid())
+    assert ProcTable().cmdline(0) == ()
+
+
+def test_device_holders(tmp_path):
+    device = tmp_path / "renderD128"
+    device.write_text("")
+    with device.open():
+        assert [holder.pid for holder in ProcTable().device_holders([str(device)])] == [os.getpid()]
+    assert ProcTable().device_holders([str(device)]) == ()
+    assert ProcTable().device_holders([]) == ()
+
+
+@pytest.fixture
+def server():
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"got": json.loads(body)}).encode())
+
+    httpd = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_address[1]}"
+    httpd.shutdown()
+    httpd.server_close()
+
+
+def test_http(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    http = RequestsHttp()
+    assert http.get(f"{server}/health", 2.0).status == 200
+    assert http.get(f"{server}/other", 2.0).status == 404
+    assert json.loads(http.post(f"{server}/x", {"a": 1}, 2.0).text) == {"got": {"a": 1}}
+
+
+def test_http_without_a_server():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    assert RequestsHttp().get(f"http://127.0.0.1:{port}/health", 1.0).error == "refused"
+
+
+def test_http_gives_up():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        reply = RequestsHttp().get(f"http://127.0.0.1:{silent.getsockname()[1]}/health", 0.2)
+    assert (reply.status, reply.error) == (0, "timeout")
