@@ -325,6 +325,20 @@ def test_a_tree_with_something_mounted_below_is_not_removed(tmp_path: Path, monk
     assert (tmp_path / "tree").exists()
 
 
+def test_a_tree_is_removed_and_what_its_links_point_to_is_not(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "kept").mkdir(parents=True)
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "b" / "file").write_text("x")
+    (tree / "a" / "link").symlink_to(outside)
+    (tree / "dangling").symlink_to("nowhere")
+    common.remove_tree(tree)
+    common.remove_tree(tree)
+    assert not tree.exists()
+    assert (outside / "kept").is_dir()
+
+
 def test_a_command_that_fails_is_named_with_its_output() -> None:
     with pytest.raises(LabError, match=r"exit code 3 from: sh -c[\s\S]*because"):
         common.run(["sh", "-c", "echo because >&2; exit 3"])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -131,7 +132,27 @@ def remove_tree(path: Path) -> None:
     mounted = mounts_below(path)
     if mounted:
         raise LabError(f"not removing {path}: mounted below it: {', '.join(mounted)}", f"umount {' '.join(mounted)}")
-    run(["rm", "-rf", "--one-file-system", "--", path], timeout=300)
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    # In parallel: on a disk that is mounted with `discard` every removal waits for the device, one after the other.
+    directories: list[str] = []
+    files: list[str] = []
+    for parent, names, plain in os.walk(path, topdown=False):
+        directories.append(parent)
+        files += (os.path.join(parent, name) for name in plain)
+        files += (link for name in names if os.path.islink(link := os.path.join(parent, name)))
+    with ThreadPoolExecutor(16) as pool:
+        for _done in pool.map(_unlink, files, chunksize=32):
+            pass
+    for directory in directories:
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(directory)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def wait_for(condition: Callable[[], bool], timeout: float, interval: float = 0.2) -> bool:
