@@ -66,7 +66,7 @@ docs: venv ## write the role READMEs' tables from their argument_specs
 	@python tests/tools/role_docs.py
 
 changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml
-	@antsibull-changelog release
+	@antsibull-changelog release --update-existing
 
 lock: venv ## resolve requirements/*.in anew into the hashed locks
 	@for name in uv dev; do

@@ -56,6 +56,7 @@ STEPS: dict[str, tuple[Command, ...]] = {
         tool("mypy"),
         tool("ansible-lint", "-q"),
         tool("antsibull-changelog", "lint"),
+        tool("antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml"),
     ),
     "unit": (pytest("unit", "-m", "not lab", "tests/unit", "tests/lab"),),
     "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),

@@ -21,6 +21,7 @@ argument_specs:
     options:
       door_port: {type: int, default: 80, description: Shown above.}
       door_key: {type: str, required: true, description: A|B.}
+      door_name: {type: str, default: "{{ a | b }}", description: C.}
 """
 
 
@@ -59,6 +60,7 @@ def test_tables_are_written_between_the_comments_and_checked(
         "| variable | type | default | what it is |",
         "|---|---|---|---|",
         "| `door_key` | str | required | A\\|B. |",
+        "| `door_name` | str | `{{ a \\| b }}` | C. |",
         role_docs.END,
         "",
         "The end.",

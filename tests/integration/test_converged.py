@@ -140,4 +140,4 @@ def test_an_engine_started_by_hand_is_alone_and_is_not_served(host: Host, frontd
         assert time.monotonic() < deadline, "the engine that was started by hand does not come up"
         time.sleep(1)
     assert frontdoor.ask().status_code == 503
-    assert requests.get(f"{frontdoor.url}/health", timeout=10).status_code != 200
+    assert requests.get(f"{frontdoor.url}/ready", timeout=10).status_code != 200

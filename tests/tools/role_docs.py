@@ -33,7 +33,10 @@ def shown(option: dict[str, Any]) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value)
-    return f"`{text or chr(39) * 2}`" if len(text) <= LONG else "see [defaults](defaults/main.yml)"
+    if len(text) > LONG:
+        return "see [defaults](defaults/main.yml)"
+    # A bar would end the table's cell, inside code too.
+    return "`" + (text.replace("|", "\\|") or "''") + "`"
 
 
 def plain(description: Any) -> str:
