@@ -171,7 +171,7 @@ def _actions(
         if phase is Phase.CLOSE:
             actions.append(CLOSE_ACTION)
         elif phase is Phase.STOP:
-            actions += [*(f"disable {name}" for name in disable), *(f"stop {name}" for name in stop)]
+            actions += [*(f"stop {name}" for name in stop), *(f"disable {name}" for name in disable)]
         elif phase is Phase.START:
             actions.append(f"start {unit}")
         elif phase is Phase.OPEN:

@@ -22,25 +22,26 @@ ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
-_FAST_S, _SLOW_S = 0.2, 0.5
+_FAST_S, _SLOW_S = 0.2, 0.3
+_PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
 _HINT_LINES = 30
 _HOPELESS = ("device_lost",)  # others end the process by themselves, and some are survived
 
 
 def stop(run: Run) -> None:
-    """Disables and stops every unit of the slot and every legacy unit; waits until systemd says they are down."""
+    """Stops and disables every unit of the slot and every legacy unit; waits until systemd says they are down."""
     units, legacy = slot_units(run.fx, run.layout)
     known = (*legacy, *units)
-    # First disabled, so that a crash of the host from here on boots nothing that isn't verified.
-    for unit in known:
-        if unit.enabled:
-            run.fx.units.disable(unit.name)
-            run.did(f"disable {unit.name}")
     names = [unit.name for unit in known if unit.running]
     for name in names:
         run.fx.units.stop(name)
         run.did(f"stop {name}")
+    # Meanwhile: from here on a crash of the host boots nothing, until a switch commits.
+    for unit in known:
+        if unit.enabled:
+            run.fx.units.disable(unit.name)
+            run.did(f"disable {unit.name}")
     limit = _stop_limit(run, names)
     waiting = list(names)
     for _waited in run.poll(limit, _FAST_S):
@@ -143,7 +144,8 @@ def health(run: Run) -> None:
             if new is not None and new != hint:
                 hint = new
                 run.progress.say("hint", phase="health", text=hint)
-        if waited > 60.0:
+        if waited > _PATIENT_AFTER_S:
+            # A load of minutes isn't held up by looking at it five times a second.
             run.fx.clock.sleep(_SLOW_S)
     raise SlotFault(f"{unit.name} was not ready within {limit:g} s: GET {url}", expected="200", got=got)
 

@@ -133,16 +133,12 @@ def close(run: Run) -> None:
 
 
 def _close_reason(run: Run) -> str:
+    """What phase and switch don't say by themselves."""
     if run.direction is Direction.HALT:
         return f"the last switch failed: {run.reason()}"
-    source = run.served_before or "nothing"
     if not run.request.active:
-        return f"slot {run.layout.slot} is being stopped (it served {source})"
-    if run.direction is Direction.BACK:
-        return f"going back to {run.profile.name}: {run.reason()}"
-    if run.plan.kind is Kind.VERIFY:
-        return f"verifying {run.profile.name}"
-    return f"switching from {source} to {run.profile.name}"
+        return f"slot {run.layout.slot} is being stopped"
+    return f"going back to {run.profile.name}: {run.reason()}" if run.direction is Direction.BACK else ""
 
 
 def drain(run: Run) -> None:

@@ -34,7 +34,7 @@ BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
 
 # Faults of an engine, and whether an engine with it may ever be shown to a client.
-HARMLESS = {"", "ignore_term", "slow_stop", "slow_load", "never_ready"}
+HARMLESS = {"", "ignore_term", "slow_stop", "slow_load", "never_ready", "never_stops"}
 FAULTS = (
     "never_ready",
     "exit_at_start",

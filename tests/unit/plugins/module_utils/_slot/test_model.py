@@ -1,0 +1,171 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Random schedules of switches, faults, crashes, reboots and meddling against the same state machine.
+
+B70_MODEL_EXAMPLES sets how many schedules are tried (default 40; thousands take minutes).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, OnFailure
+from unit.plugins.module_utils._slot.world import FAULTS, LAYOUT, FakeUnit, Killed, World, request
+
+NAMES = st.sampled_from("abc")
+LEGACY = "minimax-vllm.service"
+
+
+class SlotModel(RuleBasedStateMachine):
+    """The world is the model: its `check` runs at every effect, its `promise` after every run that came to an end."""
+
+    @initialize()
+    def make(self):
+        self.world = World()
+        for name in "abc":
+            self.world.render(name)
+            self.world.unit(name).load_s = 1.0
+        self.renderings = 1
+
+    def run(self, wanted, **changes):
+        world = self.world
+        before = (world.running, world.enabled, world.starts)
+        try:
+            result = api.switch(world.effects(), LAYOUT, replace(request(wanted), **changes))
+        except Killed:
+            world.check()
+            return
+        world.check()
+        outcome = result["outcome"]
+        assert result["failed"] == (outcome not in ("committed", "unchanged")), result["msg"]
+        if outcome == "committed":
+            world.promise()
+            assert world.running == ([LAYOUT.unit(wanted)] if wanted else [])
+        elif outcome in ("rolled_back", "stopped"):
+            world.promise()
+            assert (outcome == "rolled_back") == bool(world.running)
+        elif outcome in ("untouched", "unchanged"):
+            assert (world.running, world.enabled, world.starts) == before, result["msg"]
+        elif outcome == "left":
+            assert changes.get("on_failure") is OnFailure.LEAVE
+            assert not world.open
+        else:
+            assert outcome == "stuck"
+            assert any(unit.live_fault == "never_stops" for unit in world.units.values())
+            assert not world.open
+        if outcome == "unchanged" and wanted:
+            world.promise()
+
+    @rule(name=NAMES, on_failure=st.sampled_from(OnFailure), drain=st.floats(0, 5))
+    def switch(self, name, on_failure, drain):
+        self.run(name, on_failure=on_failure, drain_timeout_s=drain)
+
+    @rule(name=NAMES)
+    def switch_and_again(self, name):
+        self.run(name)
+        if self.world.open and self.world.running == [LAYOUT.unit(name)] and not self.world.readonly:
+            starts = self.world.starts
+            self.run(name)
+            assert self.world.starts == starts
+
+    @rule(name=st.one_of(st.none(), NAMES), after=st.integers(1, 160))
+    def switch_that_is_killed(self, name, after):
+        self.world.kill_at = self.world.effects_done + after
+        self.run(name)
+        self.world.kill_at = None
+
+    @rule()
+    def stop(self):
+        self.run(None)
+
+    @rule(name=NAMES)
+    def second_caller(self, name):
+        self.world.lock_holder = "pid 1: another"
+        try:
+            self.run(name)
+        finally:
+            self.world.lock_holder = None
+
+    @rule(name=NAMES, fault=st.sampled_from(("", "", "", "ignore_term", "slow_stop", "never_stops", *FAULTS)))
+    def break_or_mend(self, name, fault):
+        self.world.unit(name).fault = fault
+
+    @rule(name=NAMES)
+    def engine_dies(self, name):
+        if self.world.unit(name).up:
+            self.world.crash(name)
+
+    @rule(name=NAMES)
+    def engine_ends(self, name):
+        unit = self.world.unit(name)
+        if unit.up:
+            self.world._down(unit, "failed")
+
+    @rule()
+    def reboot(self):
+        self.world.reboot()
+        assert not self.world.open
+
+    @rule(name=NAMES)
+    def render_anew(self, name):
+        self.renderings += 1
+        self.world.mono += 5
+        self.world.render(name, fingerprint=f"sha256:{name}-{self.renderings}")
+
+    @rule(name=NAMES)
+    def someone_starts_a_unit(self, name):
+        self.world.effects().units.start(LAYOUT.unit(name))
+
+    @rule(name=NAMES)
+    def someone_disables_a_unit(self, name):
+        self.world.unit(name).enabled = False
+
+    @rule()
+    def a_legacy_unit_appears(self):
+        self.world.units.setdefault(LEGACY, FakeUnit(LEGACY))
+        if not self.world.running:
+            self.world.launch(self.world.units[LEGACY])
+
+    @rule(present=st.booleans(), stuck=st.booleans())
+    def frontdoor(self, present, stuck):
+        self.world.frontdoor_present, self.world.frontdoor_stuck = present, stuck
+
+    @rule(seconds=st.floats(0, 100))
+    def generation(self, seconds):
+        self.world.generations = [self.world.mono + seconds]
+
+    @rule(readonly=st.booleans(), full=st.booleans())
+    def disk(self, readonly, full):
+        self.world.readonly = {LAYOUT.unit_dir, LAYOUT.config_dir} if readonly else set()
+        self.world.full = {LAYOUT.state_dir} if full else set()
+
+    @precondition(lambda self: hasattr(self, "world"))
+    @rule(there=st.booleans())
+    def stranger_on_the_port(self, there):
+        self.world.foreign = (Holder(99, "nc", "root", "", "port 18080"),) if there else ()
+
+    @rule(seconds=st.floats(0, 60))
+    def time_passes(self, seconds):
+        self.world.mono += seconds
+        self.world.tick()
+
+    @invariant()
+    def always(self):
+        if hasattr(self, "world"):
+            self.world.check()
+
+
+SlotModel.TestCase.settings = settings(
+    max_examples=int(os.environ.get("B70_MODEL_EXAMPLES", "40")),
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestSlotModel = SlotModel.TestCase
