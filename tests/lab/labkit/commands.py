@@ -42,7 +42,7 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
         new_key = _ssh_key(lab)
         state, moved = network.up(lab, State.load(lab))
-        wanted = max(count or 0, len(state.hosts), 1)
+        wanted = max(count or 0, len(state.hosts), 1, *(host.index for host in lab.on_disk()))
         if wanted > 200:
             raise LabError(f"a lab has room for 200 hosts, not for {wanted}")
         joined = wanted > len(state.hosts)
@@ -100,13 +100,10 @@ def down(lab: Lab, purge_cache: bool = False) -> None:
         others = sorted(path.name for path in (lab.base / "labs").glob("*") if path != lab.directory)
         if purge_cache and others:
             raise LabError(f"the cache is in use by {', '.join(others)}", "take these labs down first")
-        for directory in sorted((lab.directory / "hosts").glob("*")):
-            index = directory.name.removeprefix(lab.name)
-            if index.isdigit():
-                host = lab.host(int(index))
-                hosts.stop(host)
-                remove_tree(host.directory)
-                say(f"removed host {host.name}")
+        for host in lab.on_disk():
+            hosts.stop(host)
+            remove_tree(host.directory)
+            say(f"removed host {host.name}")
         for what in network.down(lab):
             say(f"removed {what}")
         remove_tree(lab.directory)

@@ -128,6 +128,11 @@ class Lab:
         name = f"{self.name}{index}"
         return Host(name, index, self.directory / "hosts" / name, f"{name}-{self.tag}")
 
+    def on_disk(self) -> list[Host]:
+        """The hosts that have a directory, whatever the state file says."""
+        names = (path.name.removeprefix(self.name) for path in (self.directory / "hosts").glob(f"{self.name}*"))
+        return [self.host(index) for index in sorted(int(name) for name in names if name.isdigit())]
+
     def host_named(self, name: str) -> Host:
         state = State.load(self)
         names = [self.host(index).name for index in (state.hosts if state else [])]

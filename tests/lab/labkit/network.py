@@ -96,11 +96,11 @@ def choose(lab: Lab, state: State | None) -> State:
 def up(lab: Lab, state: State | None) -> tuple[State, bool]:
     """Make or repair bridge, address, forwarding and rules.
 
-    Returns the state, saved, and whether the hosts have lost it: the subnet changed, or the bridge is a new one.
+    Returns the state, saved, and whether the hosts have lost it: another subnet, a new bridge, no state.
     """
     with locked(RUN_DIR / "network.lock", "the network of the labs", 60):
         chosen = choose(lab, state)
-        moved = state is not None and state.subnet != chosen.subnet
+        moved = state is None or state.subnet != chosen.subnet
         chosen.save(lab)
         moved = _bridge(lab, chosen) or moved
         if _IP_FORWARD.read_text(encoding="ascii").strip() == "0":
