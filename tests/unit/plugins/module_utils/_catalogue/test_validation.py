@@ -24,7 +24,7 @@ GOOD: dict[str, Any] = {
     "cards": 0,
     "modalities": ["text"],
     "model": {"directory": "x"},
-    "engine": {"settings": {"max_model_len": 512, "max_num_seqs": 4}, "env": {"A": "1"}},
+    "engine": {"settings": {"max_model_len": 512, "max_num_seqs": 4, "shutdown_timeout": 10}, "env": {"A": "1"}},
     "frontdoor": {"max_active_generations": 2},
 }
 
