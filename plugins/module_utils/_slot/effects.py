@@ -40,6 +40,9 @@ class Units(Protocol):
     def stop(self, name: str) -> None:
         """Queues the stop; doesn't wait."""
 
+    def forget_failure(self, name: str) -> None:
+        """Clears the failed state of a unit that is down."""
+
     def enable(self, name: str) -> None: ...
 
     def disable(self, name: str) -> None: ...

@@ -45,7 +45,12 @@ def stop(run: Run) -> None:
     limit = _stop_limit(run, names)
     waiting = list(names)
     for _waited in run.poll(limit, _FAST_S):
-        waiting = [unit.name for unit in run.fx.units.show(waiting) if not is_down(unit)]
+        seen = run.fx.units.show(waiting)
+        for unit in seen:
+            if unit.active == "failed":
+                # It was killed at its limit, or had failed before: that is in the journal, not in the host's health.
+                run.fx.units.forget_failure(unit.name)
+        waiting = [unit.name for unit in seen if not is_down(unit)]
         if not waiting:
             return
     raise SlotFault(

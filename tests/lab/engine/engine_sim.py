@@ -69,6 +69,7 @@ class Engine:
         self.given = given
         self.asked = 0
         self.loaded = False
+        self.server: ThreadingHTTPServer | None = None
         self._lock = threading.Lock()
 
     def _control(self) -> dict[str, Any]:
@@ -218,19 +219,21 @@ def load(engine: Engine) -> None:
 
 
 def leave_behind(given: argparse.Namespace, fault: str) -> None:
-    """A process outside of the unit's control group, as a leaked worker would be; ends after a minute by itself."""
+    """A process outside of the unit's control group, as a leaked worker would be; ends by itself after --hold-s."""
     hold = [f"--hold-port={given.port}"] if fault == "keep-port" else [f"--hold-device={given.device}"]
+    hold.append(f"--hold-s={given.hold_s}")
     runner = ["systemd-run", "--quiet", "--collect", f"--unit=engine-sim-keeper-{os.getpid()}"]
     subprocess.run([*runner, sys.executable, os.path.abspath(__file__), *hold], check=False, timeout=20)
 
 
 def hold(given: argparse.Namespace) -> None:
     if given.hold_port:
-        Server(("127.0.0.1", given.hold_port), Handler)
+        held = Server(("127.0.0.1", given.hold_port), Handler)
+        time.sleep(given.hold_s)
+        held.server_close()
     if given.hold_device:
         with open(given.hold_device, "rb"):
-            time.sleep(60)
-    time.sleep(60)
+            time.sleep(given.hold_s)
 
 
 def main() -> None:
@@ -243,6 +246,7 @@ def main() -> None:
     parser.add_argument("--fault", default="", choices=sorted(FAULTS))
     parser.add_argument("--control", default="", help="JSON file that outranks --fault and --load-s")
     parser.add_argument("--device", default="/dev/null", help="device file which keep-device holds")
+    parser.add_argument("--hold-s", type=float, default=45.0, help="how long a process that is left behind holds on")
     parser.add_argument("--hold-port", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--hold-device", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -257,6 +261,10 @@ def main() -> None:
             return
         if fault == "slow-stop":
             time.sleep(10)
+        if fault in ("keep-port", "keep-device"):
+            if engine.server is not None:
+                engine.server.socket.close()
+            leave_behind(given, fault)
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
@@ -273,15 +281,8 @@ def main() -> None:
     server = Server((given.host, given.port), handler)
     log("INFO:     Application startup complete.")
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    kept = False
-    while True:
-        time.sleep(0.2)
-        if engine.fault in ("keep-port", "keep-device") and not kept:
-            kept = True
-            if engine.fault == "keep-port":
-                server.shutdown()
-                server.server_close()
-            leave_behind(given, engine.fault)
+    engine.server = server
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
 
 
 class RequestsHttp:
-    """Answers as Reply; never raises for the network's sake."""
+    """Answers as Reply; never raises for the network's sake.
 
-    def __init__(self) -> None:
-        self._session = requests.Session()
-        self._session.trust_env = False
+    Every request has a connection of its own: an engine may close one without having said so, and the next request on
+    it would then look like a failure of the engine.
+    """
 
     def get(self, url: str, timeout_s: float) -> Reply:
         return self._ask("GET", url, None, timeout_s)
@@ -36,22 +36,20 @@ class RequestsHttp:
 
     def _ask(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
         limits = (min(5.0, timeout_s), timeout_s)
+        deadline = time.monotonic() + timeout_s
         try:
-            with self._session.request(
-                method,
-                url,
-                json=body,
-                timeout=limits,
-                stream=True,
-                allow_redirects=False,
-                headers={"Connection": "close"},
-            ) as response:
-                return Reply(response.status_code, self._body(response, time.monotonic() + timeout_s))
+            with requests.Session() as session:
+                session.trust_env = False
+                session.headers["Connection"] = "close"
+                with session.request(
+                    method, url, json=body, timeout=limits, stream=True, allow_redirects=False
+                ) as response:
+                    return Reply(response.status_code, self._body(response, deadline))
         except requests.Timeout:
             return Reply(0, error="timeout")
         except requests.ConnectionError as error:
-            refused = "refused" in str(error).lower()
-            return Reply(0, error="refused" if refused else f"connection broke: {type(error).__name__}")
+            words = str(error)
+            return Reply(0, error="refused" if "refused" in words.lower() else f"the connection broke: {words[-160:]}")
         except requests.RequestException as error:
             return Reply(0, error=f"{type(error).__name__}: {error}"[:200])
 

@@ -111,11 +111,14 @@ class Systemd:
         if unit.needs_reload:
             _checked(["systemctl", "daemon-reload"])
         if unit.active == "failed" or unit.restarts:
-            _checked(["systemctl", "reset-failed", "--", name])
+            self.forget_failure(name)
         _checked(["systemctl", "start", "--no-block", "--", name])
 
     def stop(self, name: str) -> None:
         _checked(["systemctl", "stop", "--no-block", "--", name])
+
+    def forget_failure(self, name: str) -> None:
+        _checked(["systemctl", "reset-failed", "--", name])
 
     def enable(self, name: str) -> None:
         _checked(["systemctl", "enable", "--quiet", "--", name])

@@ -398,6 +398,11 @@ class _Units:
         wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
         unit.stop_until = self._world.mono + wait
 
+    def forget_failure(self, name: str) -> None:
+        self._world.step()
+        if self._world.units[name].active == "failed":
+            self._world._down(self._world.units[name], "inactive")
+
     def enable(self, name: str) -> None:
         self._world.step(f"enable {name}")
         if LAYOUT.unit_dir in self._world.readonly:
