@@ -169,6 +169,7 @@ def _present(lab: Lab) -> State:
 def recreate(lab: Lab, name: str) -> None:
     """Throw one host away and make it anew; address and name stay."""
     machine.require()
+    lab.host_named(name)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
         state, _moved = network.up(lab, _present(lab))
         host = lab.host_named(name)
@@ -180,6 +181,7 @@ def recreate(lab: Lab, name: str) -> None:
 
 def reboot(lab: Lab, name: str) -> None:
     """Reboot one host from inside, as an operator would, and wait until it is back."""
+    lab.host_named(name)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
         state = _present(lab)
         host = lab.host_named(name)
@@ -204,6 +206,7 @@ def _boot_id(lab: Lab, state: State, host: Host) -> str:
 
 def nat(lab: Lab, on: bool) -> None:
     """Open or close the hosts' way out; they reach each other and this machine in both cases."""
+    _present(lab)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
         state = replace(_present(lab), nat=on)
         state.save(lab)

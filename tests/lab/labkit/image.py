@@ -25,7 +25,7 @@ from .machine import os_release, suite_of
 
 # What a server fresh from its installer has, no more: what the product needs beyond it, its roles must install.
 PACKAGES = (
-    "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "iproute2", "iputils-ping", "ca-certificates",
+    "apt", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "iproute2", "iputils-ping", "ca-certificates",
     "openssh-server", "python3", "python3-apt",
 )  # fmt: skip
 _OPTIONS = (
@@ -205,7 +205,7 @@ def _watch(child: subprocess.Popen[bytes], log: Path) -> None:
             return
         except subprocess.TimeoutExpired:
             stages = [line[3:] for line in _read(log).splitlines() if line.startswith("I: ")]
-            say(f"  {stages[-1] if stages else 'starting'}")
+            say(f"  {stages[-1][:60] if stages else 'starting'}")
         if time.monotonic() > deadline:
             raise LabError(f"mmdebstrap took longer than {_BUILD_TIMEOUT} s", "check the apt sources and the network")
 

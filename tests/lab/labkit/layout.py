@@ -135,7 +135,9 @@ class Lab:
 
     def host_named(self, name: str) -> Host:
         state = State.load(self)
-        names = [self.host(index).name for index in (state.hosts if state else [])]
+        if state is None:
+            raise LabError(f"lab {self.name!r} is not up", "make lab-up")
+        names = [self.host(index).name for index in state.hosts]
         if name not in names:
             raise LabError(f"no host {name!r} in lab {self.name!r}: it has {', '.join(names) or 'none'}")
         return self.host(int(name.removeprefix(self.name)))

@@ -149,7 +149,7 @@ def install() -> None:
         return
     say(f"installing {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    wait = ["-o", "DPkg::Lock::Timeout=120"]
-    for argv in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *packages]):
+    wait = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
+    for argv in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
         if subprocess.run(["apt-get", *wait, *argv], env=environment, stdout=2, check=False, timeout=900).returncode:
             raise LabError(f"apt-get could not install {' '.join(packages)}", "see its messages above", 2)

@@ -173,7 +173,8 @@ def down(lab: Lab) -> list[str]:
     """Remove what `up` made; returns the names of what there was. ip_forward returns with the last lab."""
     removed = []
     with locked(RUN_DIR / "network.lock", "the network of the labs", 60):
-        if run(["nft", "list", "table", "ip", lab.table], check=False).returncode == 0:
+        listed = shutil.which("nft") and run(["nft", "list", "table", "ip", lab.table], check=False)
+        if listed and listed.returncode == 0:
             run(["nft", "delete", "table", "ip", lab.table])
             removed.append(f"nft table {lab.table}")
         _remove_foreign(lab)
