@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from types import FrameType
 from typing import Any
 
 from . import api
+from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
 from .state_file import stamp
@@ -49,15 +48,10 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
     )
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    # Once: the way back that follows must not be broken off as well.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SlotFault("the switch was told to end (SIGTERM)")
-
-
 def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Result of the module b70_model_slot, with `failed`."""
-    fx, layout = host_effects(), layout_of(params)
+    clock = SystemClock()
+    fx, layout = host_effects(clock), layout_of(params)
     request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
     if check_mode:
         return api.check(fx, layout, request)
@@ -67,16 +61,13 @@ def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]
             "changed": False,
             "msg": "the Python library requests is missing on the host; install python3-requests (role host does)",
         }
-    # A closed terminal or a lost connection doesn't end a switch; a request to end leads back.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _terminated)
+    clock.heed_signals()
     return api.switch(fx, layout, request)
 
 
 def run_info(params: Mapping[str, Any]) -> dict[str, Any]:
     """Result of the module b70_model_slot_info."""
     try:
-        return api.info(host_effects(), layout_of(params))
+        return api.info(host_effects(SystemClock()), layout_of(params))
     except SlotFault as fault:
         return {"failed": True, "msg": fault.message}

@@ -1,15 +1,22 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real clock."""
+"""The real clock, and the one place where a request to end takes effect."""
 
 from __future__ import annotations
 
+import signal
 import time
 from datetime import UTC, datetime
+from types import FrameType
+
+from ..types import SlotFault
 
 
 class SystemClock:
+    def __init__(self) -> None:
+        self._told_to_end = False
+
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -17,4 +24,19 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
+        """Sleeps. Raises SlotFault, once, when the process was told to end: every wait comes by here."""
+        if self._told_to_end:
+            self._told_to_end = False
+            raise SlotFault("the switch was told to end (SIGTERM)")
         time.sleep(max(0.0, seconds))
+
+    def heed_signals(self) -> None:
+        """SIGTERM ends the current wait and leads back; a closed terminal or a lost connection changes nothing."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._terminated)
+
+    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
+        # Once: the way back that follows must not be broken off as well.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._told_to_end = True

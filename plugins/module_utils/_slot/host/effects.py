@@ -14,9 +14,8 @@ from .processes import ProcTable
 from .systemd import Systemd
 
 
-def host_effects() -> Effects:
+def host_effects(clock: SystemClock) -> Effects:
     """Effects that act on this host. Without `requests` nobody answers over HTTP (see HAS_REQUESTS)."""
-    clock = SystemClock()
     return Effects(
         clock=clock,
         units=Systemd(),

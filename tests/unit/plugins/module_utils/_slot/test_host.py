@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import threading
@@ -201,3 +202,20 @@ def test_http_gives_up():
         silent.listen()
         reply = RequestsHttp().get(f"http://127.0.0.1:{silent.getsockname()[1]}/health", 0.2)
     assert (reply.status, reply.error) == (0, "timeout")
+
+
+def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM)}
+    try:
+        clock = SystemClock()
+        clock.heed_signals()
+        os.kill(os.getpid(), signal.SIGHUP)
+        clock.sleep(0.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SlotFault, match="told to end"):
+            clock.sleep(0.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        clock.sleep(0.0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
