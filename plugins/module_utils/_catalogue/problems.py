@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,12 +35,16 @@ class CatalogueError(Exception):
 
 
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to ``count`` names of ``known`` that resemble ``name``, best first, by ratio or as part of the name."""
+    """Return up to ``count`` names of ``known`` that resemble ``name``, best first.
+
+    Names that hold every part of the given one come first, so that "gemma4-c8" finds the long name; then similar ones.
+    """
     lowered = {candidate.lower(): candidate for candidate in sorted(known)}
     wanted = str(name).lower()
-    found = difflib.get_close_matches(wanted, lowered, n=count, cutoff=0.6)
-    contained = [key for key in lowered if wanted and wanted in key and key not in found]
-    return [lowered[key] for key in (found + contained)[:count]]
+    parts = [part for part in re.split(r"[-_.\s]+", wanted) if part]
+    holding = sorted((key for key in lowered if parts and all(part in key for part in parts)), key=len)
+    similar = difflib.get_close_matches(wanted, lowered, n=count, cutoff=0.6)
+    return [lowered[key] for key in list(dict.fromkeys(holding + similar))[:count]]
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:

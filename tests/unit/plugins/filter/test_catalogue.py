@@ -25,6 +25,8 @@ def test_closest():
     assert FILTERS["closest"]("MiniMax", dict.fromkeys(known)) == ["minimax-m27-c1"]
     assert FILTERS["closest"]("tiny-c", known, 1) == ["tiny-b"]
     assert FILTERS["closest"]("zzzzzz", known) == []
+    long = ["gemma4-12b-it-int4-autoround-c8-nolog", "gemma4-12b-it-int4-autoround-c8", "gemma3-12b"]
+    assert FILTERS["closest"]("gemma4-c8", long, 2) == [long[1], long[0]]
     assert FILTERS["closest"]("", known) == []
 
 
