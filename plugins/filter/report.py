@@ -10,6 +10,9 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
+# More than this and a person scrolls past the sentence that says what happened.
+LOG_LINES = 8
+
 
 def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
     """Lines about one result of b70_model_slot.
@@ -21,13 +24,21 @@ def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
     actions = result.get("actions") or []
     if actions:
         return [f"{host} would: {action}" for action in actions]
-    lines = [_headline(result, host)]
+    failure = result.get("failure")
+    lines = [f"{host}: {result.get('msg', 'the switch failed')}", *_evidence(failure)] if failure else []
+    lines.append(_headline(result, host))
     if result.get("profile"):
         lines.append(f"frontdoor: {url}")
     phases = result.get("phases") or []
     if phases:
         lines.append(_timing(phases))
     return lines
+
+
+def _evidence(failure: Mapping[str, Any]) -> list[str]:
+    """What the failed phase left behind: a known symptom with its advice, and the end of the engine's log."""
+    named = [f"{key}: {failure[key]}" for key in ("symptom", "advice") if failure.get(key)]
+    return named + [f"log: {line}" for line in (failure.get("log_tail") or [])[-LOG_LINES:]]
 
 
 def _headline(result: Mapping[str, Any], host: str) -> str:

@@ -49,6 +49,28 @@ def test_check_mode_lists_the_actions_only():
     assert lines == ["h1 would: stop tiny-a", "h1 would: start tiny-b"]
 
 
+def test_a_failed_switch_says_what_failed_with_evidence_and_where_it_ended():
+    failure = {
+        "phase": "alive",
+        "symptom": "device lost",
+        "advice": "reboot",
+        "log_tail": [f"line {n}" for n in range(30)],
+    }
+    failed = SWITCHED | {
+        "msg": "The switch failed in alive. tiny-a is served again.",
+        "failure": failure,
+        "profile": "tiny-a",
+    }
+    lines = switch_report(failed, "h1", URL)
+    assert lines[:3] == [
+        "h1: The switch failed in alive. tiny-a is served again.",
+        "symptom: device lost",
+        "advice: reboot",
+    ]
+    assert [line for line in lines if line.startswith("log:")] == [f"log: line {n}" for n in range(22, 30)]
+    assert "h1 serves tiny-a" in lines[-3]
+
+
 @pytest.mark.parametrize("bad", [None, "text", {"msg": "something else"}])
 def test_anything_but_the_modules_result_is_refused(bad):
     with pytest.raises(AnsibleFilterError, match="b70_model_slot"):
