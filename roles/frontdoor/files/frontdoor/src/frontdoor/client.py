@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
+import orjson
 
-from frontdoor import errors
 from frontdoor.errors import Refusal
-from frontdoor.exchange import Exchange, Outcome
+from frontdoor.exchange import CLIENT_STALLED, Exchange
 from frontdoor.httphead import END, HeadError, RequestHead
 from frontdoor.routes import Style
 
@@ -86,6 +86,7 @@ class ClientConnection(asyncio.Protocol):
         "address",
         "deadline",
         "key",
+        "quoted_address",
         "transport",
         "write",
     )
@@ -95,6 +96,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = lambda data: None
         self.address = ""
+        self.quoted_address = b'""'
         self.key = ""
         self.deadline: float | None = None
         self._stage = Stage.HEAD
@@ -120,6 +122,7 @@ class ClientConnection(asyncio.Protocol):
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
         self.address = self.key = str(peer[0]) if peer else "local"
+        self.quoted_address = orjson.dumps(self.address)
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         door = self._door
         self.deadline = door.loop.time() + door.config.limits.header_timeout_s
@@ -324,9 +327,9 @@ class ClientConnection(asyncio.Protocol):
         if exchange is None:
             self._door.buffered -= len(body)
             self.exchange_done(head.keep_alive)
-            return
-        self._exchange = exchange
-        exchange.start()
+        else:
+            self._exchange = exchange
+            exchange.start()
 
     def forwarded(self, head: RequestHead) -> bytes:
         """Header lines that tell the engine who asked."""
@@ -339,18 +342,13 @@ class ClientConnection(asyncio.Protocol):
 
     def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
         """Write an error of the frontdoor's own."""
-        style = head.route.style if head else Style.OPENAI
-        extra = errors.refusal_headers(refusal) + (self._door.cors_fields(head) if head else b"")
-        self.write(
-            errors.response(
-                refusal.status,
-                errors.body(refusal, style),
-                extra=extra,
-                close=close or head is None or not head.keep_alive or self._closing,
-                head_only=head is not None and head.method == b"HEAD",
-            )
-        )
-        self._door.note_refusal(refusal, head)
+        if head is None:
+            self.write(refusal.render(Style.OPENAI, b"", True, False))
+        else:
+            shut = close or not head.keep_alive or self._close_after or self._door.draining
+            extra = self._door.cors_fields(head)
+            self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD"))
+        self._door.note_refusal(refusal)
 
     @property
     def _closing(self) -> bool:
@@ -423,7 +421,7 @@ class ClientConnection(asyncio.Protocol):
         if not self._writable:
             exchange, self._exchange = self._exchange, None
             if exchange is not None:
-                exchange.client_gone(Outcome.CLIENT_STALLED)
+                exchange.client_gone(CLIENT_STALLED)
             self.abort()
         elif self._stage in (Stage.BODY, Stage.CHUNKS) or (self._stage is Stage.HEAD and self._buffer):
             head = self._head if self._stage is not Stage.HEAD else None

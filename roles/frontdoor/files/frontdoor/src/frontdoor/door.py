@@ -16,10 +16,11 @@ from frontdoor.client import ClientConnection
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.events import EventLog
-from frontdoor.exchange import Exchange, Outcome
-from frontdoor.httphead import RequestHead, parse_request_head
+from frontdoor.exchange import OUTCOMES, REFUSED, Exchange
+from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
 from frontdoor.probe import Probe
 from frontdoor.routes import Kind
+from frontdoor.splice import ObjectDefaults
 from frontdoor.state import SlotState, StateFile
 from frontdoor.upstream import Pool
 
@@ -29,6 +30,11 @@ _HEADS_KEPT = 512
 _HEAD_KEPT_BYTES = 2048
 
 
+_STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
+# generation events of refused requests that are written one by one in a sweep; the others are counted
+_REFUSALS_LOGGED = 20
+
+
 class Counts:
     """Totals since the start."""
 
@@ -36,7 +42,7 @@ class Counts:
         self.generation_requests = 0
         self.engine_responses = 0
         self.refused: dict[str, int] = {}
-        self.outcomes: dict[str, int] = {}
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
 
 
 class Door:
@@ -53,6 +59,7 @@ class Door:
         self.exchanges: set[Exchange] = set()
         self.buffered = 0
         self.draining = False
+        self._refused_now = 0
         self.engine_reachable: bool | None = None
         self.engine_error = ""
         backend = config.backend
@@ -61,6 +68,11 @@ class Door:
         )
         self.gate = Gate(config.admission.max_active_generations, config.admission.max_queued)
         self._heads: dict[bytes, RequestHead] = {}
+        self._response_heads: dict[bytes, ResponseHead] = {}
+        self.chat_defaults: ObjectDefaults | None = None
+        self.closed: Refusal | None = None
+        self.busy = errors.busy(1)
+        self._may_queue = False
         self._state_file = StateFile(config)
         first = self._state_file.poll()
         assert first is not None
@@ -103,7 +115,8 @@ class Door:
     def drain(self) -> None:
         """Take no more work; idle clients are sent away, running answers go on."""
         self.draining = True
-        self._dismiss(self.refusal_closed() or self._stopping())
+        self.closed = _STOPPING
+        self._dismiss(_STOPPING)
         for connection in list(self.connections):
             if connection.idle:
                 connection.transport.close()
@@ -122,6 +135,9 @@ class Door:
         for exchange in [e for e in self.exchanges if e.timed_out(now)]:
             exchange.expire()
         self.pool.sweep()
+        if self._refused_now > _REFUSALS_LOGGED and self.events.requests:
+            self.events.emit("more_generations_refused", count=self._refused_now - _REFUSALS_LOGGED)
+        self._refused_now = 0
         self.events.flush()
 
     # --- the slot's state ------------------------------------------------------------------------------------------
@@ -153,26 +169,22 @@ class Door:
         if self.pool.url != state.backend_url:
             self.pool.point_to(state.backend_url)
             self.engine_reachable, self.engine_error = None, ""
-        refusal = self.refusal_closed()
-        if refusal is not None:
+        self.closed = None if state.open else errors.closed(state)
+        if self.draining:
+            self.closed = _STOPPING
+        if self.closed is not None:
             # before the limit, which could let the first of them in
-            self._dismiss(refusal)
+            self._dismiss(self.closed)
+        self.busy = errors.busy(state.max_active_generations)
+        self._may_queue = state.queue_timeout_s > 0
+        defaults = state.chat_template_kwargs
+        self.chat_defaults = ObjectDefaults("chat_template_kwargs", defaults) if defaults else None
         self.gate.set_limit(state.max_active_generations)
 
     def _dismiss(self, refusal: Refusal) -> None:
         for waiter in self.gate.dismiss():
             assert isinstance(waiter, Exchange)
             waiter.refuse(refusal)
-
-    @staticmethod
-    def _stopping() -> Refusal:
-        return Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
-
-    def refusal_closed(self) -> Refusal | None:
-        """Why no work is taken now, or None."""
-        if self.draining:
-            return self._stopping()
-        return None if self.state.open else errors.closed(self.state)
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -200,33 +212,55 @@ class Door:
         """What is known to be refused before the client sends the body it asked about."""
         if head.route.kind is Kind.UNKNOWN:
             return self._unknown(head)
-        return self.refusal_closed() if head.route.kind is Kind.ENGINE else None
+        return self.closed if head.route.kind is Kind.ENGINE else None
+
+    def response_head(self, raw: bytes, head: RequestHead) -> ResponseHead:
+        """Parse the head of an engine's answer, or remember it; raise ResponseError."""
+        if head.method == b"HEAD":
+            return parse_response_head(raw, to_head=True, drop_cors=self.cors_on)
+        response = self._response_heads.get(raw)
+        if response is None:
+            response = parse_response_head(raw, to_head=False, drop_cors=self.cors_on)
+            if len(raw) <= _HEAD_KEPT_BYTES:
+                if len(self._response_heads) >= _HEADS_KEPT:
+                    self._response_heads.clear()
+                self._response_heads[raw] = response
+        return response
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Exchange | None:
         """Answer a complete request at once (None), or return the exchange that will."""
-        route = head.route
-        if route.kind is Kind.ENGINE:
-            if head.method == b"OPTIONS" and self.cors_on:
-                self._preflight(client, head)
-                return None
-            if route.gated and head.method == b"POST":
-                self.counts.generation_requests += 1
-            refusal = self.refusal_closed() or self._crowded(head)
+        if head.generates:
+            self.counts.generation_requests += 1
+            refusal = self.closed
+            if refusal is None and not self._may_queue and self.gate.full:
+                refusal = self.busy
             if refusal is None:
                 return Exchange(self, client, head, body)
             client.refuse(refusal, head)
-        elif head.method == b"OPTIONS":
+            self._note_refused_generation(client, head, refusal)
+        elif head.route.kind is not Kind.ENGINE:
+            self._answer_self(client, head)
+        elif head.method == b"OPTIONS" and self.cors_on:
             self._preflight(client, head)
-        elif route.kind is Kind.LOCAL and route.path in self._local:
+        else:
+            refusal = self.closed or self._crowded()
+            if refusal is None:
+                return Exchange(self, client, head, body)
+            client.refuse(refusal, head)
+        return None
+
+    def _answer_self(self, client: ClientConnection, head: RequestHead) -> None:
+        if head.method == b"OPTIONS":
+            self._preflight(client, head)
+        elif head.route.kind is Kind.LOCAL and head.route.path in self._local:
             self._answer_local(client, head)
         else:
             client.refuse(self._unknown(head), head)
-        return None
 
-    def _crowded(self, head: RequestHead) -> Refusal | None:
+    def _crowded(self) -> Refusal | None:
         """Requests that take no generation slot have a bound of their own."""
         limit = self.config.admission.max_passthrough
-        if head.route.gated or len(self.exchanges) - self.gate.active - self.gate.queued < limit:
+        if len(self.exchanges) - self.gate.active - self.gate.queued < limit:
             return None
         return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
 
@@ -272,10 +306,6 @@ class Door:
         """Header lines for browsers, on requests that come from one."""
         return self._cors if head.origin and self.cors_on else b""
 
-    def response_fields(self, head: RequestHead) -> bytes:
-        """Header lines added to the engine's."""
-        return self.cors_fields(head)
-
     # --- notes -----------------------------------------------------------------------------------------------------
 
     def note_engine(self, reachable: bool, error: str = "") -> None:
@@ -290,10 +320,33 @@ class Door:
         if not self.engine_reachable:
             self.note_engine(True)
 
-    def note_refusal(self, refusal: Refusal, head: RequestHead | None) -> None:
+    def note_refusal(self, refusal: Refusal) -> None:
         """Count a refusal by its code."""
-        self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
+        refused = self.counts.refused
+        refused[refusal.code] = refused.get(refusal.code, 0) + 1
 
-    def note_end(self, head: RequestHead, outcome: Outcome, http_status: int | None) -> None:
-        """Count how an exchange ended."""
-        self.counts.outcomes[outcome.value] = self.counts.outcomes.get(outcome.value, 0) + 1
+    def _note_refused_generation(self, client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
+        """Log a refusal at the door; a flood of them is only counted."""
+        self._refused_now += 1
+        self.counts.outcomes[REFUSED] += 1
+        if self.events.requests and self._refused_now <= _REFUSALS_LOGGED:
+            self.events.request(client.quoted_address, head.route.quoted, refusal.status, REFUSED, refusal.code)
+
+    def note_end(
+        self,
+        client: ClientConnection,
+        head: RequestHead,
+        outcome: str,
+        http_status: int,
+        refusal: Refusal | None,
+        waited_s: float,
+        took_s: float,
+        received: int,
+    ) -> None:
+        """Count and log how an exchange ended."""
+        self.counts.outcomes[outcome] += 1
+        if head.generates and self.events.requests:
+            error = None if refusal is None else refusal.code
+            self.events.request(
+                client.quoted_address, head.route.quoted, http_status, outcome, error, waited_s, took_s, received
+            )

@@ -25,6 +25,20 @@ class Refusal:
     message: str
     retry_after_s: int | None = None
     details: dict[str, Any] | None = None
+    _rendered: dict[tuple[Style, bytes, bool, bool], bytes] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def render(self, style: Style, extra: bytes, close: bool, head_only: bool) -> bytes:
+        """The complete response; made once, since a flood is refused with the same bytes."""
+        key = (style, extra, close, head_only)
+        done = self._rendered.get(key)
+        if done is None:
+            after = b"" if self.retry_after_s is None else b"Retry-After: %d\r\n" % self.retry_after_s
+            done = self._rendered[key] = response(
+                self.status, body(self, style), extra=after + extra, close=close, head_only=head_only
+            )
+        return done
 
 
 _OPENAI_TYPES = {
@@ -99,13 +113,6 @@ def response(
             b"" if head_only else content,
         )
     )
-
-
-def refusal_headers(refusal: Refusal) -> bytes:
-    """Header lines that belong to a refusal."""
-    if refusal.retry_after_s is None:
-        return b""
-    return b"Retry-After: %d\r\n" % refusal.retry_after_s
 
 
 def busy(limit: int) -> Refusal:

@@ -42,6 +42,38 @@ class EventLog:
         fields["ts_ms"] = int(self._clock() * 1000)
         self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
+    def request(
+        self,
+        client: bytes,
+        path: bytes,
+        status: int,
+        outcome: str,
+        error: str | None,
+        waited: float = 0.0,
+        took: float = 0.0,
+        size: int = 0,
+    ) -> None:
+        """Note a generation request; `client` and `path` are JSON already: this runs for each and costs accordingly."""
+        if len(self._pending) >= _MAX_PENDING:
+            self._dropped += 1
+            return
+        self._pending.append(
+            b'{"bytes":%d,"client":%b,"elapsed_s":%.3f,"error":%b,"event":"generation_request","outcome":"%b","path":%b,'
+            b'"queue_wait_s":%.3f,"queued":%b,"status":%d,"ts_ms":%d}\n'
+            % (
+                size,
+                client,
+                took,
+                b"null" if error is None else b'"%b"' % error.encode(),
+                outcome.encode(),
+                path,
+                waited,
+                b"true" if waited else b"false",
+                status,
+                int(self._clock() * 1000),
+            )
+        )
+
     def flush(self) -> None:
         """Write what is pending as far as the reader takes it."""
         if self._dropped and len(self._pending) < _MAX_PENDING:

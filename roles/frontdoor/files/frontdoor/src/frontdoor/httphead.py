@@ -14,6 +14,7 @@ import httptools
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
+CHAT_PATH = "/v1/chat/completions"
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization".split()
@@ -86,7 +87,10 @@ class RequestHead:
     expects_continue: bool
     origin: bytes
     authorization: bytes
-    json: bool
+    #: takes a generation slot
+    generates: bool
+    #: is a chat request whose JSON body may be given defaults
+    chat: bool
 
 
 def _target(raw: bytes) -> tuple[str, bytes]:
@@ -167,6 +171,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
         if (low := name.lower()) not in _REQUEST_OWN and low not in connection
     )
     route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
+    json = named.get(b"content-type", b"application/json").lower().startswith(b"application/json")
     return RequestHead(
         method=method,
         route=route,
@@ -179,34 +184,75 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
         expects_continue=expect != b"" and http11 and length != 0,
         origin=named.get(b"origin", b""),
         authorization=named.get(b"authorization", b""),
-        json=named.get(b"content-type", b"application/json").lower().startswith(b"application/json"),
+        generates=route.gated and method == b"POST",
+        chat=route.path == CHAT_PATH and method == b"POST" and json,
     )
 
 
-class Framing(enum.Enum):
+class Framing(enum.IntEnum):
     """How the end of a response body is found."""
 
-    EMPTY = "empty"
-    LENGTH = "length"
-    CHUNKED = "chunked"
-    CLOSE = "close"
+    EMPTY = 0
+    LENGTH = 1
+    CHUNKED = 2
+    CLOSE = 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+class _Field(enum.IntEnum):
+    """What is done with a response header field."""
+
+    KEEP = 0
+    DROP = 1
+    LENGTH = 2
+    CODING = 3
+    CONNECTION = 4
+    TYPE = 5
+    CORS = 6
+
+
+_SPECIAL = {
+    b"content-length": _Field.LENGTH,
+    b"transfer-encoding": _Field.CODING,
+    b"connection": _Field.CONNECTION,
+    b"content-type": _Field.TYPE,
+}
+# by the spelling on the wire, so that a name is folded to lower case once
+_FIELDS: dict[bytes, _Field] = {}
+_FIELDS_KEPT = 1000
+
+
+def _field(name: bytes) -> _Field:
+    low = name.lower()
+    kind = _SPECIAL.get(low)
+    if kind is None:
+        kind = _Field.DROP if low in _HOP_BY_HOP else _Field.CORS if low.startswith(b"access-control-") else _Field.KEEP
+    if len(_FIELDS) < _FIELDS_KEPT:
+        _FIELDS[name] = kind
+    return kind
+
+
+@dataclasses.dataclass(slots=True)
 class ResponseHead:
-    """A response head of the engine. `line` is its status line, `fields` its end-to-end header lines."""
+    """A response head of the engine.
+
+    `wire` is what a client is sent of it, without the empty line that ends it; `untouched` tells that this is what the
+    engine sent.
+    """
 
     status: int
-    line: bytes
-    fields: bytes
+    wire: bytes
+    untouched: bool
     framing: Framing
     length: int
     keep_alive: bool
     event_stream: bool
 
 
-def parse_response_head(raw: bytes, method: bytes, *, drop_cors: bool) -> ResponseHead:
-    """Parse one response head that ends with an empty line; raise ResponseError."""
+def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> ResponseHead:
+    """Parse one response head that ends with an empty line; raise ResponseError.
+
+    `to_head` tells that it answers a HEAD request, which has no body whatever the fields say.
+    """
     collector = _Collector()
     parser = httptools.HttpResponseParser(collector)
     try:
@@ -218,45 +264,69 @@ def parse_response_head(raw: bytes, method: bytes, *, drop_cors: bool) -> Respon
     if not collector.complete:
         raise ResponseError("not a valid HTTP response")
     status = parser.get_status_code()
-    length: int | None = None
-    chunked = False
-    event_stream = False
+    http11 = raw.startswith(b"HTTP/1.1")
+    untouched = http11
+    length = -1
+    chunked = event_stream = False
     connection: set[bytes] = set()
-    kept: list[tuple[bytes, bytes, bytes]] = []
     for name, value in collector.headers:
-        low = name.lower()
-        if low == b"content-length":
+        kind = _FIELDS.get(name)
+        if kind is None:
+            kind = _field(name)
+        if kind is _Field.KEEP:
+            continue
+        if kind is _Field.LENGTH:
             # the parser has refused duplicates and anything but digits
             length = int(value)
-        elif low == b"transfer-encoding":
-            if value.strip().lower() != b"chunked":
+        elif kind is _Field.TYPE:
+            event_stream = value.startswith(b"text/event-stream") or value.lower().startswith(b"text/event-stream")
+        elif kind is _Field.CODING:
+            if value != b"chunked" and value.strip().lower() != b"chunked":
                 raise ResponseError(f"transfer coding {value!r}")
             chunked = True
-        elif low == b"connection":
+        elif kind is _Field.CONNECTION:
             connection.update(token.strip().lower() for token in value.split(b","))
-        else:
-            if low == b"content-type":
-                event_stream = value.lower().startswith(b"text/event-stream")
-            if low not in _HOP_BY_HOP and not (drop_cors and low.startswith(b"access-control-")):
-                kept.append((low, name, value))
-    fields = b"".join(b"%b: %b\r\n" % (name, value) for low, name, value in kept if low not in connection)
-    if method == b"HEAD" or status in (204, 304) or status < 200:
+            untouched = False
+        elif kind is _Field.DROP or drop_cors:
+            untouched = False
+    if to_head or status in (204, 304) or status < 200:
         framing = Framing.EMPTY
-        if length is not None and status >= 200 and status != 204:
-            fields += b"Content-Length: %d\r\n" % length
+        untouched = untouched and not chunked
     elif chunked:
         framing = Framing.CHUNKED
-    elif length is not None:
+    elif length >= 0:
         framing = Framing.LENGTH
-        fields += b"Content-Length: %d\r\n" % length
     else:
         framing = Framing.CLOSE
+        untouched = False
     return ResponseHead(
         status=status,
-        line=b"HTTP/1.1 " + raw[9 : raw.find(b"\r\n") + 2],
-        fields=fields,
+        wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors),
+        untouched=untouched,
         framing=framing,
-        length=length or 0,
-        keep_alive=_keep_alive(raw.startswith(b"HTTP/1.1"), connection) and framing is not Framing.CLOSE,
+        length=max(length, 0),
+        keep_alive=_keep_alive(http11, connection) and framing is not Framing.CLOSE,
         event_stream=event_stream,
     )
+
+
+def _rewrite(
+    raw: bytes, headers: list[tuple[bytes, bytes]], connection: set[bytes], framing: Framing, drop_cors: bool
+) -> bytes:
+    """The head for an HTTP/1.1 client, without what is between the engine and this proxy only."""
+    parts = [b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2]]
+    for name, value in headers:
+        kind = _field(name)
+        if kind in (_Field.DROP, _Field.CODING, _Field.CONNECTION) or (kind is _Field.CORS and drop_cors):
+            continue
+        if name.lower() not in connection:
+            parts.append(b"%b: %b\r\n" % (name, value))
+    if framing in (Framing.CHUNKED, Framing.CLOSE):
+        parts.append(b"Transfer-Encoding: chunked\r\n")
+    return b"".join(parts)
+
+
+def without_coding(wire: bytes) -> bytes:
+    """The head for an HTTP/1.0 client, which knows no chunks."""
+    lines = wire.split(b"\r\n")
+    return b"\r\n".join(line for line in lines if not line.lower().startswith(b"transfer-encoding:"))

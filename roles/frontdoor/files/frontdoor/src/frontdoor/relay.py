@@ -30,6 +30,13 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
+def _last_event_end(data: bytes) -> int:
+    """Offset behind the last complete event, 0 when there is none."""
+    # engines write line feeds; the other spellings of a line end are looked for only where one can be
+    marks = _EVENT_ENDS if b"\r" in data else _EVENT_ENDS[:1]
+    return max((found + len(mark) for mark in marks if (found := data.rfind(mark)) >= 0), default=0)
+
+
 class Relay(Protocol):
     """Takes the engine's bytes after the response head."""
 
@@ -175,7 +182,7 @@ class ChunkedRelay:
         self._pieces.clear()
         self._held = b""
         if self._events and len(payload) < _MAX_HELD:
-            end = max(payload.rfind(mark) + len(mark) if mark in payload else 0 for mark in _EVENT_ENDS)
+            end = _last_event_end(payload)
             payload, self._held = payload[:end], payload[end:]
         # what is held back must leave before anything passes untouched again
         self._raw = self._raw and not self._held

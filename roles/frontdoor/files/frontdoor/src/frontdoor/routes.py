@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 import urllib.parse
+
+import orjson
 
 
 class Kind(enum.Enum):
@@ -19,12 +22,12 @@ class Kind(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Style(enum.Enum):
+class Style(enum.IntEnum):
     """Shape of errors and of an error inside a stream."""
 
-    OPENAI = "openai"
-    RESPONSES = "responses"
-    ANTHROPIC = "anthropic"
+    OPENAI = 0
+    RESPONSES = 1
+    ANTHROPIC = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Route:
     path: str
     gated: bool = False
     style: Style = Style.OPENAI
+
+    @functools.cached_property
+    def quoted(self) -> bytes:
+        """The path as JSON."""
+        return orjson.dumps(self.path)
 
 
 GATED_PATHS = (

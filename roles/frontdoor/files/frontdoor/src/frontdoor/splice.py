@@ -107,32 +107,43 @@ def _prepend(body: bytes, brace: int, inner: bytes) -> bytes:
     return b"".join((body[: brace + 1], inner, comma, body[brace + 1 :]))
 
 
-def _may_name(body: bytes, name: bytes) -> bool:
-    # an escaped spelling of a name is legal JSON, if nothing anybody writes
-    return b'"' + name + b'"' in body or b"\\u" in body
-
-
-def default_object(body: bytes, name: str, defaults: dict[str, Any]) -> bytes:
-    """Give the member `name` the defaults; what the client set wins, key by key.
+class ObjectDefaults:
+    """Gives the member `name` of a JSON object defaults; what the client set wins, key by key.
 
     Absent or null: the defaults become its value. An object: the defaults are put before the client's keys, of which
-    the later one counts. Any other value, and any body that is not a JSON object, is left alone.
+    the later one counts. Any other value, and any body that is not a JSON object, is left alone. A name that the client
+    spelt with escapes is not seen: the client's member stands after ours then, and counts.
     """
-    if not defaults:
-        return body
-    encoded = orjson.dumps(defaults)
-    brace = _skip(body, 0)
-    if body[brace : brace + 1] != b"{" or not body.rstrip(b" \t\r\n").endswith(b"}"):
-        return body
-    if _may_name(body, name.encode()):
+
+    def __init__(self, name: str, defaults: dict[str, Any]) -> None:
+        encoded = orjson.dumps(defaults)
+        self._name = name
+        self._quoted = orjson.dumps(name)
+        self._value = encoded
+        self._inner = encoded[1:-1]
+        self._member = b"%b:%b" % (self._quoted, encoded)
+        self._opening = b"{%b," % self._member
+
+    def pieces(self, body: bytes) -> tuple[bytes | memoryview, ...]:
+        """The changed body, to be written piece by piece: a large one is not copied."""
+        if self._quoted not in body:
+            if body.startswith(b'{"') and body.endswith(b"}"):
+                return self._opening, memoryview(body)[1:]
+            return (self._absent(body),)
         try:
-            found = [member for member in members(body) if member.name == name]
+            found = [member for member in members(body) if member.name == self._name]
         except NotAnObject:
+            return (body,)
+        if not found:
+            return (self._absent(body),)
+        member = found[-1]
+        value = body[member.start : member.end]
+        if value == b"null":
+            return body[: member.start], self._value, body[member.end :]
+        return (_prepend(body, member.start, self._inner),) if value.startswith(b"{") else (body,)
+
+    def _absent(self, body: bytes) -> bytes:
+        brace = _skip(body, 0)
+        if body[brace : brace + 1] != b"{" or not body.rstrip(b" \t\r\n").endswith(b"}"):
             return body
-        if found:
-            member = found[-1]
-            value = body[member.start : member.end]
-            if value == b"null":
-                return b"".join((body[: member.start], encoded, body[member.end :]))
-            return _prepend(body, member.start, encoded[1:-1]) if value.startswith(b"{") else body
-    return _prepend(body, brace, b"%b:%b" % (orjson.dumps(name), encoded))
+        return _prepend(body, brace, self._member)
