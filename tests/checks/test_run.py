@@ -115,6 +115,13 @@ def test_a_running_command_is_described_by_the_last_line_it_wrote(
     assert isinstance(log, io.BufferedRandom)
 
 
+def test_every_result_counts_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    commands = (junit_writer("unit.xml", 7), junit_writer("unit-more.xml", 5))
+    monkeypatch.setattr(run, "STEPS", {"unit": commands})
+    assert run.main(["unit"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "12 passed, 0 failed"
+
+
 def test_an_unknown_step_is_refused_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run.main(["lnit"])

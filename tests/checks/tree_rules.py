@@ -22,7 +22,7 @@ HEADER = (
 )
 # Homes, and what an administrator put on one machine; the collection's own and the vendor's folders are not among them.
 FOREIGN_PATHS = re.compile(
-    r"(?<![\w.}])/(?:home/[a-z]\w*|root/(?!\.(?:ansible|ssh)\b)[\w.-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b)[\w.-]+)"
+    r"(?<![\w.}])/(?:home/(?!me\b|user\b)[a-z]\w*|root/(?!\.(?:ansible|ssh)\b)[\w.-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b)[\w.-]+)"
 )
 BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
