@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from ansible_collections.arcpro.b70.plugins.module_utils import _host
 
 ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}

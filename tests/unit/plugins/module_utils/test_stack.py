@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from ansible_collections.arcpro.b70.plugins.module_utils import _stack
 
 ROOT = "/opt/b70/stacks"

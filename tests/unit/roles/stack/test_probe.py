@@ -1,0 +1,65 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FILES = Path(__file__).parents[4] / "roles/stack/files"
+
+
+@pytest.fixture(scope="module")
+def probe() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("stack_probe", FILES / "probe.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Distribution:
+    def __init__(self, record: str | None) -> None:
+        self.record = record
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "RECORD"
+        return self.record
+
+
+def test_the_digest_of_a_distribution_ignores_order_scripts_and_the_installers_own_files(probe):
+    one = "a.py,sha256=1,10\nb.py,sha256=2,10\n../../../bin/a,sha256=3,5\nx/INSTALLER,sha256=4,2\nx/RECORD,,\n"
+    other = "b.py,sha256=2,10\na.py,sha256=1,10\n../../../bin/a,sha256=9,9\n"
+    assert probe.content_digest(Distribution(one)) == probe.content_digest(Distribution(other))
+    assert probe.content_digest(Distribution(one)) != probe.content_digest(Distribution("a.py,sha256=7,10\n"))
+
+
+def test_an_alias_without_a_record_has_no_digest(probe):
+    assert probe.content_digest(Distribution(None)) is None
+
+
+def test_what_does_not_hold_is_a_sentence_each(probe):
+    found = probe.probe({"imports": ["json", "no_such_module"], "distributions": {"no-such": "1"}, "device": "cpu"})
+    assert found["problems"] == [
+        "distribution no-such is not installed, wanted 1",
+        "import no_such_module failed: ModuleNotFoundError: No module named 'no_such_module'",
+    ]
+    assert set(found["imports"]) == {"json", "no_such_module"}
+
+
+def test_the_answer_is_the_last_line_whatever_imports_print():
+    wanted = json.dumps({"imports": ["this"], "distributions": {}, "device": None})
+    script = (FILES / "probe.py").read_text()
+    run = subprocess.run(
+        [sys.executable, "-", wanted], input=script, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert len(run.stdout.splitlines()) == 1
+    assert "Zen of Python" in run.stderr
+    assert json.loads(run.stdout)["problems"] == []
