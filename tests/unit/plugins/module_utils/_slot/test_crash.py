@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from unit.plugins.module_utils._slot.world import LAYOUT, Killed, World, request
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import Killed, World, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, OnFailure
-from unit.plugins.module_utils._slot.world import FAULTS, LAYOUT, FakeUnit, Killed, World, request
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import FAULTS, FakeUnit, Killed, World, request
 
 NAMES = st.sampled_from("abc")
 LEGACY = "minimax-vllm.service"

@@ -10,9 +10,9 @@ import json
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Holder, OnFailure
-from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, LAYOUT, FakeUnit, World, profile_data, request
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, FakeUnit, World, profile_data, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
@@ -220,97 +220,6 @@ def test_a_failure_after_a_stop_request_does_not_bring_the_old_one_back(world):
     assert switch(world, "b")["outcome"] == "stopped"
 
 
-def guard_rejected(world):
-    world.render("b", status="rejected", status_reason="wrong answers under load")
-    return "wrong answers under load"
-
-
-def guard_weights(world):
-    del world.texts[next(path for path in world.texts if path.match("/models/b/model.safetensors"))]
-    return "no weight file"
-
-
-def guard_no_model(world):
-    for path in [path for path in world.texts if path.is_relative_to("/models/b")]:
-        del world.texts[path]
-    return "/models/b"
-
-
-def guard_stack(world):
-    del world.texts[next(path for path in world.texts if path.name == "fingerprint.json")]
-    return "cpu-1a2b3c4d5e is not installed"
-
-
-def guard_disk(world):
-    world.free = 1000
-    return "MiB free"
-
-
-def guard_readonly(world):
-    world.readonly.add(LAYOUT.unit_dir)
-    return "read-only"
-
-
-def guard_port(world):
-    world.foreign = (Holder(4711, "nc -l 18080", "root", "", "port 18080"),)
-    return "4711"
-
-
-def guard_cards(world):
-    world.render("b", cards=4)
-    return "4 cards"
-
-
-def guard_no_unit(world):
-    world.unit("b").exists = False
-    return B
-
-
-def guard_unknown(world):
-    del world.texts[LAYOUT.profile_json("b")]
-    return "closest"
-
-
-def guard_broken_profile(world):
-    world.render("b", engine__argv="vllm serve")
-    return "engine.argv"
-
-
-def guard_journal(world):
-    world.full.add(LAYOUT.state_dir)
-    return "No space left"
-
-
-GUARDS = [value for name, value in sorted(globals().items()) if name.startswith("guard_")]
-
-
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_failed_guard_touches_nothing(world, guard):
-    switch(world, "a")
-    words = guard(world)
-    before = (world.texts[LAYOUT.state_file], list(world.running), list(world.enabled), world.starts)
-    result = switch(world, "b")
-    assert (result["failed"], result["changed"], result["outcome"]) == (True, False, "untouched")
-    assert words in result["msg"]
-    assert "a is still served, verified" in result["msg"]
-    assert before == (world.texts[LAYOUT.state_file], list(world.running), list(world.enabled), world.starts)
-    world.promise()
-
-
-@pytest.mark.parametrize("guard", [guard for guard in GUARDS if guard is not guard_journal])
-def test_check_mode_finds_the_same_guard(world, guard):
-    switch(world, "a")
-    words = guard(world)
-    result = check(world, "b")
-    assert result["failed"]
-    assert words in result["msg"]
-
-
-def test_a_refused_status_can_be_accepted_by_name(world):
-    guard_rejected(world)
-    assert switch(world, "b", accept_status=("rejected",))["failed"] is False
-
-
 def test_a_held_lock_fails_cleanly(world):
     switch(world, "a")
     world.lock_holder = "pid 1 since then: b"
@@ -468,54 +377,6 @@ def test_gate_none_opens_as_soon_as_the_unit_runs(world):
     result = switch(world, "a", gate=Gate.NONE)
     assert not result["failed"]
     assert "health" not in names(result)
-
-
-@pytest.mark.parametrize("start", ["nothing", "a", "b", "rebooted", "crashed", "disabled", "legacy"])
-@pytest.mark.parametrize("want", ["a", "b", None])
-def test_check_mode_predicts_what_then_happens(world, start, want):
-    if start not in ("nothing", "legacy"):
-        switch(world, "b" if start == "b" else "a")
-    if start == "rebooted":
-        world.reboot()
-    elif start == "crashed":
-        world.crash("a")
-    elif start == "disabled":
-        world.unit("a").enabled = False
-    elif start == "legacy":
-        world.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
-        world.launch(world.units["minimax-vllm.service"])
-    world.mutations.clear()
-    before = dict(world.texts)
-    predicted = check(world, want)
-    assert world.mutations == []
-    assert before == world.texts
-    outcome = Driver(world.effects(), LAYOUT, request(want)).run()
-    assert not outcome.failures
-    assert predicted["actions"] == list(outcome.actions)
-    assert predicted["changed"] == outcome.changed
-
-
-def test_check_mode_on_a_pristine_host():
-    world = World()
-    refused = check(world, "a")
-    assert refused["failed"]
-    assert "not rendered" in refused["msg"]
-    planned = check(world, "a", planned=json.dumps(profile_data("a")))
-    assert not planned["failed"]
-    assert planned["changed"]
-    assert f"start {A}" in planned["actions"]
-    assert world.texts == {}
-    assert world.mutations == []
-
-
-def test_check_mode_sees_a_planned_rendering(world):
-    switch(world, "a")
-    assert check(world, "a", planned=json.dumps(profile_data("a")))["changed"] is False
-    for changes in ({"fingerprint": "sha256:a-2"}, {"engine__argv": ["vllm", "serve", "--max-log-len", "9"]}):
-        planned = json.dumps(profile_data("a", **changes))
-        assert f"start {A}" in check(world, "a", planned=planned)["actions"]
-    refused = check(world, "b", planned=json.dumps(profile_data("b", status="blocked")))
-    assert refused["failed"]
 
 
 def test_an_argument_outside_of_the_fingerprint_restarts_too(world):

@@ -10,8 +10,7 @@ kill the caller: `world.kill_at = N` raises Killed at the Nth effect, as kill -9
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
@@ -19,16 +18,17 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
-    Holder,
-    Layout,
-    Reply,
-    Request,
-    SlotFault,
-    UnitState,
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request
+from unit.plugins.module_utils._slot.fakes import (
+    LAYOUT,
+    FakeClock,
+    FakeFiles,
+    FakeHttp,
+    FakeLocks,
+    FakeProcesses,
+    FakeUnits,
 )
 
-LAYOUT = Layout()
 STATE_FILE = LAYOUT.state_file
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
@@ -111,9 +111,6 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
             target = target[key]
         target[last] = value
     return data
-
-
-ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
 
 
 @dataclass
@@ -314,12 +311,12 @@ class World:
 
     def effects(self) -> Effects:
         return Effects(
-            clock=_Clock(self),
-            units=_Units(self),
-            http=_Http(self),
-            files=_Files(self),
-            locks=_Locks(self),
-            processes=_Processes(self),
+            clock=FakeClock(self),
+            units=FakeUnits(self),
+            http=FakeHttp(self),
+            files=FakeFiles(self),
+            locks=FakeLocks(self),
+            processes=FakeProcesses(self),
         )
 
     def step(self, mutation: str | None = None) -> None:
@@ -331,272 +328,6 @@ class World:
             raise Killed
         if mutation is not None:
             self.mutations.append(mutation)
-
-
-class _Clock:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def monotonic(self) -> float:
-        return self._world.mono
-
-    def now(self) -> datetime:
-        return self._world.now()
-
-    def sleep(self, seconds: float) -> None:
-        self._world.mono += max(seconds, 0.001)
-        self._world.tick()
-
-
-class _Units:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
-        self._world.step()
-        return tuple(self._state(name) for name in names)
-
-    def _state(self, name: str) -> UnitState:
-        unit = self._world.units.get(name)
-        if unit is None or not unit.exists:
-            return UnitState(name)
-        return UnitState(
-            name=name,
-            load="loaded",
-            active=unit.active,
-            sub=unit.sub,
-            result=unit.result,
-            main_pid=unit.pid,
-            invocation_id=unit.invocation,
-            restarts=unit.restarts,
-            file_state="enabled" if unit.enabled else "disabled",
-            started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
-        )
-
-    def find(self, prefix: str) -> tuple[str, ...]:
-        self._world.step()
-        return tuple(sorted(name for name in self._world.units if name.startswith(prefix)))
-
-    def start(self, name: str) -> None:
-        self._world.step(f"start {name}")
-        for other in self._world.units.values():
-            # Conflicts= in the units
-            if other.name != name and other.active not in ("inactive", "failed"):
-                self._world._down(other, "inactive")
-        self._world.units[name].restarts = 0
-        self._world.launch(self._world.units[name])
-
-    def stop(self, name: str) -> None:
-        self._world.step(f"stop {name}")
-        unit = self._world.units[name]
-        if not unit.up:
-            self._world._down(unit, "inactive")
-            return
-        unit.active, unit.sub = "deactivating", "stop-sigterm"
-        if unit.live_fault == "never_stops":
-            return
-        wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
-        unit.stop_until = self._world.mono + wait
-
-    def forget_failure(self, name: str) -> None:
-        self._world.step()
-        if self._world.units[name].active == "failed":
-            self._world._down(self._world.units[name], "inactive")
-
-    def enable(self, name: str) -> None:
-        self._world.step(f"enable {name}")
-        if LAYOUT.unit_dir in self._world.readonly:
-            raise SlotFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
-        self._world.units[name].enabled = True
-
-    def disable(self, name: str) -> None:
-        self._world.step(f"disable {name}")
-        self._world.units[name].enabled = False
-
-    def stopping(self) -> bool:
-        self._world.step()
-        return self._world.going_down
-
-    def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
-        self._world.step()
-        return self._world.log_lines[-lines:]
-
-
-class _Http:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def get(self, url: str, timeout_s: float) -> Reply:
-        self._world.step()
-        if url == f"{LAYOUT.frontdoor_url}/status":
-            return self._status()
-        engine = self._ready()
-        if engine is None:
-            return Reply(0, error="refused")
-        fault = engine.live_fault
-        if url.endswith("/health"):
-            return Reply(500, "broken") if fault == "health_500" else Reply(200)
-        served = "another" if fault == "wrong_id" else LAYOUT.profile_of(engine.name)
-        length = 99 if fault == "wrong_length" else 512
-        return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
-
-    def _status(self) -> Reply:
-        world = self._world
-        if not world.frontdoor_present:
-            return Reply(0, error="refused")
-        active = sum(1 for end in world.generations if end > world.mono)
-        part = {"state_sequence": world.frontdoor_sequence, "active_generations": active}
-        return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
-
-    def _ready(self) -> FakeUnit | None:
-        engine = self._world.engine()
-        if engine is None or engine.live_fault == "never_ready" or engine.active != "active":
-            return None
-        return engine if self._world.mono - engine.started >= engine.load_s else None
-
-    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
-        self._world.step()
-        engine = self._ready()
-        if engine is None:
-            return Reply(0, error="refused")
-        self._world.mono += 0.02
-        fault = engine.live_fault
-        if body["max_tokens"] == 1:
-            if fault == "no_token":
-                self._world.mono += timeout_s
-                return Reply(0, error="timeout")
-            logprob = float("nan") if fault == "nan" else -0.1
-            logprobs = {"content": [{"token": "x", "logprob": logprob}]}
-            return Reply(200, json.dumps({"choices": [{"message": {"content": "x"}, "logprobs": logprobs}]}))
-        engine.answers += 1
-        if fault == "dies_in_canary":
-            self._world._down(engine, "failed")
-            return Reply(0, error="connection broke: ConnectionError")
-        if fault == "restarts_in_canary" and engine.answers == 3:
-            self._world.crash(LAYOUT.profile_of(engine.name))
-            return Reply(200, json.dumps({"choices": [{"message": {"content": "OK"}}]}))
-        text = ANSWERS[body["messages"][0]["content"]]
-        if fault == "wrong_answer" or (fault == "wrong_one_in_four" and engine.answers % 4 == 0):
-            text = "slh"
-        text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
-        return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
-
-
-class _Files:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def _may(self, path: PurePosixPath) -> None:
-        if any(path.is_relative_to(root) for root in self._world.readonly):
-            raise OSError(30, "Read-only file system", str(path))
-        if any(path.is_relative_to(root) for root in self._world.full):
-            raise OSError(28, "No space left on device", str(path))
-
-    def read(self, path: PurePosixPath) -> str | None:
-        self._world.step()
-        found = self._world.texts.get(path)
-        return None if found is None else found[0]
-
-    def names(self, path: PurePosixPath) -> tuple[str, ...]:
-        self._world.step()
-        return tuple(sorted({known.name for known in self._world.texts if known.parent == path}))
-
-    def write(self, path: PurePosixPath, text: str) -> None:
-        self._world.step(f"write {path}")
-        self._may(path)
-        self._world.put(path, text)
-
-    def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
-        self._world.step(f"append {path}" if sync else None)
-        self._may(path)
-        before = self._world.texts.get(path)
-        self._world.put(path, (before[0] if before else "") + text)
-
-    def truncate(self, path: PurePosixPath, text: str) -> None:
-        self._world.step()
-        self._may(path)
-        self._world.put(path, text)
-
-    def remove(self, path: PurePosixPath) -> None:
-        self._world.step(f"remove {path}")
-        self._may(path)
-        self._world.texts.pop(path, None)
-
-    def rename(self, path: PurePosixPath, new: PurePosixPath) -> None:
-        self._world.step(f"rename {path}")
-        self._world.texts[new] = self._world.texts.pop(path)
-
-    def size(self, path: PurePosixPath) -> int | None:
-        self._world.step()
-        found = self._world.texts.get(path)
-        return None if found is None else len(found[0])
-
-    def modified(self, path: PurePosixPath) -> datetime | None:
-        self._world.step()
-        found = self._world.texts.get(path)
-        return None if found is None else found[1]
-
-    def writable(self, path: PurePosixPath) -> str | None:
-        self._world.step()
-        blocked = any(path.is_relative_to(root) for root in self._world.readonly)
-        return f"{path} is read-only or not permitted" if blocked else None
-
-    def free_bytes(self, path: PurePosixPath) -> int:
-        self._world.step()
-        return self._world.free
-
-    def executable(self, path: PurePosixPath) -> bool:
-        self._world.step()
-        return path in self._world.texts
-
-
-class _Locks:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    @contextmanager
-    def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
-        self._world.step()
-        if self._world.lock_holder is not None:
-            self._world.mono += timeout_s
-            raise SlotFault(f"the slot's lock {path} is held by another switch: {self._world.lock_holder}")
-        self._world.lock_holder = note
-        try:
-            yield
-        finally:
-            self._world.lock_holder = None
-
-
-class _Processes:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def _unit(self, pid: int) -> FakeUnit | None:
-        return next((unit for unit in self._world.units.values() if unit.up and unit.pid == pid), None)
-
-    def cmdline(self, pid: int) -> tuple[str, ...]:
-        self._world.step()
-        unit = self._unit(pid)
-        return unit.cmdline if unit else ()
-
-    def environ(self, pid: int) -> Mapping[str, str]:
-        self._world.step()
-        unit = self._unit(pid)
-        return unit.environ if unit else {}
-
-    def port_holders(self, port: int) -> tuple[Holder, ...]:
-        self._world.step()
-        engine = self._world.engine()
-        ours = () if engine is None else (Holder(engine.pid, "vllm", "b70", engine.name, f"port {port}"),)
-        return (*ours, *self._world.foreign)
-
-    def render_nodes(self) -> tuple[str, ...]:
-        self._world.step()
-        return tuple(f"/dev/dri/renderD{128 + number}" for number in range(self._world.cards))
-
-    def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
-        self._world.step()
-        return self._world.device_users if paths else ()
 
 
 def request(profile: str | None = "a", **changes: Any) -> Request:
