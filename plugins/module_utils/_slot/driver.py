@@ -167,6 +167,8 @@ class Driver:
             match = None
         # An engine that still runs and only answers wrongly is not explained by what it logged last.
         shown = () if unit_settled and step.phase not in _LOG_PHASES else log[-LOG_LINES:]
+        if match is not None and match.line in log and match.line not in shown:
+            shown = (match.line, *shown[1 - LOG_LINES :])
         return Failure(
             phase=step.phase,
             direction=step.direction,

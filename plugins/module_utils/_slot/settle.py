@@ -237,10 +237,17 @@ def commit(run: Run) -> None:
         record_end(run, End.COMMITTED, None, None)
         return
     profile = run.profile
-    files.write(layout.current_env, current_env(layout.slot, profile, run.verified))
     run.did(commit_action(profile.name))
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
-    record_end(run, outcome, profile.name, profile.fingerprint)
+    try:
+        files.write(layout.current_env, current_env(layout.slot, profile, run.verified))
+        record_end(run, outcome, profile.name, profile.fingerprint)
+    except OSError as error:
+        # A verified engine is served and will be after a boot: no reason to stop it. The next run records it.
+        run.recorded = True
+        run.warn(
+            f"{profile.name} is served, but that could not be recorded ({error}); run the switch again when it can"
+        )
 
 
 def _commit_failed(run: Run) -> None:

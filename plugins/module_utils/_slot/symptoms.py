@@ -144,6 +144,13 @@ SYMPTOMS = (
         fatal=True,
     ),
     _symptom(
+        "no_compiler",
+        r"No working C\+\+ compiler found|InvalidCxxCompiler|Failed to find C compiler",
+        "the engine compiles a kernel at run time and the host has no compiler",
+        "Install g++ on the host (role host or the stack's packages).",
+        fatal=True,
+    ),
+    _symptom(
         "port_in_use",
         r"(?:[Aa]ddress already in use|Errno 98)",
         "the engine's port was taken",
@@ -163,6 +170,12 @@ SYMPTOMS = (
         "a file is missing",
         "Run the role model_weights again.",
         fatal=True,
+    ),
+    _symptom(
+        "engine_core_died",
+        r"EngineDeadError|EngineCore (?:failed to start|encountered an issue)",
+        "the engine's core process died",
+        "The reason stands before that in the unit's log (journalctl -u UNIT).",
     ),
     _symptom(
         "compiler_crash",
@@ -185,6 +198,7 @@ SYMPTOMS = (
 class Match:
     symptom: Symptom
     advice: str
+    line: str
 
 
 def diagnose(lines: Iterable[str]) -> Match | None:
@@ -195,5 +209,5 @@ def diagnose(lines: Iterable[str]) -> Match | None:
             found = symptom.pattern.search(line)
             if found is not None:
                 groups = next((group for group in found.groups() if group), "")
-                return Match(symptom, symptom.advice.replace("{1}", groups.strip()))
+                return Match(symptom, symptom.advice.replace("{1}", groups.strip()), line)
     return None

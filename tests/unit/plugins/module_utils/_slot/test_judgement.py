@@ -354,6 +354,12 @@ def test_hints(lines, hint):
         ("ImportError: x.so: undefined symbol: _ZN5torch7Library4_defE", "kernels_abi", "vllm-xpu-kernels"),
         ("AssertionError: Handler already registered for aten", "duplicate_handler", "2.11.0"),
         ("vllm: error: unrecognized arguments: --async-engine", "removed_argument", "--async-engine"),
+        ("InvalidCxxCompiler: No working C++ compiler found in (None, 'g++')", "no_compiler", "g++"),
+        (
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+            "engine_core_died",
+            "journalctl",
+        ),
         ("OSError: [Errno 98] Address already in use", "port_in_use", "ss -ltnp"),
         ("Main process exited, code=killed, status=9/KILL", "too_little_memory", "journalctl -k"),
         ("ModuleNotFoundError: No module named 'vllm._C'", "missing_module", "vllm._C"),

@@ -163,6 +163,7 @@ def test_a_known_symptom_is_named_with_what_to_do(world):
     assert result["failure"]["symptom"] == "context_does_not_fit"
     assert "at most 114432" in result["msg"]
     assert len(result["failure"]["log_tail"]) == 12
+    assert result["failure"]["log_tail"][0] == LONG_CONTEXT
 
 
 def test_a_lost_device_ends_the_wait(world):

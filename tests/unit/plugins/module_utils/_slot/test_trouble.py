@@ -1,0 +1,87 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trouble around a switch: full disks, held cards, a long journal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import World, request
+
+A, B, C = (LAYOUT.unit(name) for name in "abc")
+
+
+@pytest.fixture
+def world():
+    world = World()
+    for name in "abc":
+        world.render(name)
+    return world
+
+
+def switch(world, profile="a", **changes):
+    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
+
+
+def check(world, profile="a", **changes):
+    return api.check(world.effects(), LAYOUT, request(profile, **changes))
+
+
+def names(result, direction="forward"):
+    return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
+
+
+@pytest.mark.parametrize("fault", ["", "wrong_answer"])
+def test_a_disk_that_fills_up_during_the_switch_stops_nothing(world, fault):
+    switch(world, "a")
+    world.unit("b").fault = fault
+    effects = world.effects()
+    post = effects.http.post
+
+    def fill_up(url, body, timeout_s):
+        world.full = {LAYOUT.state_dir, LAYOUT.config_dir}
+        return post(url, body, timeout_s)
+
+    effects.http.post = fill_up
+    result = api.switch(effects, LAYOUT, request("b"))
+    world.promise()
+    assert result["profile"] == ("a" if fault else "b")
+    assert any("could not be recorded" in warning for warning in result["warnings"])
+    world.full = set()
+    again = switch(world, result["profile"])
+    assert again["changed"]
+    assert "canary" not in names(again)
+    world.promise()
+    assert switch(world, result["profile"])["changed"] is False
+
+
+def test_a_card_that_is_still_held_is_named_and_nobody_is_killed(world):
+    world.cards = 2
+    world.render("b", cards=2)
+    switch(world, "a")
+    world.device_users = (Holder(77, "clinfo", "ann", "", "/dev/dri/renderD128"),)
+    result = switch(world, "b")
+    world.promise()
+    assert result["failure"]["phase"] == "release"
+    assert "/dev/dri/renderD128: pid 77 (clinfo, user ann)" in result["msg"]
+    # The profile before needs no card, so the way back is free.
+    assert result["profile"] == "a"
+    world.device_users = ()
+    assert not switch(world, "b")["failed"]
+
+
+def test_the_journal_is_rotated_and_still_remembered(world):
+    switch(world, "a")
+    text, _when = world.texts[LAYOUT.journal_file]
+    world.put(LAYOUT.journal_file, text + json.dumps({"event": "note", "text": "x" * 5_000_000}) + "\n")
+    world.unit("b").fault = "wrong_answer"
+    result = switch(world, "b")
+    assert result["rolled_back"]
+    assert len(world.texts[LAYOUT.journal_file][0]) < 100_000
+    assert api.info(world.effects(), LAYOUT)["last_verified"] == "a"
