@@ -203,8 +203,9 @@ def prepare(directory: str, wanted: Mapping[str, Wanted], uploader: int) -> tupl
             f"{parent} has {size_in_words(free)} free and {name} needs {size_in_words(need)} more "
             f"(and {size_in_words(_RESERVE)} to spare): remove models that are not used"
         )
-    for folder, _folders, _files in os.walk(staging):
-        os.chown(folder, uploader, -1)
+    if uploader not in (0, os.geteuid()):
+        for folder, _folders, _files in os.walk(staging):
+            os.chown(folder, uploader, -1)
     return staging, sorted(left)
 
 

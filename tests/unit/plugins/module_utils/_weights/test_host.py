@@ -142,6 +142,18 @@ def test_a_full_disk_is_said_before_anything_is_copied(source, tmp_path):
         host.prepare(str(tmp_path / "m"), wanted, UID)
 
 
+@pytest.mark.skipif(UID != 0, reason="only root can give files away")
+def test_a_login_that_is_not_root_may_write_only_until_the_model_is_in_place(source, tmp_path):
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(tmp_path / "m"), wanted, 65534)
+    assert {Path(root).stat().st_uid for root, _folders, _files in os.walk(folder)} == {65534}
+    for name in left:
+        shutil.copy(source / name, Path(folder) / name)
+        os.chown(Path(folder) / name, 65534, 65534)
+    host.commit(str(tmp_path / "m"), wanted, SOURCE)
+    assert {path.stat().st_uid for path in (tmp_path / "m").rglob("*")} == {0}
+
+
 def test_links_are_followed(source, tmp_path):
     (source / "model.safetensors").rename(tmp_path / "blob")
     (source / "model.safetensors").symlink_to(tmp_path / "blob")
