@@ -31,6 +31,9 @@ class Units(Protocol):
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         """State of each named unit, in this order; unknown ones are there as not-found."""
 
+    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
+        """enabled, disabled, static … of those that have a unit file, as it is on disk."""
+
     def find(self, prefix: str) -> tuple[str, ...]:
         """Names of all service units that begin with prefix: installed ones and such that only run."""
 

@@ -59,7 +59,9 @@ def read_memory(fx: Effects, layout: Layout) -> Memory:
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """(units of the slot, legacy units that exist)."""
     names = fx.units.find(layout.unit_prefix)
-    seen = fx.units.show((*names, *LEGACY_UNITS))
+    known = (*names, *LEGACY_UNITS)
+    states = fx.units.file_states(known)
+    seen = tuple(replace(unit, file_state=states.get(unit.name, "")) for unit in fx.units.show(known))
     return seen[: len(names)], tuple(unit for unit in seen[len(names) :] if unit.exists)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from ..types import SlotFault, UnitState
@@ -15,6 +15,7 @@ _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"
     "UnitFileState,ExecMainStartTimestamp,Job,NeedDaemonReload"
 )
+_QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
 _LINE_CHARS = 400
 _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
@@ -88,6 +89,11 @@ def _iso(unix: str) -> str:
 
 
 class Systemd:
+    """Enabling and disabling leave out systemd's reload: links in `.wants` count at the next boot, and every reload
+    would cost a part of a second in which no client is served. So the unit files are asked for their state, not the
+    manager, which remembers an older one.
+    """
+
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         if not names:
             return ()
@@ -95,12 +101,18 @@ class Systemd:
         found = {unit.name: unit for unit in parse_show(text)}
         return tuple(found.get(name, UnitState(name)) for name in names)
 
+    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
+        if not names:
+            return {}
+        text = _checked(["systemctl", "list-unit-files", *_QUIET, "--", *names], may_be_empty=True)
+        rows = [line.split() for line in text.splitlines()]
+        return {row[0]: row[1] for row in rows if len(row) > 1}
+
     def find(self, prefix: str) -> tuple[str, ...]:
         pattern = f"{prefix}*.service"
-        quiet = ["--no-legend", "--no-pager", "--plain", "--full"]
         names: set[str] = set()
         for words in (["list-unit-files"], ["list-units", "--all"]):
-            for line in _checked(["systemctl", *words, *quiet, "--", pattern], may_be_empty=True).splitlines():
+            for line in _checked(["systemctl", *words, *_QUIET, "--", pattern], may_be_empty=True).splitlines():
                 name = line.split(maxsplit=1)[0] if line.strip() else ""
                 if name.startswith(prefix):
                     names.add(name)
@@ -121,10 +133,10 @@ class Systemd:
         _checked(["systemctl", "reset-failed", "--", name])
 
     def enable(self, name: str) -> None:
-        _checked(["systemctl", "enable", "--quiet", "--", name])
+        _checked(["systemctl", "enable", "--no-reload", "--quiet", "--", name])
 
     def disable(self, name: str) -> None:
-        _checked(["systemctl", "disable", "--quiet", "--", name])
+        _checked(["systemctl", "disable", "--no-reload", "--quiet", "--", name])
 
     def stopping(self) -> bool:
         # Late in a shutdown the bus is gone and the answer is "offline" or none at all.

@@ -57,9 +57,14 @@ class FakeUnits:
             main_pid=unit.pid,
             invocation_id=unit.invocation,
             restarts=unit.restarts,
-            file_state="enabled" if unit.enabled else "disabled",
+            file_state="stale",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
         )
+
+    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
+        self._world.step()
+        found = [self._world.units[name] for name in names if name in self._world.units]
+        return {unit.name: "enabled" if unit.enabled else "disabled" for unit in found if unit.exists}
 
     def find(self, prefix: str) -> tuple[str, ...]:
         self._world.step()
