@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, OnFailure
@@ -147,7 +147,6 @@ class SlotModel(RuleBasedStateMachine):
         self.world.readonly = {LAYOUT.unit_dir, LAYOUT.config_dir} if readonly else set()
         self.world.full = {LAYOUT.state_dir} if full else set()
 
-    @precondition(lambda self: hasattr(self, "world"))
     @rule(there=st.booleans())
     def stranger_on_the_port(self, there):
         self.world.foreign = (Holder(99, "nc", "root", "", "port 18080"),) if there else ()
@@ -159,8 +158,7 @@ class SlotModel(RuleBasedStateMachine):
 
     @invariant()
     def always(self):
-        if hasattr(self, "world"):
-            self.world.check()
+        self.world.check()
 
 
 SlotModel.TestCase.settings = settings(
