@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -37,11 +38,21 @@ def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the tarball into an empty collections path, without a network, and return that path."""
     place = tmp_path_factory.mktemp("collections")
     galaxy("install", "--offline", "--collections-path", str(place), str(tarball), cwd=place)
+    assert (place / "ansible_collections" / "arcpro" / "b70" / "MANIFEST.json").is_file()
     return place
+
+
+def elsewhere(place: Path, collections: Path) -> dict[str, str]:
+    """Return variables for a process that finds only ``collections`` and no setting of this checkout."""
+    settings = place / "ansible.cfg"
+    settings.write_text("[defaults]\n")
+    return {"ANSIBLE_CONFIG": str(settings), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
 
 
 def galaxy(*arguments: str, cwd: Path) -> None:
     """Run ``ansible-galaxy collection``; fail with what it said."""
     command = ["ansible-galaxy", "collection", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    # Beside a collection that it can find already it would install nothing, and be content.
+    environment = {**os.environ, **elsewhere(cwd.parent, cwd.parent / "none")}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from shipped import elsewhere
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"meta", "plugins", "roles", "playbooks", "docs"}
 FILES = {
@@ -27,18 +29,11 @@ FILES = {
 }
 
 
-def elsewhere(place: Path, collections: Path) -> dict[str, str]:
-    """An environment in which only the installed collection can be found, and no setting of this checkout."""
-    settings = place / "ansible.cfg"
-    settings.write_text("[defaults]\n")
-    return {**os.environ, "ANSIBLE_CONFIG": str(settings), "ANSIBLE_COLLECTIONS_PATH": str(collections)}
-
-
 def run(*command: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=cwd,
-        env=environment,
+        env={**os.environ, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -84,7 +79,7 @@ def import_to_galaxy(tarball: Path, place: Path) -> subprocess.CompletedProcess[
         "[galaxy-importer]\nCHECK_CHANGELOG = True\nCHECK_REQUIRED_TAGS = True\nRUN_ANSIBLE_DOC = True\n"
         "RUN_ANSIBLE_LINT = False\nRUN_FLAKE8 = False\n"
     )
-    environment = {**os.environ, "GALAXY_IMPORTER_CONFIG": str(settings)}
+    environment = {"GALAXY_IMPORTER_CONFIG": str(settings)}
     return run(sys.executable, "-m", "galaxy_importer.main", str(tarball), cwd=place, environment=environment)
 
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,19 @@ class Play:
         return sum(int(match[3]) for match in RECAP.finditer(self.output))
 
 
-def play(playbook: str | Path, *arguments: str, limit_s: float = 600, **environment: str) -> Play:
+def play(
+    playbook: str | Path,
+    *arguments: str,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float = 600,
+) -> Play:
     """Run a playbook against the lab that B70_LAB names and return its exit status and everything it printed."""
     command = ["ansible-playbook", "-i", str(INVENTORY), str(playbook), *arguments]
     done = subprocess.run(
         command,
-        cwd=environment.pop("cwd", str(ROOT)),
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **environment},
+        cwd=cwd,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -126,7 +126,7 @@ def test_an_engine_started_by_hand_is_alone_and_is_not_served(host: Host, frontd
     while OTHER not in (seen or [set()])[-1] or ENGINE in seen[-1]:
         assert time.monotonic() < deadline, f"{OTHER} did not replace {ENGINE}: {seen}"
         seen.append(active_engines(host))
-        running = host.check_output("pgrep --count --full 'vllm serve' || true")
+        running = host.check_output("pgrep --count --full '[v]llm serve' || true")
         assert int(running) <= 1, f"{running} engines run at once: {seen}"
     status = frontdoor.status()
     assert not status["verified"], status

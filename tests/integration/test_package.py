@@ -5,22 +5,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from integration.product import ROOT, play
+from shipped import elsewhere
 
 
 def test_a_playbook_of_the_installed_collection_runs_by_name(installed: Path, tmp_path: Path) -> None:
-    settings = tmp_path / "ansible.cfg"
-    settings.write_text("[defaults]\n")
-    told = play(
-        "arcpro.b70.status",
-        cwd=str(tmp_path),
-        ANSIBLE_CONFIG=str(settings),
-        ANSIBLE_COLLECTIONS_PATH=str(installed),
-        ANSIBLE_INVENTORY_PLUGINS=str(ROOT / "tests" / "lab" / "inventory_plugins"),
-        B70_LAB=os.environ["B70_LAB"],
-    )
+    plugins = {"ANSIBLE_INVENTORY_PLUGINS": str(ROOT / "tests" / "lab" / "inventory_plugins")}
+    told = play("arcpro.b70.status", cwd=tmp_path, environment={**elsewhere(tmp_path, installed), **plugins})
     assert told.code == 0, told.output
     assert "tiny-a" in told.output
