@@ -291,7 +291,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
         await run.settled()
         assert run.door.gate.active == 0
         assert run.engine.most_active >= 3
-        assert sum(run.door.counts.outcomes.values()) <= 400
+        assert sum(run.door.metrics.outcomes().values()) <= 400
 
 
 class Seat:

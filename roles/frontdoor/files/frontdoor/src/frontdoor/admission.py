@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import Counter, deque
 from typing import Protocol
 
 
@@ -17,6 +17,10 @@ class Verdict(enum.Enum):
     QUEUED = "queued"
     BUSY = "busy"
     QUEUE_FULL = "queue_full"
+
+
+# looked up for each request
+ADMITTED, QUEUED, BUSY, QUEUE_FULL = Verdict
 
 
 class Waiter(Protocol):
@@ -38,7 +42,6 @@ class Gate:
         self.limit = limit
         self.max_queued = max_queued
         self._holders: dict[Waiter, str] = {}
-        self._held: dict[str, int] = {}
         # insertion order is the order of turns: a key that was served goes to the end
         self._queues: dict[str, deque[Waiter]] = {}
         self._queued: dict[Waiter, str] = {}
@@ -60,26 +63,20 @@ class Gate:
 
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
         """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
-        if not self.full:
-            self._take(waiter, key)
-            return Verdict.ADMITTED
+        if len(self._holders) < self.limit and not self._queued:
+            self._holders[waiter] = key
+            return ADMITTED
         if not may_wait:
-            return Verdict.BUSY
+            return BUSY
         if len(self._queued) >= self.max_queued:
-            return Verdict.QUEUE_FULL
+            return QUEUE_FULL
         self._queued[waiter] = key
         self._queues.setdefault(key, deque()).append(waiter)
-        return Verdict.QUEUED
+        return QUEUED
 
     def leave(self, waiter: Waiter) -> bool:
         """Give the slot or the place in the queue back; True when there was one."""
-        key = self._holders.pop(waiter, None)
-        if key is not None:
-            left = self._held[key] - 1
-            if left:
-                self._held[key] = left
-            else:
-                del self._held[key]
+        if self._holders.pop(waiter, None) is not None:
             if self._queued:
                 self._grant()
             return True
@@ -104,17 +101,17 @@ class Gate:
         self._queues.clear()
         return waiting
 
-    def _take(self, waiter: Waiter, key: str) -> None:
-        self._holders[waiter] = key
-        self._held[key] = self._held.get(key, 0) + 1
-
     def _grant(self) -> None:
+        if len(self._holders) >= self.limit:
+            return
+        held = Counter(self._holders.values())
         while self._queued and len(self._holders) < self.limit:
-            key = min(self._queues, key=lambda name: self._held.get(name, 0))
+            key = min(self._queues, key=held.__getitem__)
             queue = self._queues.pop(key)
             waiter = queue.popleft()
             if queue:
                 self._queues[key] = queue
             del self._queued[waiter]
-            self._take(waiter, key)
+            self._holders[waiter] = key
+            held[key] += 1
             waiter.granted()

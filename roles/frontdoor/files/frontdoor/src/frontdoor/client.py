@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
-import orjson
 
 from frontdoor.errors import Refusal
+from frontdoor.events import request_fields
 from frontdoor.exchange import CLIENT_STALLED, Exchange
 from frontdoor.httphead import END, HeadError, RequestHead
 from frontdoor.routes import Style
@@ -30,15 +29,8 @@ _LINGER_S = 5.0
 _LINGER_BYTES = 256 * 1024 * 1024
 
 
-class Stage(enum.IntEnum):
-    """What the connection expects next."""
-
-    HEAD = 0
-    BODY = 1
-    CHUNKS = 2
-    ANSWER = 3
-    DISCARD = 4
-    CLOSED = 5
+# What a connection expects next: plain numbers, they are compared several times for each request.
+HEAD, BODY, CHUNKS, ANSWER, DISCARD, CLOSED = range(6)
 
 
 class _ChunkedBody:
@@ -77,6 +69,8 @@ class ClientConnection(asyncio.Protocol):
         "_forwarded_host",
         "_head",
         "_left",
+        "_logged",
+        "_logged_head",
         "_parser",
         "_pieces",
         "_processing",
@@ -86,7 +80,6 @@ class ClientConnection(asyncio.Protocol):
         "address",
         "deadline",
         "key",
-        "quoted_address",
         "transport",
         "write",
     )
@@ -96,10 +89,11 @@ class ClientConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = lambda data: None
         self.address = ""
-        self.quoted_address = b'""'
+        self._logged_head: RequestHead | None = None
+        self._logged = b""
         self.key = ""
         self.deadline: float | None = None
-        self._stage = Stage.HEAD
+        self._stage = HEAD
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
         self._pieces: list[bytes] = []
@@ -122,7 +116,6 @@ class ClientConnection(asyncio.Protocol):
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
         self.address = self.key = str(peer[0]) if peer else "local"
-        self.quoted_address = orjson.dumps(self.address)
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         door = self._door
         self.deadline = door.loop.time() + door.config.limits.header_timeout_s
@@ -132,17 +125,17 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
-        if stage is Stage.HEAD:
+        if stage == HEAD:
             self._process(self._buffer + data if self._buffer else data)
-        elif stage is Stage.ANSWER:
+        elif stage == ANSWER:
             self._buffer += data
             if len(self._buffer) > _MAX_AHEAD:
                 self._set_reading(False)
-        elif stage is Stage.BODY:
+        elif stage == BODY:
             self._on_length_body(data)
-        elif stage is Stage.CHUNKS:
+        elif stage == CHUNKS:
             self._on_chunked_body(data)
-        elif stage is Stage.DISCARD:
+        elif stage == DISCARD:
             self._left -= len(data)
             if self._left < 0:
                 self.transport.abort()
@@ -152,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stage = Stage.CLOSED
+        self._stage = CLOSED
         self._drop_body()
         self._door.farewell(self)
         exchange, self._exchange = self._exchange, None
@@ -170,7 +163,7 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = None
         if self._exchange is not None:
             self._exchange.resume()
-        elif self._stage is Stage.HEAD:
+        elif self._stage == HEAD:
             self._await_next()
             if self._buffer and not self._processing:
                 self._process(b"")
@@ -181,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
         """Serve the requests that are complete in the buffer, as far as answers are complete at once."""
         if not data:
             data, self._buffer = self._buffer, b""
-        limits = self._door.config.limits
+        door = self._door
         self._processing = True
         while True:
             if not self._writable:
@@ -189,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
                 self._set_reading(False)
                 break
             end = data.find(END) + 4
-            if end < 4 or end > limits.max_header_bytes:
+            if end < 4 or end > door.max_head:
                 self._partial_head(data)
                 break
             if data.startswith(b"\r\n"):
@@ -197,20 +190,21 @@ class ClientConnection(asyncio.Protocol):
                 data = data.lstrip(b"\r\n")
                 continue
             try:
-                head = self._door.request_head(data[:end])
+                head = door.request_head(data[:end])
             except HeadError as exc:
                 self._reject(Refusal(exc.status, exc.code, exc.message), None)
                 break
             self._head = head
             length = head.content_length
-            self._buffer = b""
             if length is not None and len(data) - end >= length:
-                self._buffer = data[end + length :]
-                self._door.buffered += length
-                self._dispatch(head, data[end : end + length])
+                stop = end + length
+                self._buffer = data[stop:]
+                door.buffered += length
+                self._dispatch(head, data[end:stop])
             else:
+                self._buffer = b""
                 self._begin_body(head, data[end:])
-            if self._stage is not Stage.HEAD:
+            if self._stage != HEAD:
                 break
             data, self._buffer = self._buffer, b""
             if not data:
@@ -246,12 +240,12 @@ class ClientConnection(asyncio.Protocol):
         self._body_deadline = now + limits.body_timeout_s
         self.deadline = now + limits.body_idle_timeout_s
         if length is not None:
-            self._stage = Stage.BODY
+            self._stage = BODY
             self._left = length
             if rest:
                 self._on_length_body(rest)
             return
-        self._stage = Stage.CHUNKS
+        self._stage = CHUNKS
         self._chunked = _ChunkedBody()
         self._parser = httptools.HttpRequestParser(self._chunked)
         self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -310,7 +304,7 @@ class ClientConnection(asyncio.Protocol):
         processing, self._processing = self._processing, True
         self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._processing = processing
-        if not processing and self._stage is Stage.HEAD and self._buffer:
+        if not processing and self._stage == HEAD and self._buffer:
             self._process(b"")
 
     def _drop_body(self) -> None:
@@ -321,7 +315,7 @@ class ClientConnection(asyncio.Protocol):
     # --- answers ---------------------------------------------------------------------------------------------------
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
-        self._stage = Stage.ANSWER
+        self._stage = ANSWER
         self.deadline = None
         exchange = self._door.handle(self, head, body)
         if exchange is None:
@@ -340,6 +334,13 @@ class ClientConnection(asyncio.Protocol):
             self._forwarded = b"X-Forwarded-For: %b\r\n%b%b" % (self.address.encode(), host, scheme)
         return self._forwarded
 
+    def log_fields(self, head: RequestHead) -> bytes:
+        """What the log says of a request that went well, made once while a client repeats itself."""
+        if self._logged_head is not head:
+            self._logged_head = head
+            self._logged = request_fields(self.address, head.route.path, "ok", None, 0.0)
+        return self._logged
+
     def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
         """Write an error of the frontdoor's own."""
         if head is None:
@@ -350,13 +351,9 @@ class ClientConnection(asyncio.Protocol):
             self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD"))
         self._door.note_refusal(refusal)
 
-    @property
-    def _closing(self) -> bool:
-        return self._close_after or self._door.draining
-
     def reply(self, head: RequestHead, response: Callable[[bool], bytes]) -> None:
         """Write a local answer; `response` is told whether the connection will be closed."""
-        self.write(response(not head.keep_alive or self._closing))
+        self.write(response(not head.keep_alive or self._close_after or self._door.draining))
 
     def _reject(self, refusal: Refusal, head: RequestHead | None) -> None:
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
@@ -367,28 +364,30 @@ class ClientConnection(asyncio.Protocol):
     def exchange_done(self, keep: bool) -> None:
         """The answer is written; go on with the next request or close."""
         self._exchange = None
-        if self._stage is Stage.CLOSED:
+        if self._stage == CLOSED:
             return
-        if not keep or self._closing:
+        if not keep or self._close_after or self._door.draining:
             if self._buffer or self._close_after:
                 self._linger()
             else:
-                self._stage = Stage.CLOSED
+                self._stage = CLOSED
                 self.transport.close()
             return
-        self._stage = Stage.HEAD
-        self._await_next()
+        self._stage = HEAD
+        if self._writable:
+            self._await_next()
         if self._buffer and not self._processing:
             self._process(b"")
 
     def _await_next(self) -> None:
-        if self._writable:
-            self.deadline = self._door.loop.time() + self._door.config.limits.keepalive_timeout_s
+        door = self._door
+        self.deadline = door.loop.time() + door.keepalive_s
+        if not self._reading:
             self._set_reading(True)
 
     def _linger(self) -> None:
         """Close without losing the answer: a reset because of unread bytes would overtake it."""
-        self._stage = Stage.DISCARD
+        self._stage = DISCARD
         self._buffer = b""
         self._left = _LINGER_BYTES
         self._set_reading(True)
@@ -408,13 +407,13 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection so that the client sees a broken transfer."""
-        self._stage = Stage.CLOSED
+        self._stage = CLOSED
         self.transport.abort()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way."""
-        return self._stage is Stage.HEAD and not self._buffer
+        return self._stage == HEAD and not self._buffer
 
     def expired(self) -> None:
         """The deadline passed."""
@@ -423,8 +422,8 @@ class ClientConnection(asyncio.Protocol):
             if exchange is not None:
                 exchange.client_gone(CLIENT_STALLED)
             self.abort()
-        elif self._stage in (Stage.BODY, Stage.CHUNKS) or (self._stage is Stage.HEAD and self._buffer):
-            head = self._head if self._stage is not Stage.HEAD else None
+        elif self._stage in (BODY, CHUNKS) or (self._stage == HEAD and self._buffer):
+            head = self._head if self._stage != HEAD else None
             self._reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
         else:
             self.abort()

@@ -10,19 +10,21 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-from frontdoor import errors, status
+from frontdoor import __version__, errors, status
 from frontdoor.admission import Gate
 from frontdoor.client import ClientConnection
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
-from frontdoor.events import EventLog
-from frontdoor.exchange import OUTCOMES, REFUSED, Exchange
+from frontdoor.events import EventLog, request_fields
+from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
+from frontdoor.metrics import Metrics, count, render
 from frontdoor.probe import Probe
 from frontdoor.routes import Kind
 from frontdoor.splice import ObjectDefaults
 from frontdoor.state import SlotState, StateFile
 from frontdoor.upstream import Pool
+from frontdoor.usage import usage
 
 _SWEEP_S = 0.25
 # heads that repeat are parsed once; longer ones are unlikely to repeat
@@ -33,16 +35,7 @@ _HEAD_KEPT_BYTES = 2048
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
 # generation events of refused requests that are written one by one in a sweep; the others are counted
 _REFUSALS_LOGGED = 20
-
-
-class Counts:
-    """Totals since the start."""
-
-    def __init__(self) -> None:
-        self.generation_requests = 0
-        self.engine_responses = 0
-        self.refused: dict[str, int] = {}
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+_ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 
 class Door:
@@ -54,7 +47,9 @@ class Door:
         self.events = events
         self.scheme = b"http"
         self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.counts = Counts()
+        self.metrics = Metrics()
+        # for the one that counts each read of a stream
+        self.gaps = self.metrics.gaps.counts
         self.connections: set[ClientConnection] = set()
         self.exchanges: set[Exchange] = set()
         self.buffered = 0
@@ -69,6 +64,8 @@ class Door:
         self.gate = Gate(config.admission.max_active_generations, config.admission.max_queued)
         self._heads: dict[bytes, RequestHead] = {}
         self._response_heads: dict[bytes, ResponseHead] = {}
+        self.max_head = config.limits.max_header_bytes
+        self.keepalive_s = config.limits.keepalive_timeout_s
         self.chat_defaults: ObjectDefaults | None = None
         self.closed: Refusal | None = None
         self.busy = errors.busy(1)
@@ -86,10 +83,11 @@ class Door:
             f"Access-Control-Allow-Origin: {origin}\r\n"
             "Access-Control-Expose-Headers: Retry-After\r\n" + ("" if origin == "*" else "Vary: Origin\r\n")
         ).encode()
-        self._local: dict[str, Callable[[], tuple[int, dict[str, Any]]]] = {
+        self._local: dict[str, Callable[[], tuple[int, dict[str, Any] | bytes]]] = {
             "/status": lambda: (200, status.status(self)),
             "/health": lambda: (200, {"status": "ok"}),
             "/ready": self._ready,
+            "/metrics": lambda: (200, render(self.metrics, status.gauges(self), self.state.phase, __version__)),
         }
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ class Door:
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Exchange | None:
         """Answer a complete request at once (None), or return the exchange that will."""
         if head.generates:
-            self.counts.generation_requests += 1
+            self.metrics.generation_requests += 1
             refusal = self.closed
             if refusal is None and not self._may_queue and self.gate.full:
                 refusal = self.busy
@@ -243,7 +241,7 @@ class Door:
         elif head.method == b"OPTIONS" and self.cors_on:
             self._preflight(client, head)
         else:
-            refusal = self.closed or self._crowded()
+            refusal = (None if head.route.always else self.closed) or self._crowded()
             if refusal is None:
                 return Exchange(self, client, head, body)
             client.refuse(refusal, head)
@@ -278,7 +276,8 @@ class Door:
             head,
             lambda close: errors.response(
                 code,
-                status.encode(payload),
+                payload if isinstance(payload, bytes) else status.encode(payload),
+                content_type="text/plain; version=0.0.4" if isinstance(payload, bytes) else "application/json",
                 extra=self.cors_fields(head) + retry,
                 close=close,
                 head_only=head.method == b"HEAD",
@@ -316,37 +315,49 @@ class Door:
 
     def note_response(self) -> None:
         """The engine answered a request."""
-        self.counts.engine_responses += 1
-        if not self.engine_reachable:
+        self.metrics.engine_responses += 1
+        if self.engine_reachable is not True:
             self.note_engine(True)
 
     def note_refusal(self, refusal: Refusal) -> None:
         """Count a refusal by its code."""
-        refused = self.counts.refused
-        refused[refusal.code] = refused.get(refusal.code, 0) + 1
+        count(self.metrics.refusals, refusal.code)
+
+    def note_usage(self, client: ClientConnection, tail: bytes) -> None:
+        """Count the tokens that the end of an answer reports."""
+        found = usage(tail)
+        if found is not None:
+            self.metrics.prompt_tokens += found[0]
+            self.metrics.completion_tokens += found[1]
 
     def _note_refused_generation(self, client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
         """Log a refusal at the door; a flood of them is only counted."""
         self._refused_now += 1
-        self.counts.outcomes[REFUSED] += 1
+        count(self.metrics.path(head.route.label).outcomes, REFUSED)
         if self.events.requests and self._refused_now <= _REFUSALS_LOGGED:
-            self.events.request(client.quoted_address, head.route.quoted, refusal.status, REFUSED, refusal.code)
+            about = request_fields(client.address, head.route.path, REFUSED, refusal.code, 0.0)
+            self.events.request(about, refusal.status, 0.0, 0)
 
     def note_end(
-        self,
-        client: ClientConnection,
-        head: RequestHead,
-        outcome: str,
-        http_status: int,
-        refusal: Refusal | None,
-        waited_s: float,
-        took_s: float,
-        received: int,
+        self, exchange: Exchange, client: ClientConnection, head: RequestHead, outcome: str, refusal: Refusal | None
     ) -> None:
         """Count and log how an exchange ended."""
-        self.counts.outcomes[outcome] += 1
+        metrics = self.metrics
+        stats = metrics.path(head.route.label)
+        outcomes = stats.outcomes
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        took = self.loop.time() - exchange.started
+        stats.duration.observe(took)
+        if exchange.first_byte_s >= 0:
+            stats.first_byte.observe(exchange.first_byte_s)
+        metrics.response_bytes += exchange.received
+        if outcome in _ENGINE_FAULTS:
+            count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
         if head.generates and self.events.requests:
-            error = None if refusal is None else refusal.code
-            self.events.request(
-                client.quoted_address, head.route.quoted, http_status, outcome, error, waited_s, took_s, received
-            )
+            if outcome is OK and not exchange.waited_s:
+                about = client.log_fields(head)
+            else:
+                code = None if refusal is None else refusal.code
+                about = request_fields(client.address, head.route.path, outcome, code, exchange.waited_s)
+            status = exchange.status or (refusal.status if refusal is not None else 0)
+            self.events.request(about, status, took, exchange.received)

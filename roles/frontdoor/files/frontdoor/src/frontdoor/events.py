@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 
 _MAX_PENDING = 10_000
+# lines that are written without waiting for the next flush: more of them would only fill caches
+_BATCH = 128
 
 
 class EventLog:
@@ -42,37 +44,17 @@ class EventLog:
         fields["ts_ms"] = int(self._clock() * 1000)
         self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
-    def request(
-        self,
-        client: bytes,
-        path: bytes,
-        status: int,
-        outcome: str,
-        error: str | None,
-        waited: float = 0.0,
-        took: float = 0.0,
-        size: int = 0,
-    ) -> None:
-        """Note a generation request; `client` and `path` are JSON already: this runs for each and costs accordingly."""
+    def request(self, about: bytes, status: int, took_s: float, size: int) -> None:
+        """Note a generation request; `about` comes from `request_fields`. Runs for each one, and costs accordingly."""
         if len(self._pending) >= _MAX_PENDING:
             self._dropped += 1
             return
+        now = self._clock() * 1000
         self._pending.append(
-            b'{"bytes":%d,"client":%b,"elapsed_s":%.3f,"error":%b,"event":"generation_request","outcome":"%b","path":%b,'
-            b'"queue_wait_s":%.3f,"queued":%b,"status":%d,"ts_ms":%d}\n'
-            % (
-                size,
-                client,
-                took,
-                b"null" if error is None else b'"%b"' % error.encode(),
-                outcome.encode(),
-                path,
-                waited,
-                b"true" if waited else b"false",
-                status,
-                int(self._clock() * 1000),
-            )
+            b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, now, about)
         )
+        if len(self._pending) >= _BATCH:
+            self.flush()
 
     def flush(self) -> None:
         """Write what is pending as far as the reader takes it."""
@@ -95,3 +77,17 @@ class EventLog:
             self._dropped += self._rest.count(b"\n")
             # the line that was begun is finished, the others go
             self._rest = self._rest[: self._rest.find(b"\n") + 1]
+
+
+def request_fields(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> bytes:
+    """The rest of a line of `EventLog.request`, which is the same for many requests."""
+    fields = {
+        "client": client,
+        "error": error,
+        "event": "generation_request",
+        "outcome": outcome,
+        "path": path,
+        "queue_wait_s": round(waited_s, 3),
+        "queued": waited_s > 0,
+    }
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)[1:]

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
+from collections import deque
 from typing import TYPE_CHECKING
 
 from frontdoor import errors
-from frontdoor.admission import Verdict
+from frontdoor.admission import ADMITTED, BUSY, QUEUED
 from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
+from frontdoor.metrics import SHORT
 from frontdoor.relay import CloseRelay, Relay, relay_for
 from frontdoor.upstream import UpstreamConnection
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _MAX_RESPONSE_HEAD = 64 * 1024
 # bodies up to this size are sent in one piece with their head
 _SMALL = 16 * 1024
+_LENGTH = int(Framing.LENGTH)
 
 # How an exchange ends.
 OK = "ok"
@@ -31,7 +35,6 @@ CLIENT_STALLED = "client_stalled"
 UPSTREAM_ERROR = "upstream_error"
 UPSTREAM_CUT = "upstream_cut"
 UPSTREAM_TIMEOUT = "upstream_timeout"
-OUTCOMES = (OK, REFUSED, CLIENT_CLOSED, CLIENT_STALLED, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 
 class Exchange:
@@ -48,6 +51,10 @@ class Exchange:
     _waited = 0.0
     _done = False
     _url = ""
+    # the last reads of a stream, in which a report of usage stands
+    _last: deque[bytes] | None = None
+    #: seconds from the request's way to the engine until its first byte
+    first_byte_s = -1.0
 
     def __init__(self, door: Door, client: ClientConnection, head: RequestHead, body: bytes) -> None:
         self._door = door
@@ -55,6 +62,7 @@ class Exchange:
         self._head = head
         self._body = body
         self._keep_client = head.keep_alive
+        # when the engine was asked or last heard of
         self._started = self.last_activity = door.loop.time()
 
     # --- admission -------------------------------------------------------------------------------------------------
@@ -63,16 +71,17 @@ class Exchange:
         """Ask for a slot where the path needs one, and go on."""
         door = self._door
         door.exchanges.add(self)
+        door.metrics.request_bytes += len(self._body)
         if not self._head.generates:
             self._forward()
             return
         timeout = door.state.queue_timeout_s
         verdict = door.gate.enter(self, self._client.key, may_wait=timeout > 0)
-        if verdict is Verdict.ADMITTED:
+        if verdict is ADMITTED:
             self._forward()
-        elif verdict is Verdict.QUEUED:
+        elif verdict is QUEUED:
             self._queue_timer = door.loop.call_later(timeout, self._queue_expired, timeout)
-        elif verdict is Verdict.BUSY:
+        elif verdict is BUSY:
             self.refuse(door.busy)
         else:
             self.refuse(errors.queue_full(door.gate.queued))
@@ -82,11 +91,13 @@ class Exchange:
         self._stop_timer()
         self.last_activity = self._door.loop.time()
         self._waited = self.last_activity - self._started
+        self._door.metrics.queue_wait.observe(self._waited)
         self._forward()
 
     def _queue_expired(self, timeout: float) -> None:
         self._queue_timer = None
         self._waited = timeout
+        self._door.metrics.queue_wait.observe(timeout)
         self.refuse(errors.queue_timeout(self._door.gate.limit, timeout))
 
     def _stop_timer(self) -> None:
@@ -126,10 +137,9 @@ class Exchange:
             connection.transport.write(b"".join((*top, b"\r\n")))
             return
         pieces: tuple[bytes | memoryview, ...] = (body,)
-        size = len(body)
         if head.chat and door.chat_defaults is not None:
             pieces = door.chat_defaults.pieces(body)
-            size = sum(map(len, pieces))
+        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         length = b"Content-Length: %d\r\n\r\n" % size
         if size < _SMALL:
             connection.transport.write(b"".join((*top, length, *pieces)))
@@ -157,6 +167,9 @@ class Exchange:
             return
         self._response = response
         door, head = self._door, self._head
+        now = door.loop.time()
+        self.first_byte_s = now - self.last_activity
+        self.last_activity = now
         door.note_response()
         if self._body:
             self._release_body()
@@ -169,12 +182,14 @@ class Exchange:
             and self._keep_client
             and not head.origin
             and not door.draining
-            and response.framing is Framing.LENGTH
+            and response.framing == _LENGTH
             and len(data) - end == response.length
         ):
             # the whole answer is here and nothing about it changes
             self._received = response.length
             self._client.write(data)
+            if head.generates:
+                door.note_usage(self._client, data)
             self._complete(response.keep_alive)
         else:
             self._begin(response, data[end:])
@@ -190,6 +205,8 @@ class Exchange:
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         http11 = self._head.http11
         self._relay = relay_for(response, client_chunks=http11)
+        if self._head.generates:
+            self._last = deque(maxlen=4)
         wire = response.wire
         if not http11 and response.framing in (Framing.CHUNKED, Framing.CLOSE):
             # nothing but the end of the connection tells such a client where the body ends
@@ -220,9 +237,17 @@ class Exchange:
         if out:
             self._client.write(out)
         self._received += len(data)
-        self.last_activity = self._door.loop.time()
+        door = self._door
+        now = door.loop.time()
+        if self._last is not None:
+            self._last.append(data)
+            if not head:
+                door.gaps[bisect_left(SHORT, now - self.last_activity)] += 1
+        self.last_activity = now
         if relay.complete:
             assert self._response is not None
+            if self._last:
+                door.note_usage(self._client, b"".join(self._last))
             self._complete(relay.reusable and self._response.keep_alive)
 
     def _complete(self, reusable: bool) -> None:
@@ -335,9 +360,25 @@ class Exchange:
         door.exchanges.discard(self)
         if head.generates:
             door.gate.leave(self)
-        response = self._response
-        status = response.status if response is not None else refusal.status if refusal is not None else 0
-        door.note_end(
-            self._client, head, outcome, status, refusal, self._waited, door.loop.time() - self._started, self._received
-        )
+        door.note_end(self, self._client, head, outcome, refusal)
         self._client.exchange_done(keep)
+
+    @property
+    def status(self) -> int:
+        """Status that the client was sent by the engine, 0 when there was none."""
+        return self._response.status if self._response is not None else 0
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in the queue."""
+        return self._waited
+
+    @property
+    def started(self) -> float:
+        """When the request was complete, on the loop's clock."""
+        return self._started
+
+    @property
+    def received(self) -> int:
+        """Bytes of the engine's response body."""
+        return self._received

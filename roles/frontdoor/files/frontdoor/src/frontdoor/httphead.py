@@ -175,7 +175,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
     return RequestHead(
         method=method,
         route=route,
-        line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(path).encode(), query),
+        line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(route.path).encode(), query),
         fields=fields,
         host=named.get(b"host", b""),
         content_length=length,

@@ -30,7 +30,7 @@ class Probe:
 
     def run(self) -> None:
         """Start one question, unless the last one is still open or the engine has answered somebody meanwhile."""
-        answered, self._answered = self._answered, self._door.counts.engine_responses
+        answered, self._answered = self._answered, self._door.metrics.engine_responses
         if answered != self._answered:
             return
         if self._task is None or self._task.done():

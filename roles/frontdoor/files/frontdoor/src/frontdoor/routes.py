@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import re
 import urllib.parse
-
-import orjson
 
 
 class Kind(enum.Enum):
@@ -38,11 +35,10 @@ class Route:
     path: str
     gated: bool = False
     style: Style = Style.OPENAI
-
-    @functools.cached_property
-    def quoted(self) -> bytes:
-        """The path as JSON."""
-        return orjson.dumps(self.path)
+    #: stands for the path where their number must be bounded
+    label: str = "other"
+    #: answered by the engine whether the slot is open or not
+    always: bool = False
 
 
 GATED_PATHS = (
@@ -75,10 +71,12 @@ ENGINE_PATTERNS = re.compile(
     r"/v1/models/[^/]+(?:/[^/]+)?"
     r"|/v1/responses/[^/]+(?:/cancel)?"
 )
-LOCAL_PATHS = ("/status", "/frontdoor/status", "/health", "/ready")
+LOCAL_PATHS = ("/status", "/frontdoor/status", "/health", "/ready", "/metrics")
+# The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
+ENGINE_METRICS = "/engine/metrics"
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
-_STYLES = {"/v1/messages": Style.ANTHROPIC, "/v1/responses": Style.RESPONSES}
+_STYLES = {"/v1/responses": Style.RESPONSES}
 
 
 def canonical_path(raw: str) -> str | None:
@@ -111,14 +109,22 @@ def quote_path(path: str) -> str:
     return path if _UNRESERVED.fullmatch(path) else urllib.parse.quote(path, safe="/!$&'()*+,;=:@")
 
 
+def _label(path: str) -> str:
+    for prefix, label in (("/v1/models/", "/v1/models/{id}"), ("/v1/responses/", "/v1/responses/{id}")):
+        if path.startswith(prefix):
+            return label
+    return path
+
+
 def classify(path: str) -> Route:
     """Find the route of a canonical path."""
-    style = _STYLES.get(path, Style.OPENAI)
+    if path == ENGINE_METRICS:
+        return Route(Kind.ENGINE, "/metrics", label=path, always=True)
+    style = Style.ANTHROPIC if path.startswith("/v1/messages") else _STYLES.get(path, Style.OPENAI)
     if path in GATED_PATHS:
-        return Route(Kind.ENGINE, path, gated=True, style=style)
+        return Route(Kind.ENGINE, path, gated=True, style=style, label=path)
     if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
-        style = Style.ANTHROPIC if path.startswith("/v1/messages") else style
-        return Route(Kind.ENGINE, path, style=style)
+        return Route(Kind.ENGINE, path, style=style, label=_label(path))
     if path in LOCAL_PATHS:
         return Route(Kind.LOCAL, path.removeprefix("/frontdoor"))
     return Route(Kind.UNKNOWN, path)

@@ -16,6 +16,10 @@ _STRUCTURE = re.compile(rb'["{}\[\]]')
 _SCALAR = re.compile(rb"[^\s,{}\[\]\":]+")
 
 
+# bodies below this many bytes are cheaper to copy than to handle in pieces
+_SMALL = 4096
+
+
 class NotAnObject(ValueError):
     """The body is not a JSON object (or not JSON at all)."""
 
@@ -126,9 +130,10 @@ class ObjectDefaults:
 
     def pieces(self, body: bytes) -> tuple[bytes | memoryview, ...]:
         """The changed body, to be written piece by piece: a large one is not copied."""
-        if self._quoted not in body:
+        if body.find(self._quoted) < 0:
             if body.startswith(b'{"') and body.endswith(b"}"):
-                return self._opening, memoryview(body)[1:]
+                # a small body is sent in one piece anyway
+                return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
             return (self._absent(body),)
         try:
             found = [member for member in members(body) if member.name == self._name]

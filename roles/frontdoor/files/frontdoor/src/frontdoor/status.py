@@ -78,9 +78,9 @@ def status(door: Door) -> dict[str, Any]:
             "backend_timeout_s": state.backend_timeout_s,
             "active_generations": door.gate.active,
             "queued_generations": door.gate.queued,
-            "total_generation_requests": door.counts.generation_requests,
-            "refused_requests": door.counts.refused,
-            "outcomes": door.counts.outcomes,
+            "total_generation_requests": door.metrics.generation_requests,
+            "refused_requests": door.metrics.refusals,
+            "outcomes": door.metrics.outcomes(),
             "active_requests": len(door.exchanges),
             "client_connections": len(door.connections),
             "buffered_bytes": door.buffered,
@@ -91,6 +91,25 @@ def status(door: Door) -> dict[str, Any]:
             "draining": door.draining,
             "started_at": door.started_at,
         },
+    }
+
+
+def gauges(door: Door) -> dict[str, tuple[str, float]]:
+    """What is true now, for the metrics: name to explanation and value."""
+    state, gate = door.state, door.gate
+    return {
+        "slot_open": ("Whether the slot takes work.", state.open),
+        "slot_verified": ("Whether the running engine is verified.", state.verified),
+        "ready": ("Whether a request would be served now.", ready(door)[0]),
+        "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
+        "engine_reachable": ("Whether the engine answered when it was last asked.", bool(door.engine_reachable)),
+        "generation_slots": ("Generations that may run at once.", gate.limit),
+        "active_generations": ("Generations that run.", gate.active),
+        "queued_generations": ("Requests that wait for a slot.", gate.queued),
+        "active_requests": ("Requests for the engine under way.", len(door.exchanges)),
+        "client_connections": ("Connections of clients.", len(door.connections)),
+        "engine_connections": ("Connections to the engine.", door.pool.open_connections),
+        "buffered_bytes": ("Bytes of request bodies held.", door.buffered),
     }
 
 

@@ -96,10 +96,9 @@ class Pool:
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection that is likely alive, or None."""
-        oldest = self._loop.time() - self._idle_s
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle_since >= oldest and not connection.transport.is_closing():
+            if self._loop.time() - connection.idle_since <= self._idle_s:
                 return connection
             connection.abort()
         return None
@@ -129,7 +128,7 @@ class Pool:
         """Give a connection back after a complete response."""
         connection.owner = None
         connection.receiver = connection._unexpected
-        if len(self._idle) >= self._size or address_url != self.url or connection.transport.is_closing():
+        if len(self._idle) >= self._size or address_url != self.url:
             connection.abort()
             return
         connection.served += 1

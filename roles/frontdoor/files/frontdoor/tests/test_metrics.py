@@ -1,0 +1,128 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What passed is counted, and the counts are written as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from kit import Call, Client, bench, on_loop
+
+from frontdoor.usage import usage
+
+CHAT = "/v1/chat/completions"
+SAMPLE = re.compile(r'^([a-z0-9_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+]+|NaN)$')
+
+
+async def scrape(client: Client) -> dict[str, float]:
+    answer = await client.ask("GET", "/metrics")
+    assert answer.header("Content-Type") == "text/plain; version=0.0.4"
+    rows = {}
+    for line in answer.body.decode().splitlines():
+        if line.startswith("# "):
+            continue
+        found = SAMPLE.match(line)
+        assert found, line
+        name = found[1].removeprefix("b70_frontdoor_") + (found[2] or "")
+        assert name not in rows, f"{name} stands there twice"
+        rows[name] = float(found[3])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (b'{"id":1,"usage":{"prompt_tokens":7,"completion_tokens":9,"total_tokens":16}}', (7, 9)),
+        (
+            b'data: {"usage":{"prompt_tokens":7,"total_tokens":16,"completion_tokens":9}}\n\ndata: [DONE]\n\n',
+            (7, 9),
+        ),
+        (b'{"usage": {"input_tokens": 3, "output_tokens": 4}}', (3, 4)),
+        (b'{"usage":{"prompt_tokens":5,"total_tokens":5}}', (5, 0)),
+        (b'data: {"usage":null}', None),
+        (b"data: [DONE]", None),
+        (b"", None),
+        (b'"usage":{"prompt_tokens":1,"completion_tokens":1}' + b" " * 5000, None),
+        (b'{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens":2}}', (7, 2)),
+    ],
+)
+def test_what_counts_as_a_report(tail: bytes, expected: tuple[int, int] | None) -> None:
+    assert usage(tail) == expected
+
+
+@on_loop
+async def test_a_day_in_numbers(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        done = b'data: {"choices":[],"usage":{"prompt_tokens":11,"total_tokens":14,"completion_tokens":3}}\n\n'
+
+        async def engine(call: Call) -> None:
+            if call.request.line.startswith("GET /metrics "):
+                await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nvllm 1")
+            elif b"stream" in call.request.body:
+                await call.begin_events()
+                for _ in range(3):
+                    await asyncio.sleep(0.003)
+                    await call.event("token")
+                await call.send(b"%x\r\n%b\r\n" % (len(done), done))
+                await call.send(b"0\r\n\r\n")
+            elif b"die" in call.request.body:
+                call.writer.close()
+            else:
+                await call.json({"usage": {"prompt_tokens": 1, "completion_tokens": 2}})
+
+        run.engine.script = engine
+        client = await run.client()
+        assert (await client.ask("POST", CHAT, b'{"stream":true}')).status == 200
+        assert (await client.ask("POST", CHAT, b"{}")).status == 200
+        assert (await client.ask("POST", CHAT, b'"die"')).status == 502
+        assert (await client.ask("GET", "/nothing")).status == 404
+        assert (await client.ask("GET", "/v1/models/some/model")).status == 200
+        assert (await client.ask("GET", "/engine/metrics")).body == b"vllm 1"
+        run.write_state(phase="stopped", open=False, sequence=9)
+        assert (await client.ask("POST", CHAT, b"{}")).status == 503
+        assert (await client.ask("GET", "/engine/metrics")).body == b"vllm 1"
+        rows = await scrape(client)
+        assert rows[f'requests_total{{path="{CHAT}",outcome="ok"}}'] == 2
+        assert rows[f'requests_total{{path="{CHAT}",outcome="upstream_error"}}'] == 1
+        assert rows[f'requests_total{{path="{CHAT}",outcome="refused"}}'] == 1
+        assert rows['requests_total{path="/v1/models/{id}",outcome="ok"}'] == 1
+        assert rows['refusals_total{code="unknown_path"}'] == 1
+        assert rows['refusals_total{code="stopped"}'] == 1
+        assert rows['engine_errors_total{code="engine_closed"}'] == 1
+        assert rows["generation_requests_total"] == 4
+        assert rows["prompt_tokens_total"] == 12
+        assert rows["completion_tokens_total"] == 5
+        assert rows["request_body_bytes_total"] == 15 + 2 + 5
+        assert rows['phase{phase="stopped"}'] == 1
+        assert rows['phase{phase="serving"}'] == 0
+        assert rows["slot_open"] == 0
+        assert rows["state_sequence"] == 9
+        assert rows["active_generations"] == 0
+        assert rows["inter_chunk_seconds_count"] >= 3
+        assert rows['inter_chunk_seconds_bucket{le="+Inf"}'] == rows["inter_chunk_seconds_count"]
+        assert rows[f'first_byte_seconds_count{{path="{CHAT}"}}'] == 2
+        assert rows[f'request_duration_seconds_count{{path="{CHAT}"}}'] == 3
+
+
+@on_loop
+async def test_the_wait_for_a_slot_is_measured(tmp_path: Path) -> None:
+    limits = {"max_active_generations": 1, "queue_timeout_s": 5, "backend_timeout_s": 30}
+    async with bench(tmp_path, state={"limits": limits}) as run:
+
+        async def slow(call: Call) -> None:
+            await asyncio.sleep(0.02)
+            await call.json({})
+
+        run.engine.script = slow
+        clients = [await run.client() for _ in range(3)]
+        for client in clients:
+            client.request("POST", CHAT, b"{}")
+        for client in clients:
+            assert (await client.answer()).status == 200
+        rows = await scrape(clients[0])
+        assert rows["queue_wait_seconds_count"] == 2
+        assert 0.04 < rows["queue_wait_seconds_sum"] < 1
