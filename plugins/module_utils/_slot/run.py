@@ -91,13 +91,13 @@ class Run:
 
 
 def describe(failure: Failure) -> str:
-    """One failure in one sentence: phase, message, both sides, what to do."""
+    """One failure in one sentence without its full stop: phase, message, both sides, what to do."""
     sides = ""
     if failure.expected is not None or failure.got is not None:
         sides = f" (expected {failure.expected}; got {failure.got})" if failure.expected else f" (got {failure.got})"
     way = " on the way back" if failure.direction is Direction.BACK else ""
     way = " while stopping" if failure.direction is Direction.HALT else way
-    advice = f"; known symptom {failure.symptom}: {failure.advice}" if failure.symptom else ""
+    advice = f"; known symptom {failure.symptom}: {(failure.advice or '').rstrip('.')}" if failure.symptom else ""
     return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
 
 

@@ -155,9 +155,10 @@ def test_an_account_has_its_primary_group_first():
         SimpleNamespace(gr_name="b70", gr_gid=990, gr_mem=[]),
         SimpleNamespace(gr_name="video", gr_gid=44, gr_mem=["someone"]),
     ]
-    found = _host.account_facts("b70", {"b70": SimpleNamespace(pw_uid=990, pw_gid=990)}.__getitem__, groups)
+    users = {"b70": SimpleNamespace(pw_uid=990, pw_gid=990)}
+    found = _host.account_facts("b70", users.__getitem__, groups)
     assert found == {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [105, 990]}
-    assert _host.account_facts("other", {}.__getitem__, groups) is None
+    assert _host.account_facts("other", users.__getitem__, groups) is None
 
 
 def test_os_release_is_read_with_and_without_quotes():
