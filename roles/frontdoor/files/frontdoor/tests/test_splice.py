@@ -45,6 +45,10 @@ def default_object(body: bytes, name: str, defaults: dict[str, object]) -> bytes
             '{"chat\\u005ftemplate_kwargs":{"x":1}}',
             '{"chat_template_kwargs":{"enable_thinking":false},"chat\\u005ftemplate_kwargs":{"x":1}}',
         ),
+        (
+            ' {"chat\\u005ftemplate_kwargs":{"x":1}}',
+            ' {"chat\\u005ftemplate_kwargs":{"enable_thinking":false,"x":1}}',
+        ),
     ],
 )
 def test_where_the_defaults_go(body: str, expected: str) -> None:

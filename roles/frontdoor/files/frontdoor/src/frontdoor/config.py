@@ -17,7 +17,7 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the text names the key and what to do."""
 
 
-def _at_least(minimum: float, default: float | int) -> Any:
+def _at_least(minimum: float, default: float) -> Any:
     return dataclasses.field(default=default, metadata={"min": minimum})
 
 
@@ -64,9 +64,14 @@ class Admission:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is added to requests where the state file says nothing."""
+    """What is done to requests where the state file says nothing; 0 tokens mean no default and no cap."""
 
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    max_tokens_default: int = _at_least(0, 0)
+    max_tokens_cap: int = _at_least(0, 0)
+    sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    model_policy: str = dataclasses.field(default="pass", metadata={"choices": ("pass", "rewrite", "reject")})
+    model_aliases: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +128,13 @@ def _value(hint: Any, value: Any, where: str, metadata: Any) -> Any:
     if hint in (int, float, str, bool):
         if type(value) is not hint:
             raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
+    elif hint == list[str]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{where}: expected a list of strings, got {value!r}")
     elif not isinstance(value, dict):
         raise ConfigError(f"{where}: expected a table, got {value!r}")
+    if "choices" in metadata and value not in metadata["choices"]:
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(metadata['choices'])}")
     low, high = metadata.get("min"), metadata.get("max")
     if low is not None and value < low:
         raise ConfigError(f"{where}: {value!r} is below the minimum {low}")

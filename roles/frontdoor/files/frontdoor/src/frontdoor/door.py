@@ -19,9 +19,9 @@ from frontdoor.events import EventLog, request_fields
 from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
 from frontdoor.metrics import Metrics, count, render
+from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import Kind
-from frontdoor.splice import ObjectDefaults
 from frontdoor.state import SlotState, StateFile
 from frontdoor.upstream import Pool
 from frontdoor.usage import usage
@@ -66,7 +66,7 @@ class Door:
         self._response_heads: dict[bytes, ResponseHead] = {}
         self.max_head = config.limits.max_header_bytes
         self.keepalive_s = config.limits.keepalive_timeout_s
-        self.chat_defaults: ObjectDefaults | None = None
+        self._policies: dict[str, PathRules] = {}
         self.closed: Refusal | None = None
         self.busy = errors.busy(1)
         self._may_queue = False
@@ -175,8 +175,7 @@ class Door:
             self._dismiss(self.closed)
         self.busy = errors.busy(state.max_active_generations)
         self._may_queue = state.queue_timeout_s > 0
-        defaults = state.chat_template_kwargs
-        self.chat_defaults = ObjectDefaults("chat_template_kwargs", defaults) if defaults else None
+        self._policies = policies(state.rules, state.profile)
         self.gate.set_limit(state.max_active_generations)
 
     def _dismiss(self, refusal: Refusal) -> None:
@@ -233,7 +232,11 @@ class Door:
             if refusal is None and not self._may_queue and self.gate.full:
                 refusal = self.busy
             if refusal is None:
-                return Exchange(self, client, head, body)
+                rules = self._policies.get(head.route.path)
+                wanted = rules.apply(body) if rules is not None and head.json else (body,)
+                if not isinstance(wanted, Refusal):
+                    return Exchange(self, client, head, len(body), wanted)
+                refusal = wanted
             client.refuse(refusal, head)
             self._note_refused_generation(client, head, refusal)
         elif head.route.kind is not Kind.ENGINE:
@@ -243,7 +246,7 @@ class Door:
         else:
             refusal = (None if head.route.always else self.closed) or self._crowded()
             if refusal is None:
-                return Exchange(self, client, head, body)
+                return Exchange(self, client, head, len(body), (body,))
             client.refuse(refusal, head)
         return None
 

@@ -16,6 +16,7 @@ from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
 from frontdoor.metrics import SHORT
 from frontdoor.relay import CloseRelay, Relay, relay_for
+from frontdoor.splice import Pieces
 from frontdoor.upstream import UpstreamConnection
 
 if TYPE_CHECKING:
@@ -56,10 +57,12 @@ class Exchange:
     #: seconds from the request's way to the engine until its first byte
     first_byte_s = -1.0
 
-    def __init__(self, door: Door, client: ClientConnection, head: RequestHead, body: bytes) -> None:
+    def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
+        """`size` is what the client sent; `body` is what the engine is sent."""
         self._door = door
         self._client = client
         self._head = head
+        self._size = size
         self._body = body
         self._keep_client = head.keep_alive
         # when the engine was asked or last heard of
@@ -71,7 +74,7 @@ class Exchange:
         """Ask for a slot where the path needs one, and go on."""
         door = self._door
         door.exchanges.add(self)
-        door.metrics.request_bytes += len(self._body)
+        door.metrics.request_bytes += self._size
         if not self._head.generates:
             self._forward()
             return
@@ -133,18 +136,15 @@ class Exchange:
         connection.owner = self
         connection.receiver = self._on_head
         top = (head.line, door.pool.host_line, head.fields, self._client.forwarded(head))
-        if not body and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
+        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        if not size and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
             connection.transport.write(b"".join((*top, b"\r\n")))
             return
-        pieces: tuple[bytes | memoryview, ...] = (body,)
-        if head.chat and door.chat_defaults is not None:
-            pieces = door.chat_defaults.pieces(body)
-        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         length = b"Content-Length: %d\r\n\r\n" % size
         if size < _SMALL:
-            connection.transport.write(b"".join((*top, length, *pieces)))
+            connection.transport.write(b"".join((*top, length, *body)))
         else:
-            connection.transport.writelines((b"".join((*top, length)), *pieces))
+            connection.transport.writelines((b"".join((*top, length)), *body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Exchange:
         self.first_byte_s = now - self.last_activity
         self.last_activity = now
         door.note_response()
-        if self._body:
+        if self._size:
             self._release_body()
         connection = self._connection
         assert connection is not None
@@ -344,8 +344,9 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        self._door.buffered -= len(self._body)
-        self._body = b""
+        self._door.buffered -= self._size
+        self._size = 0
+        self._body = ()
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the slot, counts, logs, and hands the client connection back."""
@@ -355,7 +356,7 @@ class Exchange:
         door, head = self._door, self._head
         if self._queue_timer is not None:
             self._stop_timer()
-        if self._body:
+        if self._size:
             self._release_body()
         door.exchanges.discard(self)
         if head.generates:

@@ -14,7 +14,6 @@ import httptools
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
-CHAT_PATH = "/v1/chat/completions"
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization".split()
@@ -89,8 +88,8 @@ class RequestHead:
     authorization: bytes
     #: takes a generation slot
     generates: bool
-    #: is a chat request whose JSON body may be given defaults
-    chat: bool
+    #: announces a JSON body
+    json: bool
 
 
 def _target(raw: bytes) -> tuple[str, bytes]:
@@ -185,7 +184,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
         origin=named.get(b"origin", b""),
         authorization=named.get(b"authorization", b""),
         generates=route.gated and method == b"POST",
-        chat=route.path == CHAT_PATH and method == b"POST" and json,
+        json=json,
     )
 
 

@@ -20,6 +20,10 @@ _SCALAR = re.compile(rb"[^\s,{}\[\]\":]+")
 _SMALL = 4096
 
 
+# what is written to the engine, in order
+Pieces = tuple[bytes | memoryview, ...]
+
+
 class NotAnObject(ValueError):
     """The body is not a JSON object (or not JSON at all)."""
 
@@ -104,11 +108,48 @@ def members(body: bytes) -> Iterator[Member]:
         at = _skip(body, at + 1)
 
 
-def _prepend(body: bytes, brace: int, inner: bytes) -> bytes:
-    """Put members (without braces) first into the object whose brace stands at an offset."""
+class Edits:
+    """Changes to the top-level members of a JSON object: members put in front, and values replaced in place."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._inserted: list[bytes] = []
+        self._replaced: list[tuple[int, int, bytes]] = []
+
+    def insert(self, name: str, value: Any) -> None:
+        """Put a member before all others."""
+        self._inserted.append(b"%b:%b" % (orjson.dumps(name), orjson.dumps(value)))
+
+    def replace(self, member: Member, value: Any) -> None:
+        """Give a member another value."""
+        self._replaced.append((member.start, member.end, orjson.dumps(value)))
+
+    def prepend(self, member: Member, inner: bytes) -> None:
+        """Put members (without braces) first into the object that is a member's value."""
+        self._replaced.append((member.start, member.start + 1, b"{" + inner + _comma(self._body, member.start)))
+
+    def pieces(self) -> Pieces:
+        """The changed body."""
+        body = self._body
+        if not self._inserted and not self._replaced:
+            return (body,)
+        view = memoryview(body)
+        parts: list[bytes | memoryview] = []
+        at = 0
+        if self._inserted:
+            at = _skip(body, 0) + 1
+            parts += [view[:at], b",".join(self._inserted), _comma(body, at - 1)]
+        for start, end, value in sorted(self._replaced):
+            parts += [view[at:start], value]
+            at = end
+        parts.append(view[at:])
+        return tuple(part for part in parts if part)
+
+
+def _comma(body: bytes, brace: int) -> bytes:
+    """What must follow members that are put first into the object whose brace stands at an offset."""
     follower = _skip(body, brace + 1)
-    comma = b"" if body[follower : follower + 1] == b"}" else b","
-    return b"".join((body[: brace + 1], inner, comma, body[brace + 1 :]))
+    return b"" if body[follower : follower + 1] == b"}" else b","
 
 
 class ObjectDefaults:
@@ -122,33 +163,33 @@ class ObjectDefaults:
     def __init__(self, name: str, defaults: dict[str, Any]) -> None:
         encoded = orjson.dumps(defaults)
         self._name = name
+        self._defaults = defaults
         self._quoted = orjson.dumps(name)
-        self._value = encoded
         self._inner = encoded[1:-1]
-        self._member = b"%b:%b" % (self._quoted, encoded)
-        self._opening = b"{%b," % self._member
+        self._opening = b"{%b:%b," % (self._quoted, encoded)
 
-    def pieces(self, body: bytes) -> tuple[bytes | memoryview, ...]:
+    def pieces(self, body: bytes) -> Pieces:
         """The changed body, to be written piece by piece: a large one is not copied."""
-        if body.find(self._quoted) < 0:
-            if body.startswith(b'{"') and body.endswith(b"}"):
-                # a small body is sent in one piece anyway
-                return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
-            return (self._absent(body),)
+        if body.find(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
+            # a small body is sent in one piece anyway
+            return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
         try:
             found = [member for member in members(body) if member.name == self._name]
         except NotAnObject:
             return (body,)
+        edits = Edits(body)
+        self.edit(body, found, edits)
+        return edits.pieces()
+
+    def edit(self, body: bytes, found: list[Member], edits: Edits) -> None:
+        """Note the change, given the members of that name."""
         if not found:
-            return (self._absent(body),)
+            edits.insert(self._name, self._defaults)
+            return
+        # of members with the same name the last one counts
         member = found[-1]
         value = body[member.start : member.end]
         if value == b"null":
-            return body[: member.start], self._value, body[member.end :]
-        return (_prepend(body, member.start, self._inner),) if value.startswith(b"{") else (body,)
-
-    def _absent(self, body: bytes) -> bytes:
-        brace = _skip(body, 0)
-        if body[brace : brace + 1] != b"{" or not body.rstrip(b" \t\r\n").endswith(b"}"):
-            return body
-        return _prepend(body, brace, self._member)
+            edits.replace(member, self._defaults)
+        elif value.startswith(b"{"):
+            edits.prepend(member, self._inner)

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from frontdoor.config import Config, ConfigError, split_backend_url
+from frontdoor.rules import MODEL_POLICIES, Rules
 
 PHASES = ("stopped", "switching", "verifying", "serving", "failed")
 
@@ -37,7 +38,7 @@ class SlotState:
     max_active_generations: int
     queue_timeout_s: float
     backend_timeout_s: float
-    chat_template_kwargs: dict[str, Any] | None
+    rules: Rules
     event_log: bool
     updated_at: str | None = None
     verified_at: str | None = None
@@ -64,6 +65,28 @@ def _number(table: dict[str, Any], name: str, default: float, minimum: float) ->
     if value < minimum:
         raise StateError(f"limits.{name} is {value!r}, the minimum is {minimum}")
     return float(value)
+
+
+def _rules(request: dict[str, Any], config: Config) -> Rules:
+    """What is done to requests: the profile's word, or else the operator's."""
+
+    def get(name: str, *kinds: type) -> Any:
+        return _get(request, name, kinds, "request.")
+
+    own = config.request
+    policy = get("model_policy", str)
+    if policy is not None and policy not in MODEL_POLICIES:
+        raise StateError(f"request.model_policy {policy!r} is none of {', '.join(MODEL_POLICIES)}")
+    aliases = get("model_aliases", list)
+    sampling = get("sampling_defaults", dict)
+    return Rules(
+        chat_template_kwargs=get("chat_template_kwargs", dict),
+        max_tokens_default=get("max_tokens_default", int) or own.max_tokens_default or None,
+        max_tokens_cap=get("max_tokens_cap", int) or own.max_tokens_cap or None,
+        sampling_defaults=own.sampling_defaults if sampling is None else sampling,
+        model_policy=policy or own.model_policy,
+        model_aliases=tuple(str(alias) for alias in (own.model_aliases if aliases is None else aliases)),
+    )
 
 
 def parse(raw: bytes, config: Config) -> SlotState:
@@ -100,7 +123,7 @@ def parse(raw: bytes, config: Config) -> SlotState:
         ),
         queue_timeout_s=_number(limits, "queue_timeout_s", config.admission.queue_timeout_s, 0),
         backend_timeout_s=_number(limits, "backend_timeout_s", config.backend.response_timeout_s, 0.1),
-        chat_template_kwargs=_get(request, "chat_template_kwargs", (dict,), "request."),
+        rules=_rules(request, config),
         event_log=True if event_log is None else event_log,
         updated_at=_get(table, "updated_at", (str,)),
         verified_at=_get(table, "verified_at", (str,)),
@@ -124,7 +147,7 @@ def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -
         max_active_generations=config.admission.max_active_generations,
         queue_timeout_s=config.admission.queue_timeout_s,
         backend_timeout_s=config.backend.response_timeout_s,
-        chat_template_kwargs=config.request.chat_template_kwargs,
+        rules=dataclasses.replace(_rules({}, config), chat_template_kwargs=config.request.chat_template_kwargs or None),
         event_log=True,
     )
 

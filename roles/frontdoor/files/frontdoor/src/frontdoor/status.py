@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ def status(door: Door) -> dict[str, Any]:
             "active_requests": len(door.exchanges),
             "client_connections": len(door.connections),
             "buffered_bytes": door.buffered,
-            "chat_template_kwargs": state.chat_template_kwargs,
+            "request": dataclasses.asdict(state.rules),
             "event_logging": door.events.requests,
             "auth": "none",
             "state_sequence": state.sequence,

@@ -1,0 +1,200 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules for request bodies: the engine gets what was wanted, the client a clear answer where it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit import bench, on_loop, serving_state
+
+from frontdoor.errors import Refusal
+from frontdoor.policy import policies
+from frontdoor.rules import Rules
+
+CHAT = "/v1/chat/completions"
+TEXT = {"modalities": ["text"], "served_model_name": "tiny-a"}
+IMAGE = {"modalities": ["text", "image"], "served_model_name": "tiny-a"}
+
+
+def apply(rules: Rules, body: str | bytes, path: str = CHAT, profile: dict[str, object] | None = None) -> str | Refusal:
+    body = body.encode() if isinstance(body, str) else body
+    found = policies(rules, profile).get(path)
+    result = (body,) if found is None else found.apply(body)
+    return result if isinstance(result, Refusal) else b"".join(result).decode("utf-8", "surrogateescape")
+
+
+CAPS = Rules(max_tokens_default=100, max_tokens_cap=200)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (CHAT, '{"model": "m"}', '{"max_tokens":100,"model": "m"}'),
+        (CHAT, '{ "max_tokens" : 50 }', '{ "max_tokens" : 50 }'),
+        (CHAT, '{"max_tokens":500,"x":1}', '{"max_tokens":200,"x":1}'),
+        (CHAT, '{"max_tokens":500,"max_completion_tokens":600}', '{"max_tokens":200,"max_completion_tokens":200}'),
+        (CHAT, '{"max_completion_tokens":7}', '{"max_completion_tokens":7}'),
+        (CHAT, '{"max_tokens":null}', '{"max_tokens":100}'),
+        (CHAT, '{"max_completion_tokens":null}', '{"max_tokens":100,"max_completion_tokens":null}'),
+        (CHAT, '{"max_tokens":0}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":-5}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":true}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":"many"}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":1e9}', '{"max_tokens":200}'),
+        (CHAT, '{"max_tokens":1,"max_tokens":999}', '{"max_tokens":1,"max_tokens":200}'),
+        (CHAT, '{"max\\u005ftokens":999}', '{"max\\u005ftokens":200}'),
+        (CHAT, '{"nested":{"max_tokens":999},"max_tokens":9}', '{"nested":{"max_tokens":999},"max_tokens":9}'),
+        ("/v1/responses", '{"max_tokens":999}', '{"max_output_tokens":100,"max_tokens":999}'),
+        ("/v1/messages", '{"max_tokens":999}', '{"max_tokens":200}'),
+        ("/generative_scoring", '{"max_tokens":999}', '{"max_tokens":999}'),
+        (CHAT, "{broken", "{broken"),
+        (CHAT, "[]", "[]"),
+        (CHAT, "{}", '{"max_tokens":100}'),
+    ],
+)
+def test_token_limits(path: str, body: str, expected: str) -> None:
+    assert apply(CAPS, body, path) == expected
+
+
+def test_a_default_without_a_cap_and_a_cap_without_a_default() -> None:
+    assert apply(Rules(max_tokens_default=100), '{"max_tokens":999}') == '{"max_tokens":999}'
+    assert apply(Rules(max_tokens_cap=200), '{"a":1}') == '{"max_tokens":200,"a":1}'
+    assert apply(Rules(max_tokens_default=300, max_tokens_cap=200), '{"a":1}') == '{"max_tokens":200,"a":1}'
+
+
+def test_sampling_defaults_fill_gaps_only() -> None:
+    rules = Rules(sampling_defaults={"temperature": 0.7, "top_p": 0.9})
+    assert apply(rules, '{"temperature":0}') == '{"top_p":0.9,"temperature":0}'
+    assert apply(rules, '{"temperature":null,"top_p":1}') == '{"temperature":0.7,"top_p":1}'
+    assert apply(rules, '{"temperature":1}', "/inference/v1/generate") == '{"temperature":1}'
+
+
+def test_all_rules_together_change_nothing_else() -> None:
+    rules = Rules({"enable_thinking": False}, 100, 200, {"seed": 1}, "rewrite", ("gpt",))
+    body = '{ "model":"gpt" ,"messages": [ {"role":"user"} ], "max_tokens":  1000, "chat_template_kwargs": {"a":1} }'
+    assert apply(rules, body, profile=TEXT) == (
+        '{"seed":1, "model":"tiny-a" ,"messages": [ {"role":"user"} ], "max_tokens":  200, '
+        '"chat_template_kwargs": {"enable_thinking":false,"a":1} }'
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "body", "expected"),
+    [
+        ("pass", '{"model":"other"}', '{"model":"other"}'),
+        ("pass", '{"model":"gpt"}', '{"model":"tiny-a"}'),
+        ("pass", "{}", "{}"),
+        ("rewrite", '{"model":"other"}', '{"model":"tiny-a"}'),
+        ("rewrite", '{"model":7}', '{"model":"tiny-a"}'),
+        ("rewrite", '{"a":1}', '{"model":"tiny-a","a":1}'),
+        ("rewrite", '{"model":"tiny-a"}', '{"model":"tiny-a"}'),
+        ("reject", '{"model":"gpt"}', '{"model":"tiny-a"}'),
+        ("reject", '{"model":"tiny-a"}', '{"model":"tiny-a"}'),
+        ("reject", '{"model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
+        ("reject", '{"model":"tiny-a","model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
+        ("reject", '{"a":1}', "no model is named; served: tiny-a, gpt"),
+    ],
+)
+def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
+    result = apply(Rules(model_policy=policy, model_aliases=("gpt",)), body, profile=TEXT)
+    if isinstance(result, Refusal):
+        assert (result.status, result.code, result.message) == (404, "model_not_found", expected)
+        assert result.details == {"param": "model", "models": ["tiny-a", "gpt"]}
+    else:
+        assert result == expected
+
+
+def image(kind: str = "image_url") -> str:
+    return json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": kind}]}]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(image("image_url"), image("input_image"), image("image"), image("input_audio"), image("video_url")),
+        '{"input":[{"type":"message","content":[{"type":"input_image","image_url":"data:"}]}]}',
+        '{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}',
+    ],
+)
+def test_text_models_refuse_other_parts(body: str) -> None:
+    result = apply(Rules(), body, profile=TEXT)
+    assert isinstance(result, Refusal)
+    assert (result.status, result.code) == (400, "modality_unsupported")
+    assert result.message.startswith("tiny-a takes text only; the request contains a part of type ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages":[{"content":"say {\\"type\\": \\"image_url\\"}"}]}',
+        '{"messages":[{"content":"x"}],"tools":[{"type":"image"}]}',
+        '{"messages":[{"content":[{"type":"text","text":"image_url"}]}], "image": 1}',
+        '{"image broken',
+    ],
+)
+def test_words_about_images_are_no_images(body: str) -> None:
+    assert apply(Rules(), body, profile=TEXT) == body
+
+
+def test_what_the_profile_takes_passes_untouched() -> None:
+    assert apply(Rules(), image(), profile=IMAGE) == image()
+    assert isinstance(apply(Rules(), image("input_audio"), profile=IMAGE), Refusal)
+    assert apply(Rules(), image(), profile={"modalities": None}) == image()
+    assert apply(Rules(), image(), profile=None) == image()
+    deep = '{"messages":' + "[" * 900 + '"image_url"' + "]" * 900 + "}"
+    assert apply(Rules(), deep, profile=TEXT) == deep
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["model", "max_tokens", "max_completion_tokens", "temperature", "chat_template_kwargs", "x"]),
+        st.none()
+        | st.integers(-5, 1000)
+        | st.text(max_size=3)
+        | st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+    )
+)
+def test_no_object_escapes_the_cap_or_loses_a_member(content: dict[str, object]) -> None:
+    rules = Rules({"t": 0}, 100, 200, {"temperature": 0.5}, "rewrite", ())
+    result = apply(rules, json.dumps(content), profile=TEXT)
+    assert isinstance(result, str)
+    changed = json.loads(result)
+    assert changed["model"] == "tiny-a"
+    limits = [changed[name] for name in ("max_tokens", "max_completion_tokens") if changed.get(name) is not None]
+    assert limits
+    assert all(isinstance(limit, int) and 0 < limit <= 200 for limit in limits)
+    assert changed["temperature"] is not None
+    assert set(changed) >= set(content)
+    assert changed.get("x") == content.get("x")
+
+
+@on_loop
+async def test_a_text_profile_answers_for_the_engine(tmp_path: Path) -> None:
+    async with bench(tmp_path, request={"model_policy": "reject", "model_aliases": ["gpt"]}) as run:
+        client = await run.client()
+        answer = await client.ask("POST", CHAT, image().replace("{", '{"model":"tiny-a",', 1).encode())
+        assert (answer.status, answer.json["error"]["code"]) == (400, "modality_unsupported")
+        answer = await client.ask("POST", "/v1/messages", image("image").encode())
+        assert (answer.status, answer.json["type"], answer.json["error"]["type"]) == (
+            400,
+            "error",
+            "invalid_request_error",
+        )
+        answer = await client.ask("POST", CHAT, b'{"model":"nobody"}')
+        assert (answer.status, answer.json["error"]["param"]) == (404, "model")
+        assert answer.json["error"]["models"] == ["tiny-a", "gpt"]
+        assert not run.engine.requests
+        assert (await client.ask("POST", CHAT, b'{"model":"gpt"}')).status == 200
+        assert run.engine.requests[0].body == b'{"model":"tiny-a"}'
+        # another profile takes images, at once
+        profile = {**serving_state("")["profile"], "modalities": ["text", "image"], "served_model_name": "tiny-i"}
+        run.write_state(profile=profile, request={"chat_template_kwargs": None, "max_tokens_cap": 9})
+        assert (await client.ask("POST", CHAT, image().replace("{", '{"model":"tiny-i",', 1).encode())).status == 200
+        assert json.loads(run.engine.requests[1].body)["max_tokens"] == 9
