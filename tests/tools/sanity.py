@@ -1,10 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run ``ansible-test sanity`` on the files of this checkout, without an ignore list.
+"""Run ``ansible-test sanity`` on the collection, without an ignore list.
 
 ansible-test wants a tree ``ansible_collections/arcpro/b70`` under git, so the files that git tracks or would track are
-copied to one in ``.cache/sanity``. Arguments are handed on: ``sanity.py --test validate-modules``.
+copied to one in ``.cache/sanity``: all that ships, and the tests of it. Arguments are handed on:
+``sanity.py --test validate-modules``.
 """
 
 from __future__ import annotations
@@ -20,17 +21,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = ROOT / ".cache" / "sanity"
 
+# Programs and suites that stand on their own. ansible-test would hold them to the rules for plugins (no executable,
+# no name `_`); ruff and mypy read them like every other file.
+APART = ("tests/lab/", "tests/load/", "roles/frontdoor/files/frontdoor/tests/")
+
 # ansible-test downloads this script to put pip into its environments; the standard library can do the same.
 BOOTSTRAP = "import ensurepip\n\nensurepip.bootstrap()\n"
 
 
-def export_tree(source: Path, target: Path) -> None:
-    """Make ``target`` a git tree with the files of ``source`` that are tracked or untracked and not ignored."""
+def export_tree(source: Path, target: Path, without: tuple[str, ...] = ()) -> None:
+    """Make ``target`` a git tree with the files of ``source`` that are tracked or untracked and not ignored.
+
+    Paths that start with one of ``without`` stay behind.
+    """
     shutil.rmtree(target, ignore_errors=True)
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listing, cwd=source, check=True, capture_output=True, text=True).stdout.split("\0"):
         # Tracked but deleted in the working tree: it is not part of what would be committed.
-        if name and (source / name).is_file():
+        if name and not name.startswith(without) and (source / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, target / name)
     subprocess.run(["git", "init", "-q", "."], cwd=target, check=True)
@@ -53,7 +61,7 @@ def main() -> int:
         raise SystemExit("ansible-test is not in this environment; run: make venv")
     home = WORK / "home"
     tree = WORK / "ansible_collections" / "arcpro" / "b70"
-    export_tree(ROOT, tree)
+    export_tree(ROOT, tree, APART)
     script = home / ".ansible" / "test" / "cache" / bootstrap_name(Path(spec.submodule_search_locations[0]))
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(BOOTSTRAP)
