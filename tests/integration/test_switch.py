@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -67,11 +68,13 @@ def test_a_good_profile_is_served_verified_and_boots(client: Client, host: Host,
 def test_a_healthy_model_that_answers_wrong_is_rolled_back(client: Client, host: Host, frontdoor: Frontdoor) -> None:
     failed = play(SWITCH, "-e", "profile=tiny-corrupt")
     assert failed.code != 0, failed.output
-    said = failed.output
-    assert "canary" in said
-    assert any(case in said for case in ("exact_ok", "copy_phrase", "small_arithmetic")), said
-    assert "expected" in said, said
-    assert "got" in said, said
+    # Long lines are folded on the screen, and a quote inside quotes is written twice.
+    said = " ".join(failed.output.split()).replace("''", "'")
+    told = re.search(r"canary case (\w+) of tiny-corrupt failed .{0,40}\(expected '([^']+)'; got '([^']*)'\)", said)
+    assert told is not None, failed.output
+    assert told[1] in ("exact_ok", "copy_phrase", "small_arithmetic")
+    assert told[2] != told[3]
+    assert "tiny-b is served again, verified" in said
     assert served(frontdoor) == ("tiny-b", True)
     assert answer_of(frontdoor.ask()) == "I am tiny-b."
     assert enabled(host) == ["b70-slot-main-tiny-b.service"]
