@@ -12,11 +12,13 @@ import functools
 import inspect
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import uvloop
 
+from frontdoor.auth import tls_context
 from frontdoor.client import ClientConnection
 from frontdoor.config import Config, from_table
 from frontdoor.door import Door
@@ -255,8 +257,8 @@ class Bench:
         self._log_fd = log_fd
         self._clients: list[Client] = []
 
-    async def client(self) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
+    async def client(self, tls: ssl.SSLContext | None = None) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, ssl=tls))
         self._clients.append(client)
         return client
 
@@ -342,7 +344,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
     door = Door(config, loop, EventLog(log_write))
-    server = await loop.create_server(lambda: ClientConnection(door), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: ClientConnection(door), "127.0.0.1", 0, ssl=tls_context(config.tls))
     door.start()
     running = Bench(door, engine, server.sockets[0].getsockname()[1], state_path, log_read)
     try:

@@ -23,6 +23,10 @@ class Verdict(enum.Enum):
 ADMITTED, QUEUED, BUSY, QUEUE_FULL = Verdict
 
 
+# keys whose last turn is remembered; beyond that only those that wait count
+_KEYS_REMEMBERED = 4096
+
+
 class Waiter(Protocol):
     """What the gate calls back; hashable by identity."""
 
@@ -42,7 +46,9 @@ class Gate:
         self.limit = limit
         self.max_queued = max_queued
         self._holders: dict[Waiter, str] = {}
-        # insertion order is the order of turns: a key that was served goes to the end
+        # when a key last got a slot, as a running number
+        self._served: dict[str, int] = {}
+        self._serial = 0
         self._queues: dict[str, deque[Waiter]] = {}
         self._queued: dict[Waiter, str] = {}
 
@@ -64,7 +70,7 @@ class Gate:
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
         """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
         if len(self._holders) < self.limit and not self._queued:
-            self._holders[waiter] = key
+            self._take(waiter, key)
             return ADMITTED
         if not may_wait:
             return BUSY
@@ -77,8 +83,7 @@ class Gate:
     def leave(self, waiter: Waiter) -> bool:
         """Give the slot or the place in the queue back; True when there was one."""
         if self._holders.pop(waiter, None) is not None:
-            if self._queued:
-                self._grant()
+            self._grant()
             return True
         key = self._queued.pop(waiter, None)
         if key is None:
@@ -101,17 +106,24 @@ class Gate:
         self._queues.clear()
         return waiting
 
+    def _take(self, waiter: Waiter, key: str) -> None:
+        self._holders[waiter] = key
+        self._serial += 1
+        self._served[key] = self._serial
+        if len(self._served) > _KEYS_REMEMBERED:
+            self._served = {name: self._served.get(name, 0) for name in self._queues}
+
     def _grant(self) -> None:
-        if len(self._holders) >= self.limit:
+        if not self._queued or len(self._holders) >= self.limit:
             return
         held = Counter(self._holders.values())
         while self._queued and len(self._holders) < self.limit:
-            key = min(self._queues, key=held.__getitem__)
-            queue = self._queues.pop(key)
+            key = min(self._queues, key=lambda name: (held[name], self._served.get(name, 0)))
+            queue = self._queues[key]
             waiter = queue.popleft()
-            if queue:
-                self._queues[key] = queue
+            if not queue:
+                del self._queues[key]
             del self._queued[waiter]
-            self._holders[waiter] = key
+            self._take(waiter, key)
             held[key] += 1
             waiter.granted()

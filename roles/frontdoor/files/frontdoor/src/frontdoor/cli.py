@@ -16,6 +16,7 @@ import sys
 import uvloop
 
 from frontdoor import __version__
+from frontdoor.auth import Keys, digest, load_certificate, make_key, tls_context
 from frontdoor.client import ClientConnection
 from frontdoor.config import Config, ConfigError, load
 from frontdoor.door import Door
@@ -41,11 +42,21 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     """Run until SIGTERM or SIGINT (or `stop`), then drain; return the exit status."""
     loop = asyncio.get_running_loop()
     stop = stop or asyncio.Event()
-    door = Door(config, loop, events)
     listen = config.listen
     try:
+        tls = tls_context(config.tls)
+        door = Door(config, loop, events)
+    except ConfigError as exc:
+        print(f"configuration: {exc}", file=sys.stderr)
+        return EXIT_CONFIG
+    try:
         server = await loop.create_server(
-            lambda: ClientConnection(door), listen.host, listen.port, backlog=listen.backlog, reuse_address=True
+            lambda: ClientConnection(door),
+            listen.host,
+            listen.port,
+            backlog=listen.backlog,
+            reuse_address=True,
+            ssl=tls,
         )
     except OSError as exc:
         events.flush()
@@ -53,7 +64,16 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         return EXIT_LISTEN
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, door.reload)
+
+    def reload() -> None:
+        door.reload()
+        if tls is not None:
+            try:
+                load_certificate(tls, config.tls)
+            except ConfigError as exc:
+                events.emit("certificate_unusable", error=str(exc))
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     door.start()
     events.emit(
         "frontdoor_start",
@@ -62,7 +82,8 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         backend=door.pool.url,
         max_active_generations=door.gate.limit,
         phase=door.state.phase,
-        auth="none",
+        auth="none" if door.keys is None else "api_key",
+        tls=tls is not None,
         version=__version__,
     )
     events.flush()
@@ -86,12 +107,23 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status (2: configuration, 3: address in use)."""
     parser = argparse.ArgumentParser(prog="frontdoor", description=__doc__)
-    parser.add_argument("--config", required=True, metavar="FILE", help="TOML configuration")
+    parser.add_argument("--config", metavar="FILE", help="TOML configuration")
     parser.add_argument("--check-config", action="store_true", help="only check the configuration")
+    parser.add_argument("--make-key", metavar="NAME", help="print a new API key, and the line for the file of keys")
     parser.add_argument("--version", action="version", version=__version__)
     options = parser.parse_args(argv)
+    if options.make_key:
+        secret = make_key()
+        print(f'{secret}\n{options.make_key} = "{digest(secret)}"')
+        return 0
+    if not options.config:
+        parser.error("--config FILE is needed")
     try:
         config = load(options.config)
+        if options.check_config:
+            tls_context(config.tls)
+            if config.auth.keys_file:
+                Keys(config.auth.keys_file)
     except ConfigError as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG

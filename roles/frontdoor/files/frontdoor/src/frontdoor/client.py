@@ -80,6 +80,7 @@ class ClientConnection(asyncio.Protocol):
         "address",
         "deadline",
         "key",
+        "key_name",
         "transport",
         "write",
     )
@@ -91,7 +92,9 @@ class ClientConnection(asyncio.Protocol):
         self.address = ""
         self._logged_head: RequestHead | None = None
         self._logged = b""
+        #: whose turn it is where clients compete, and the name of the API key
         self.key = ""
+        self.key_name: str | None = None
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
@@ -229,13 +232,12 @@ class ClientConnection(asyncio.Protocol):
         if length is not None and length > limits.max_body_bytes:
             self._reject(self._too_large(), head)
             return
-        if head.expects_continue:
-            refusal = door.refusal_before_body(head)
-            if refusal is not None:
-                self._reject(refusal, head)
-                return
-            if not rest:
-                self.write(CONTINUE)
+        refusal = door.refusal_before_body(self, head)
+        if refusal is not None:
+            self._reject(refusal, head)
+            return
+        if head.expects_continue and not rest:
+            self.write(CONTINUE)
         now = door.loop.time()
         self._body_deadline = now + limits.body_timeout_s
         self.deadline = now + limits.body_idle_timeout_s

@@ -99,6 +99,21 @@ class Cors:
 
 
 @dataclasses.dataclass(frozen=True)
+class Auth:
+    """Without a file of keys everybody may ask; with one, only who has a key."""
+
+    keys_file: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tls:
+    """Without a certificate clients connect in clear text. The key may stand in the certificate's file."""
+
+    cert_file: str = ""
+    key_file: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Log:
     """Structured events on standard output; per-request events also need the profile's consent."""
 
@@ -116,6 +131,8 @@ class Config:
     request: Request = Request()
     limits: Limits = Limits()
     cors: Cors = Cors()
+    auth: Auth = Auth()
+    tls: Tls = Tls()
     log: Log = Log()
 
 
@@ -185,6 +202,8 @@ def from_table(table: dict[str, Any]) -> Config:
     split_backend_url(config.backend.url)
     if config.limits.max_body_bytes > config.limits.max_buffered_bytes:
         raise ConfigError("limits.max_buffered_bytes: must not be below limits.max_body_bytes")
+    if config.tls.key_file and not config.tls.cert_file:
+        raise ConfigError("tls.key_file: needs tls.cert_file")
     return config
 
 

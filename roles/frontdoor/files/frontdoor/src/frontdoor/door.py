@@ -12,8 +12,9 @@ from typing import Any
 
 from frontdoor import __version__, errors, status
 from frontdoor.admission import Gate
+from frontdoor.auth import Keys
 from frontdoor.client import ClientConnection
-from frontdoor.config import Config
+from frontdoor.config import Config, ConfigError
 from frontdoor.errors import Refusal
 from frontdoor.events import EventLog, request_fields
 from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange
@@ -35,6 +36,8 @@ _HEAD_KEPT_BYTES = 2048
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
 # generation events of refused requests that are written one by one in a sweep; the others are counted
 _REFUSALS_LOGGED = 20
+_OPEN_PATHS = ("/health", "/ready")
+_OWN_ADDRESSES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 _ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 
@@ -45,7 +48,8 @@ class Door:
         self.config = config
         self.loop = loop
         self.events = events
-        self.scheme = b"http"
+        self.scheme = b"https" if config.tls.cert_file else b"http"
+        self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.metrics = Metrics()
         # for the one that counts each read of a stream
@@ -55,6 +59,7 @@ class Door:
         self.buffered = 0
         self.draining = False
         self._refused_now = 0
+        self._keys_error = ""
         self.engine_reachable: bool | None = None
         self.engine_error = ""
         backend = config.backend
@@ -133,10 +138,24 @@ class Door:
         for exchange in [e for e in self.exchanges if e.timed_out(now)]:
             exchange.expire()
         self.pool.sweep()
+        self._refresh_keys()
         if self._refused_now > _REFUSALS_LOGGED and self.events.requests:
             self.events.emit("more_generations_refused", count=self._refused_now - _REFUSALS_LOGGED)
         self._refused_now = 0
         self.events.flush()
+
+    def _refresh_keys(self) -> None:
+        if self.keys is None:
+            return
+        try:
+            if self.keys.refresh():
+                self.events.emit("keys_read", count=len(self.keys))
+        except ConfigError as exc:
+            if str(exc) != self._keys_error:
+                self.events.emit("keys_unusable", error=str(exc))
+            self._keys_error = str(exc)
+        else:
+            self._keys_error = ""
 
     # --- the slot's state ------------------------------------------------------------------------------------------
 
@@ -198,15 +217,33 @@ class Door:
         """Parse a head, or remember it; raise HeadError."""
         head = self._heads.get(raw)
         if head is None:
-            head = parse_request_head(raw, self.config.limits.max_headers)
+            head = parse_request_head(raw, self.config.limits.max_headers, keep_secrets=self.keys is None)
             if len(raw) <= _HEAD_KEPT_BYTES:
                 if len(self._heads) >= _HEADS_KEPT:
                     self._heads.clear()
                 self._heads[raw] = head
         return head
 
-    def refusal_before_body(self, head: RequestHead) -> Refusal | None:
-        """What is known to be refused before the client sends the body it asked about."""
+    def unauthorized(self, client: ClientConnection, head: RequestHead) -> bool:
+        """Whether a key is needed and was not given; notes whose key it is.
+
+        The machine itself may look at the status without one.
+        """
+        if self.keys is None or head.method == b"OPTIONS" or head.route.path in _OPEN_PATHS:
+            return False
+        name = self.keys.identify(head.secret) if head.secret else None
+        client.key_name = name
+        if name is not None:
+            client.key = "key " + name
+            return False
+        return head.route.kind is not Kind.LOCAL or client.address not in _OWN_ADDRESSES
+
+    def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
+        """What is known to be refused before the client sends its body."""
+        if self.unauthorized(client, head):
+            return errors.UNAUTHORIZED
+        if not head.expects_continue:
+            return None
         if head.route.kind is Kind.UNKNOWN:
             return self._unknown(head)
         return self.closed if head.route.kind is Kind.ENGINE else None
@@ -226,7 +263,9 @@ class Door:
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Exchange | None:
         """Answer a complete request at once (None), or return the exchange that will."""
-        if head.generates:
+        if self.keys is not None and self.unauthorized(client, head):
+            client.refuse(errors.UNAUTHORIZED, head)
+        elif head.generates:
             self.metrics.generation_requests += 1
             refusal = self.closed
             if refusal is None and not self._may_queue and self.gate.full:
@@ -332,6 +371,10 @@ class Door:
         if found is not None:
             self.metrics.prompt_tokens += found[0]
             self.metrics.completion_tokens += found[1]
+            if client.key_name is not None:
+                stats = self.metrics.key(client.key_name)
+                stats.prompt_tokens += found[0]
+                stats.completion_tokens += found[1]
 
     def _note_refused_generation(self, client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
         """Log a refusal at the door; a flood of them is only counted."""
@@ -349,6 +392,8 @@ class Door:
         stats = metrics.path(head.route.label)
         outcomes = stats.outcomes
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        if client.key_name is not None:
+            count(metrics.key(client.key_name).outcomes, outcome)
         took = self.loop.time() - exchange.started
         stats.duration.observe(took)
         if exchange.first_byte_s >= 0:

@@ -25,6 +25,8 @@ class Refusal:
     message: str
     retry_after_s: int | None = None
     details: dict[str, Any] | None = None
+    #: whole header lines
+    fields: bytes = b""
     _rendered: dict[tuple[Style, bytes, bool, bool], bytes] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -36,7 +38,7 @@ class Refusal:
         if done is None:
             after = b"" if self.retry_after_s is None else b"Retry-After: %d\r\n" % self.retry_after_s
             done = self._rendered[key] = response(
-                self.status, body(self, style), extra=after + extra, close=close, head_only=head_only
+                self.status, body(self, style), extra=after + self.fields + extra, close=close, head_only=head_only
             )
         return done
 
@@ -113,6 +115,14 @@ def response(
             b"" if head_only else content,
         )
     )
+
+
+UNAUTHORIZED = Refusal(
+    401,
+    "invalid_api_key",
+    "a valid API key is needed: Authorization: Bearer KEY",
+    fields=b'WWW-Authenticate: Bearer realm="b70"\r\n',
+)
 
 
 def busy(limit: int) -> Refusal:

@@ -30,7 +30,8 @@ _REQUEST_OWN = _HOP_BY_HOP | {
     b"x-real-ip",
     b"http2-settings",
 }
-_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization"))
+_REQUEST_SECRET = _REQUEST_OWN | {b"authorization", b"x-api-key"}
+_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"x-api-key"))
 
 
 class HeadError(ValueError):
@@ -85,7 +86,8 @@ class RequestHead:
     http11: bool
     expects_continue: bool
     origin: bytes
-    authorization: bytes
+    #: API key that was offered
+    secret: bytes
     #: takes a generation slot
     generates: bool
     #: announces a JSON body
@@ -107,8 +109,11 @@ def _target(raw: bytes) -> tuple[str, bytes]:
     return canonical, mark + query
 
 
-def parse_request_head(raw: bytes, max_headers: int) -> RequestHead:
-    """Parse and judge one request head that ends with an empty line; raise HeadError."""
+def parse_request_head(raw: bytes, max_headers: int, *, keep_secrets: bool = True) -> RequestHead:
+    """Parse and judge one request head that ends with an empty line; raise HeadError.
+
+    Without `keep_secrets` the credentials are not passed on to the engine.
+    """
     collector = _Collector()
     parser = httptools.HttpRequestParser(collector)
     try:
@@ -125,7 +130,7 @@ def parse_request_head(raw: bytes, max_headers: int) -> RequestHead:
         raise HeadError(400, "bad_version", "only HTTP/1.0 and HTTP/1.1 are understood")
     if len(collector.headers) > max_headers:
         raise HeadError(431, "too_many_headers", f"more than {max_headers} header fields")
-    return _judge(parser.get_method(), version == "1.1", collector)
+    return _judge(parser.get_method(), version == "1.1", collector, _REQUEST_OWN if keep_secrets else _REQUEST_SECRET)
 
 
 def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
@@ -133,7 +138,12 @@ def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
     return b"close" not in connection and (http11 or b"keep-alive" in connection)
 
 
-def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
+def _secret(named: dict[bytes, bytes]) -> bytes:
+    scheme, _, token = named.get(b"authorization", b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else named.get(b"x-api-key", b"").strip()
+
+
+def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozenset[bytes]) -> RequestHead:
     if method in (b"CONNECT", b"TRACE"):
         raise HeadError(501, "method_not_supported", f"the method {method.decode()} is not supported")
     path, query = _target(collector.target)
@@ -167,7 +177,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
     fields = b"".join(
         b"%b: %b\r\n" % (name, value)
         for name, value in collector.headers
-        if (low := name.lower()) not in _REQUEST_OWN and low not in connection
+        if (low := name.lower()) not in dropped and low not in connection
     )
     route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
     json = named.get(b"content-type", b"application/json").lower().startswith(b"application/json")
@@ -182,7 +192,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector) -> RequestHead:
         http11=http11,
         expects_continue=expect != b"" and http11 and length != 0,
         origin=named.get(b"origin", b""),
-        authorization=named.get(b"authorization", b""),
+        secret=_secret(named),
         generates=route.gated and method == b"POST",
         json=json,
     )

@@ -87,7 +87,7 @@ def status(door: Door) -> dict[str, Any]:
             "buffered_bytes": door.buffered,
             "request": dataclasses.asdict(state.rules),
             "event_logging": door.events.requests,
-            "auth": "none",
+            "auth": "none" if door.keys is None else "api_key",
             "state_sequence": state.sequence,
             "draining": door.draining,
             "started_at": door.started_at,

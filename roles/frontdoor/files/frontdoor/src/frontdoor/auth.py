@@ -1,0 +1,115 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""API keys: known by name, kept as digests, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import ssl
+import tomllib
+
+from frontdoor.config import ConfigError, Tls
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+# credentials that were looked at are remembered up to this number, good and bad ones
+_REMEMBERED = 1000
+
+
+def digest(secret: str) -> str:
+    """How a key is written into the file. Keys are long and random, so a plain digest tells nothing about them."""
+    return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_key() -> str:
+    """A new key, 256 bits of it."""
+    return "b70-" + secrets.token_urlsafe(32)
+
+
+def parse_keys(text: str) -> dict[str, bytes]:
+    """Read `[keys]` with `NAME = "sha256:..."`; raise ConfigError that names what is wrong."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(f"not valid TOML: {exc}") from exc
+    keys = table.get("keys")
+    if set(table) != {"keys"} or not isinstance(keys, dict) or not keys:
+        raise ConfigError('must hold one table [keys] with NAME = "sha256:<64 hexadecimal digits>"')
+    found = {}
+    for name, value in keys.items():
+        match = _DIGEST.fullmatch(value) if isinstance(value, str) else None
+        if not _NAME.fullmatch(name) or not match:
+            raise ConfigError(f'the key {name!r} is not NAME = "sha256:<64 hexadecimal digits>" (see --make-key)')
+        found[name] = bytes.fromhex(match[1])
+    return found
+
+
+class Keys:
+    """The keys of one file, which may change at any time."""
+
+    def __init__(self, path: str) -> None:
+        """Read the file; raise ConfigError."""
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._keys: dict[str, bytes] = {}
+        self._known: dict[bytes, str | None] = {}
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def refresh(self) -> bool:
+        """Read the file again when it changed; True when it did. If it is wrong, keep the keys and raise ConfigError."""
+        try:
+            found = os.stat(self._path)
+            seen = (found.st_mtime_ns, found.st_ino)
+            if seen == self._seen:
+                return False
+            self._seen = seen
+            with open(self._path, encoding="utf-8") as handle:
+                keys = parse_keys(handle.read())
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"{self._path}: cannot be read: {exc}") from exc
+        except ConfigError as exc:
+            raise ConfigError(f"{self._path}: {exc}") from exc
+        self._keys = keys
+        self._known.clear()
+        return True
+
+    def identify(self, secret: bytes) -> str | None:
+        """Name of the key, or None. Every key is compared, so time does not tell which one came close."""
+        if secret in self._known:
+            return self._known[secret]
+        offered = hashlib.sha256(secret).digest()
+        name = None
+        for known, expected in self._keys.items():
+            if hmac.compare_digest(offered, expected):
+                name = known
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[secret] = name
+        return name
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """The server's TLS context, or None without a certificate; raise ConfigError."""
+    if not tls.cert_file and not tls.key_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_certificate(context, tls)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigError(f"tls: {tls.cert_file} and {tls.key_file or 'its key'} cannot be used: {exc}") from exc
