@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "test"
 JUNIT = LOGS / "junit"
 HEARTBEAT_S = 20.0
-TAIL_LINES = 80
+TAIL_LINES = 200
 
 
 @dataclass(frozen=True)
