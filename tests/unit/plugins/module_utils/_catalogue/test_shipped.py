@@ -63,6 +63,7 @@ GRAPH = {
     "VLLM_XPU_GRAPH_NOOP_COMM_CAPTURE": "1",
 }
 XPU = {
+    "GLOO_SOCKET_IFNAME": "lo",
     "ONEAPI_DEVICE_SELECTOR": "level_zero:0,1,2,3",
     "ZE_AFFINITY_MASK": "0,1,2,3",
     "CCL_ATL_TRANSPORT": "ofi",
