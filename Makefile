@@ -25,12 +25,14 @@ help: ## this list
 	sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 18
 
 demo: prerequisites venv ## a lab host from nothing to a verified model, and a completion through its frontdoor
-	@$(LAB) up $(if $(HOSTS),--hosts $(HOSTS))
+	@python tests/tools/torch_source.py
+	$(LAB) up $(if $(HOSTS),--hosts $(HOSTS))
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
 test: prerequisites venv ## everything: linters, unit tests, checks, sanity, molecule on real hosts
-	@python tests/run.py
+	@python tests/tools/torch_source.py
+	python tests/run.py
 
 prerequisites: ## install or name what this machine needs (root on Debian or Ubuntu)
 	@sh tests/tools/prerequisites.sh
