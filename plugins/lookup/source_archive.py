@@ -11,8 +11,10 @@ author: arcpro.b70 contributors (@arcpro-b70)
 version_added: 0.1.0
 short_description: Pack a Python project into one archive
 description:
-  - Packs C(pyproject.toml), C(README.md) and the source tree of a project into an archive that C(pip) and C(uv) install from.
-  - The same files always give the same archive, whatever their owner, mode or age, so its digest tells whether a host has them.
+  - Packs C(pyproject.toml), C(README.md) and the source tree of a project into an archive that C(pip) and C(uv)
+    install from.
+  - The same files always give the same archive, whatever their owner, mode or age, so its digest tells whether a host
+    has them.
   - The archive stands in the directory of temporary files of this run and goes with it.
   - Runs on the controller and needs nothing but what ansible-core brings.
 options:

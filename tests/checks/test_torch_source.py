@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from tools.torch_source import missing
 
 NAME = "b70-no-such-package"

@@ -95,7 +95,9 @@ SCENARIOS = {
     "stream 368 x 5 ms": streams(368),
     "plain": Scenario((f"load:8:200:{CHAT}?plain=600",)),
     "body 1 MB": Scenario((f"load:4:1000000:{CHAT}?plain=600",)),
-    "reject": Scenario((f"held:8:200:{CHAT}?chunks=1000000&every=5000&size=250", f"load:64:200:{CHAT}?plain=600"), limited=True),
+    "reject": Scenario(
+        (f"held:8:200:{CHAT}?chunks=1000000&every=5000&size=250", f"load:64:200:{CHAT}?plain=600"), limited=True
+    ),
 }
 
 
@@ -243,6 +245,11 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
             print(f"  {target:>24}" + "".join(f"{cell:>24}" for cell in cells))
 
 
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The median of every figure over the rounds; one that a round lacks counts as 0 there."""
+    return {key: statistics.median(row.get(key, 0.0) for row in rows) for key in rows[0]}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -256,22 +263,33 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     wanted = options.targets.split(",")
     if "nginx" in wanted and not shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"):
-        raise SystemExit("nginx is missing: apt-get install nginx-light, or leave it out with --targets direct,frontdoor")
+        raise SystemExit("nginx is missing: apt-get install nginx-light, or use --targets direct,frontdoor")
     chosen = {n: s for n, s in SCENARIOS.items() if not options.only or any(n.startswith(o) for o in options.only)}
     tools = build(options.build)
     proxy_core, other_core = (None, None) if options.no_pin or (os.cpu_count() or 1) < 2 else (0, 1)
     raw: dict[str, dict[str, list[dict[str, float]]]] = {name: {t: [] for t in wanted} for name in chosen}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        run = lambda *a, **k: stack.enter_context(running(*a, **k))  # noqa: E731
+
+        def run(*argv: str, **options: Any) -> tuple[subprocess.Popen[bytes], float]:
+            return stack.enter_context(running(*argv, **options))
+
         run(str(tools["backend"]), str(BACKEND_PORT), port=BACKEND_PORT, core=other_core)
-        targets = {"direct": Target(BACKEND_PORT, BACKEND_PORT, lambda: [])}
+        targets = {"direct": Target(BACKEND_PORT, BACKEND_PORT, list)}
         if "nginx" in wanted:
             conf = folder / "nginx.conf"
             conf.write_text(NGINX.format(dir=folder, backend=BACKEND_PORT, port=NGINX_PORT, limited=NGINX_LIMITED_PORT))
             folder.chmod(0o777)
-            nginx, _ = run("nginx", "-e", str(folder / "start.log"), "-c", str(conf), port=NGINX_PORT, core=proxy_core,
-                           env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
+            nginx, _ = run(
+                "nginx",
+                "-e",
+                str(folder / "start.log"),
+                "-c",
+                str(conf),
+                port=NGINX_PORT,
+                core=proxy_core,
+                env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"},
+            )
             targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda: children(nginx.pid))
         if "frontdoor" in wanted:
             doors = []
@@ -279,9 +297,15 @@ def main(argv: list[str] | None = None) -> int:
                 conf = folder / f"{port}.toml"
                 conf.write_text(DOOR.format(port=port, backend=BACKEND_PORT, slots=slots))
                 log = stack.enter_context(open(folder / f"{port}.log", "wb"))
-                env = {**os.environ, "PYTHONPATH": str(SOURCE), "MALLOC_TRIM_THRESHOLD_": "268435456",
-                       "MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_ARENA_MAX": "1"}
-                door, took = run(sys.executable, "-m", "frontdoor", "--config", str(conf), port=port, core=proxy_core, stdout=log, env=env)
+                env = {
+                    **os.environ,
+                    "PYTHONPATH": str(SOURCE),
+                    "MALLOC_TRIM_THRESHOLD_": "268435456",
+                    "MALLOC_MMAP_THRESHOLD_": "33554432",
+                    "MALLOC_ARENA_MAX": "1",
+                }
+                command = (sys.executable, "-m", "frontdoor", "--config", str(conf))
+                door, took = run(*command, port=port, core=proxy_core, stdout=log, env=env)
                 doors.append(door.pid)
                 print(f"frontdoor on {port} listens after {took:.2f} s")
             targets["frontdoor"] = Target(DOOR_PORT, DOOR_LIMITED_PORT, lambda: doors)
@@ -292,11 +316,9 @@ def main(argv: list[str] | None = None) -> int:
                         continue
                     row = figures(load(tools["client"], targets[target], scenario, options.seconds, other_core))
                     raw[name][target].append(row)
-                    print(f"{repeat + 1}/{options.repeats} {name:<20} {target:<10} cpu {row['cpu']:.2f}", file=sys.stderr)
-    results = {
-        name: {t: {key: statistics.median(r.get(key, 0.0) for r in rows) for key in rows[0]} for t, rows in by.items() if rows}
-        for name, by in raw.items()
-    }
+                    done = f"{repeat + 1}/{options.repeats} {name:<20} {target:<10} cpu {row['cpu']:.2f}"
+                    print(done, file=sys.stderr)
+    results = {name: {target: medians(rows) for target, rows in by.items() if rows} for name, by in raw.items()}
     show(results)
     if options.json:
         options.json.write_text(json.dumps({"medians": results, "runs": raw}, indent=1) + "\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleLookupError
+
 from ansible_collections.arcpro.b70.plugins.lookup.source_archive import LookupModule, pack
 
 
