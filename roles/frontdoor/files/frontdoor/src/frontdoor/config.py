@@ -17,17 +17,13 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the text names the key and what to do."""
 
 
-def _at_least(minimum: float, default: float) -> Any:
-    return dataclasses.field(default=default, metadata={"min": minimum})
-
-
 @dataclasses.dataclass(frozen=True)
 class Listen:
     """Where clients connect."""
 
     host: str = "0.0.0.0"
     port: int = dataclasses.field(default=8000, metadata={"min": 0, "max": 65535})
-    backlog: int = _at_least(1, 1024)
+    backlog: int = dataclasses.field(default=1024, metadata={"min": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Slot:
 
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
-    poll_interval_s: float = _at_least(0.01, 0.05)
+    poll_interval_s: float = dataclasses.field(default=0.05, metadata={"min": 0.01})
     units_dir: str = "/run/systemd/units"
 
 
@@ -45,21 +41,21 @@ class Backend:
     """The engine; `url` is used where the state file names none."""
 
     url: str = "http://127.0.0.1:18080"
-    connect_timeout_s: float = _at_least(0.1, 5.0)
-    response_timeout_s: float = _at_least(1, 7200.0)
-    pool_size: int = _at_least(0, 512)
-    pool_idle_timeout_s: float = _at_least(0, 3.0)
-    probe_interval_s: float = _at_least(0.1, 5.0)
+    connect_timeout_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
+    response_timeout_s: float = dataclasses.field(default=7200.0, metadata={"min": 1})
+    pool_size: int = dataclasses.field(default=512, metadata={"min": 0})
+    pool_idle_timeout_s: float = dataclasses.field(default=3.0, metadata={"min": 0})
+    probe_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
 
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
     """Limits used where the state file sets none, and bounds the state file cannot raise."""
 
-    max_active_generations: int = _at_least(1, 1)
-    queue_timeout_s: float = _at_least(0, 0.0)
-    max_queued: int = _at_least(0, 256)
-    max_passthrough: int = _at_least(1, 256)
+    max_active_generations: int = dataclasses.field(default=1, metadata={"min": 1})
+    queue_timeout_s: float = dataclasses.field(default=0.0, metadata={"min": 0})
+    max_queued: int = dataclasses.field(default=256, metadata={"min": 0})
+    max_passthrough: int = dataclasses.field(default=256, metadata={"min": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +63,8 @@ class Request:
     """What is done to requests where the state file says nothing; 0 tokens mean no default and no cap."""
 
     chat_template_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    max_tokens_default: int = _at_least(0, 0)
-    max_tokens_cap: int = _at_least(0, 0)
+    max_tokens_default: int = dataclasses.field(default=0, metadata={"min": 0})
+    max_tokens_cap: int = dataclasses.field(default=0, metadata={"min": 0})
     sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     model_policy: str = dataclasses.field(default="pass", metadata={"choices": ("pass", "rewrite", "reject")})
     model_aliases: list[str] = dataclasses.field(default_factory=list)
@@ -78,17 +74,17 @@ class Request:
 class Limits:
     """What one client may cost."""
 
-    max_body_bytes: int = _at_least(1, 64 * 1024 * 1024)
-    max_buffered_bytes: int = _at_least(1, 1024 * 1024 * 1024)
-    max_header_bytes: int = _at_least(1024, 32 * 1024)
-    max_headers: int = _at_least(1, 100)
-    max_connections: int = _at_least(1, 8192)
-    header_timeout_s: float = _at_least(0.05, 10.0)
-    body_idle_timeout_s: float = _at_least(0.05, 20.0)
-    body_timeout_s: float = _at_least(0.05, 300.0)
-    keepalive_timeout_s: float = _at_least(0.05, 75.0)
-    write_timeout_s: float = _at_least(0.05, 60.0)
-    drain_timeout_s: float = _at_least(0, 60.0)
+    max_body_bytes: int = dataclasses.field(default=64 * 1024 * 1024, metadata={"min": 1})
+    max_buffered_bytes: int = dataclasses.field(default=1024 * 1024 * 1024, metadata={"min": 1})
+    max_header_bytes: int = dataclasses.field(default=32 * 1024, metadata={"min": 1024})
+    max_headers: int = dataclasses.field(default=100, metadata={"min": 1})
+    max_connections: int = dataclasses.field(default=8192, metadata={"min": 1})
+    header_timeout_s: float = dataclasses.field(default=10.0, metadata={"min": 0.05})
+    body_idle_timeout_s: float = dataclasses.field(default=20.0, metadata={"min": 0.05})
+    body_timeout_s: float = dataclasses.field(default=300.0, metadata={"min": 0.05})
+    keepalive_timeout_s: float = dataclasses.field(default=75.0, metadata={"min": 0.05})
+    write_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0.05})
+    drain_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,10 +136,11 @@ T = TypeVar("T")
 
 
 def _value(hint: Any, value: Any, where: str, metadata: Any) -> Any:
-    if hint is float and type(value) is int:
+    # The exact class: a boolean is an int too, and never meant as one.
+    if hint is float and value.__class__ is int:
         value = float(value)
     if hint in (int, float, str, bool):
-        if type(value) is not hint:
+        if value.__class__ is not hint:
             raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
     elif hint == list[str]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
