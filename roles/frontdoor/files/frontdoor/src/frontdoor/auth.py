@@ -64,7 +64,7 @@ class Keys:
         return len(self._keys)
 
     def refresh(self) -> bool:
-        """Read the file again when it changed; True when it did. If it is wrong, keep the keys and raise ConfigError."""
+        """Read the file again when it changed; True when it did. If it is wrong, keep the keys; raise ConfigError."""
         try:
             found = os.stat(self._path)
             seen = (found.st_mtime_ns, found.st_ino)
