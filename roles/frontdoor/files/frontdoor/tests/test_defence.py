@@ -77,7 +77,7 @@ async def test_ambiguous_requests_are_refused_and_nothing_after_them_is_served(t
     "path",
     [
         *("/docs", "/openapi.json", "/sleep", "/wake_up", "/reset_prefix_cache", "/collective_rpc"),
-        *("/server_info", "/v1/load_lora_adapter", "/invocations", "/pause", "/v1/models/../../sleep", "/", "/v1"),
+        *("/server_info", "/v1/load_lora_adapter", "/invocations", "/pause", "/v1/models/../../sleep", "/v1"),
         *("/v1/chat/completions/x", "/v1/responses/a/b", "/%2e%2e/sleep", "/v1/models/a/b/c", "/tokenizer_info"),
         *("/load", "/ping"),
     ],

@@ -146,7 +146,7 @@ async def test_http_1_0_clients_are_served(tmp_path: Path) -> None:
             await call.send(b"0\r\n\r\n")
 
         client = await run.client()
-        client.send(b"GET /v1/models HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        client.send(b"GET /version HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
         answer = await client.answer()
         assert (answer.status, answer.header("Connection")) == (200, "keep-alive")
         run.engine.script = stream

@@ -24,6 +24,8 @@ from frontdoor.events import EventLog
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
+# what systemd shows a service there, nobody else can see
+CREDENTIALS = "/run/credentials/"
 
 
 def notify(message: str) -> None:
@@ -121,7 +123,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = load(options.config)
         if options.check_config:
-            tls_context(config.tls)
+            if not config.tls.cert_file.startswith(CREDENTIALS):
+                tls_context(config.tls)
             if config.auth.keys_file:
                 Keys(config.auth.keys_file)
     except ConfigError as exc:

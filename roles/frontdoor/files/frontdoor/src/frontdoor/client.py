@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-import httptools
-
+from frontdoor.body import BrokenBody, ChunkedBody
 from frontdoor.errors import Refusal
 from frontdoor.events import request_fields
-from frontdoor.exchange import CLIENT_STALLED, Exchange
+from frontdoor.exchange import CLIENT_STALLED, Work
 from frontdoor.httphead import END, HeadError, RequestHead
 from frontdoor.routes import Style
 
@@ -33,28 +32,6 @@ _LINGER_BYTES = 256 * 1024 * 1024
 HEAD, BODY, CHUNKS, ANSWER, DISCARD, CLOSED = range(6)
 
 
-class _ChunkedBody:
-    """Collects a chunked request body."""
-
-    __slots__ = ("begun", "complete", "pieces", "size")
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.size = 0
-        self.complete = False
-        self.begun = 0
-
-    def on_message_begin(self) -> None:
-        self.begun += 1
-
-    def on_body(self, data: bytes) -> None:
-        self.size += len(data)
-        self.pieces.append(data)
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
 class ClientConnection(asyncio.Protocol):
     """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
 
@@ -71,7 +48,6 @@ class ClientConnection(asyncio.Protocol):
         "_left",
         "_logged",
         "_logged_head",
-        "_parser",
         "_pieces",
         "_processing",
         "_reading",
@@ -79,6 +55,7 @@ class ClientConnection(asyncio.Protocol):
         "_writable",
         "address",
         "deadline",
+        "from_this_host",
         "key",
         "key_name",
         "transport",
@@ -95,6 +72,7 @@ class ClientConnection(asyncio.Protocol):
         #: whose turn it is where clients compete, and the name of the API key
         self.key = ""
         self.key_name: str | None = None
+        self.from_this_host = False
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
@@ -102,9 +80,8 @@ class ClientConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._left = 0
         self._body_deadline = 0.0
-        self._parser: httptools.HttpRequestParser | None = None
-        self._chunked = _ChunkedBody()
-        self._exchange: Exchange | None = None
+        self._chunked: ChunkedBody | None = None
+        self._exchange: Work | None = None
         self._processing = False
         self._close_after = False
         self._reading = True
@@ -119,6 +96,8 @@ class ClientConnection(asyncio.Protocol):
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
         self.address = self.key = str(peer[0]) if peer else "local"
+        own = transport.get_extra_info("sockname")
+        self.from_this_host = bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         door = self._door
         self.deadline = door.loop.time() + door.config.limits.header_timeout_s
@@ -248,9 +227,7 @@ class ClientConnection(asyncio.Protocol):
                 self._on_length_body(rest)
             return
         self._stage = CHUNKS
-        self._chunked = _ChunkedBody()
-        self._parser = httptools.HttpRequestParser(self._chunked)
-        self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self._chunked = ChunkedBody()
         if rest:
             self._on_chunked_body(rest)
 
@@ -281,18 +258,14 @@ class ClientConnection(asyncio.Protocol):
 
     def _on_chunked_body(self, data: bytes) -> None:
         body = self._chunked
-        assert self._parser is not None
+        assert body is not None
         before = body.size
-        broken = False
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as exc:
-            broken = True
-            if not body.complete:
-                self._reject(Refusal(400, "bad_request", f"broken chunked coding: {exc}"), self._head)
-                return
-        # where a chunked body ends within a read is not known: what was sent ahead after it is not served
-        self._close_after = self._close_after or broken or body.begun > 1
+            body.feed(data)
+        except BrokenBody as exc:
+            self._reject(Refusal(400, "bad_request", str(exc)), self._head)
+            return
+        self._close_after = self._close_after or body.overrun
         self._pieces = body.pieces
         if body.size > self._door.config.limits.max_body_bytes:
             self._door.buffered += body.size - before
@@ -302,7 +275,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _body_complete(self) -> None:
         pieces, self._pieces = self._pieces, []
-        self._parser = None
+        self._chunked = None
         processing, self._processing = self._processing, True
         self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._processing = processing
@@ -312,7 +285,7 @@ class ClientConnection(asyncio.Protocol):
     def _drop_body(self) -> None:
         self._door.buffered -= sum(map(len, self._pieces))
         self._pieces = []
-        self._parser = None
+        self._chunked = None
 
     # --- answers ---------------------------------------------------------------------------------------------------
 

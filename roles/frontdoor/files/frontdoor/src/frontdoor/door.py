@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections.abc import Callable
-from typing import Any
 
-from frontdoor import __version__, errors, status
+from frontdoor import errors
+from frontdoor.activity import Activity
 from frontdoor.admission import Gate
 from frontdoor.auth import Keys
 from frontdoor.client import ClientConnection
 from frontdoor.config import Config, ConfigError
 from frontdoor.errors import Refusal
 from frontdoor.events import EventLog, request_fields
-from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange
+from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange, Work
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
-from frontdoor.metrics import Metrics, count, render
+from frontdoor.local import LocalAnswers, unknown
+from frontdoor.metrics import Metrics, count
 from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
-from frontdoor.routes import Kind
+from frontdoor.routes import MODELS, Kind
 from frontdoor.state import SlotState, StateFile
 from frontdoor.upstream import Pool
 from frontdoor.usage import usage
@@ -36,8 +38,7 @@ _HEAD_KEPT_BYTES = 2048
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
 # generation events of refused requests that are written one by one in a sweep; the others are counted
 _REFUSALS_LOGGED = 20
-_OPEN_PATHS = ("/health", "/ready")
-_OWN_ADDRESSES = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+_OPEN_PATHS = ("/", "/health", "/ready")
 _ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 
@@ -52,6 +53,7 @@ class Door:
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.metrics = Metrics()
+        self.activity = Activity(self.metrics)
         # for the one that counts each read of a stream
         self.gaps = self.metrics.gaps.counts
         self.connections: set[ClientConnection] = set()
@@ -88,12 +90,7 @@ class Door:
             f"Access-Control-Allow-Origin: {origin}\r\n"
             "Access-Control-Expose-Headers: Retry-After\r\n" + ("" if origin == "*" else "Vary: Origin\r\n")
         ).encode()
-        self._local: dict[str, Callable[[], tuple[int, dict[str, Any] | bytes]]] = {
-            "/status": lambda: (200, status.status(self)),
-            "/health": lambda: (200, {"status": "ok"}),
-            "/ready": self._ready,
-            "/metrics": lambda: (200, render(self.metrics, status.gauges(self), self.state.phase, __version__)),
-        }
+        self._local = LocalAnswers(self)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -101,6 +98,7 @@ class Door:
         """Begin the periodic work."""
         self._every("state", self.config.slot.poll_interval_s, self.poll_state)
         self._every("sweep", _SWEEP_S, self._sweep)
+        self._every("sample", 1.0, lambda: self.activity.sample(time.time(), self.gate.active, self.gate.queued))
         self._every("probe", self.config.backend.probe_interval_s, self._probe.run)
         self._probe.run()
 
@@ -182,6 +180,7 @@ class Door:
         self.poll_state()
 
     def _apply(self, state: SlotState) -> None:
+        self.activity.phase(time.time(), state.phase, str((state.profile or {}).get("name") or ""), state.reason)
         self.events.requests = self.config.log.events and state.event_log
         if self.pool.url != state.backend_url:
             self.pool.point_to(state.backend_url)
@@ -236,7 +235,7 @@ class Door:
         if name is not None:
             client.key = "key " + name
             return False
-        return head.route.kind is not Kind.LOCAL or client.address not in _OWN_ADDRESSES
+        return head.route.kind is not Kind.LOCAL or not client.from_this_host
 
     def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
         """What is known to be refused before the client sends its body."""
@@ -245,7 +244,7 @@ class Door:
         if not head.expects_continue:
             return None
         if head.route.kind is Kind.UNKNOWN:
-            return self._unknown(head)
+            return unknown(head)
         return self.closed if head.route.kind is Kind.ENGINE else None
 
     def response_head(self, raw: bytes, head: RequestHead) -> ResponseHead:
@@ -261,8 +260,8 @@ class Door:
                 self._response_heads[raw] = response
         return response
 
-    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Exchange | None:
-        """Answer a complete request at once (None), or return the exchange that will."""
+    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Work | None:
+        """Answer a complete request at once (None), or return what will."""
         if self.keys is not None and self.unauthorized(client, head):
             client.refuse(errors.UNAUTHORIZED, head)
         elif head.generates:
@@ -279,23 +278,17 @@ class Door:
             client.refuse(refusal, head)
             self._note_refused_generation(client, head, refusal)
         elif head.route.kind is not Kind.ENGINE:
-            self._answer_self(client, head)
+            self._local.answer(client, head)
         elif head.method == b"OPTIONS" and self.cors_on:
-            self._preflight(client, head)
+            self._local.preflight(client, head)
         else:
             refusal = (None if head.route.always else self.closed) or self._crowded()
+            if refusal is None and head.route.path == MODELS and head.method == b"GET" and not body:
+                return self._local.models(client, head)
             if refusal is None:
                 return Exchange(self, client, head, len(body), (body,))
             client.refuse(refusal, head)
         return None
-
-    def _answer_self(self, client: ClientConnection, head: RequestHead) -> None:
-        if head.method == b"OPTIONS":
-            self._preflight(client, head)
-        elif head.route.kind is Kind.LOCAL and head.route.path in self._local:
-            self._answer_local(client, head)
-        else:
-            client.refuse(self._unknown(head), head)
 
     def _crowded(self) -> Refusal | None:
         """Requests that take no generation slot have a bound of their own."""
@@ -303,45 +296,6 @@ class Door:
         if len(self.exchanges) - self.gate.active - self.gate.queued < limit:
             return None
         return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
-
-    @staticmethod
-    def _unknown(head: RequestHead) -> Refusal:
-        return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
-
-    def _answer_local(self, client: ClientConnection, head: RequestHead) -> None:
-        if head.method not in (b"GET", b"HEAD"):
-            client.refuse(Refusal(405, "method_not_allowed", f"{head.route.path} only answers GET"), head)
-            return
-        code, payload = self._local[head.route.path]()
-        retry = b"" if code == 200 else b"Retry-After: %d\r\n" % max(1, int(self.state.retry_after_s or 1))
-        client.reply(
-            head,
-            lambda close: errors.response(
-                code,
-                payload if isinstance(payload, bytes) else status.encode(payload),
-                content_type="text/plain; version=0.0.4" if isinstance(payload, bytes) else "application/json",
-                extra=self.cors_fields(head) + retry,
-                close=close,
-                head_only=head.method == b"HEAD",
-            ),
-        )
-
-    def _ready(self) -> tuple[int, dict[str, Any]]:
-        is_ready, reason = status.ready(self)
-        return (200 if is_ready else 503), {"ready": is_ready, "phase": self.state.phase, "reason": reason}
-
-    def _preflight(self, client: ClientConnection, head: RequestHead) -> None:
-        extra = self.cors_fields(head)
-        if extra:
-            extra += (
-                b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
-                b"Access-Control-Allow-Headers: *, Authorization\r\n"
-                b"Access-Control-Max-Age: 600\r\n"
-            )
-        client.reply(
-            head,
-            lambda close: b"HTTP/1.1 204 No Content\r\n%b%b\r\n" % (extra, b"Connection: close\r\n" if close else b""),
-        )
 
     def cors_fields(self, head: RequestHead) -> bytes:
         """Header lines for browsers, on requests that come from one."""
@@ -401,11 +355,16 @@ class Door:
         metrics.response_bytes += exchange.received
         if outcome in _ENGINE_FAULTS:
             count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
-        if head.generates and self.events.requests:
+        if not head.generates:
+            return
+        status = exchange.status or (refusal.status if refusal is not None else 0)
+        self.activity.request(
+            time.time(), head.route.path, status, outcome, exchange.waited_s, exchange.first_byte_s, took
+        )
+        if self.events.requests:
             if outcome is OK and not exchange.waited_s:
                 about = client.log_fields(head)
             else:
                 code = None if refusal is None else refusal.code
                 about = request_fields(client.address, head.route.path, outcome, code, exchange.waited_s)
-            status = exchange.status or (refusal.status if refusal is not None else 0)
             self.events.request(about, status, took, exchange.received)

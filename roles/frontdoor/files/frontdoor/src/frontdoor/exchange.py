@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from frontdoor import errors
 from frontdoor.admission import ADMITTED, BUSY, QUEUED
@@ -36,6 +36,22 @@ CLIENT_STALLED = "client_stalled"
 UPSTREAM_ERROR = "upstream_error"
 UPSTREAM_CUT = "upstream_cut"
 UPSTREAM_TIMEOUT = "upstream_timeout"
+
+
+class Work(Protocol):
+    """Whatever is making the answer."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def client_gone(self, outcome: str = ...) -> None:
+        """Nobody waits for the answer any more."""
+
+    def pause(self) -> None:
+        """The client is slower than the answer."""
+
+    def resume(self) -> None:
+        """The client caught up."""
 
 
 class Exchange:

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
-from frontdoor.config import split_backend_url
+from frontdoor.fetch import Fetch, Fetched
 
 if TYPE_CHECKING:
     from frontdoor.door import Door
@@ -18,47 +16,35 @@ _TIMEOUT_S = 2.0
 
 
 class Probe:
-    """Asks /health on a connection of its own.
+    """Asks /health, unless the engine has answered somebody meanwhile.
 
-    A refused connection means that there is no engine. Silence does not: a busy engine may be slow to answer.
+    Nobody who listens means that there is no engine. Silence does not: a busy engine may be slow to answer.
     """
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._answered = 0
-        self._task: asyncio.Task[None] | None = None
+        self._fetch: Fetch | None = None
 
     def run(self) -> None:
-        """Start one question, unless the last one is still open or the engine has answered somebody meanwhile."""
+        """Ask, unless the last question is still open."""
         answered, self._answered = self._answered, self._door.metrics.engine_responses
-        if answered != self._answered:
-            return
-        if self._task is None or self._task.done():
-            self._task = self._door.loop.create_task(self._ask(self._door.pool.url))
+        if answered == self._answered and not (self._fetch and self._fetch.running):
+            url = self._door.pool.url
+            self._fetch = Fetch(self._door.pool, "/health", lambda got: self._heard(url, got), timeout_s=_TIMEOUT_S)
+            self._fetch.start()
 
     def stop(self) -> None:
         """Give up on the open question."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._fetch is not None:
+            self._fetch.client_gone()
 
-    async def _ask(self, url: str) -> None:
-        host, port = split_backend_url(url)
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection(host, port)
-                writer.write(b"GET /health HTTP/1.1\r\n" + self._door.pool.host_line + b"Connection: close\r\n\r\n")
-                line = await reader.readline()
-            words = line.split()
-            alive = len(words) >= 2 and words[0].startswith(b"HTTP/1.") and not words[1].startswith(b"5")
-            verdict = (alive, "" if alive else f"/health answered {line.decode('latin-1').strip()!r}")
-        except TimeoutError:
-            verdict = (writer is not None, "" if writer is not None else f"no connection within {_TIMEOUT_S:g} s")
-        except (OSError, ValueError) as exc:
-            verdict = (False, str(exc))
-        finally:
-            if writer is not None:
-                with contextlib.suppress(OSError):
-                    writer.transport.abort()
-        if url == self._door.pool.url:
-            self._door.note_engine(*verdict)
+    def _heard(self, url: str, got: Fetched) -> None:
+        if url != self._door.pool.url:
+            return
+        if got.status:
+            alive = got.status < 500
+            self._door.note_engine(alive, "" if alive else f"/health answered {got.status}")
+        else:
+            slow = got.connected and got.error.startswith("no answer")
+            self._door.note_engine(slow, "" if slow else got.error)

@@ -49,9 +49,10 @@ GATED_PATHS = (
     "/inference/v1/generate",
     "/generative_scoring",
 )
+MODELS = "/v1/models"
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (
-    "/v1/models",
+    MODELS,
     "/v1/messages/count_tokens",
     "/v1/embeddings",
     "/v1/audio/transcriptions",
@@ -71,7 +72,7 @@ ENGINE_PATTERNS = re.compile(
     r"/v1/models/[^/]+(?:/[^/]+)?"
     r"|/v1/responses/[^/]+(?:/cancel)?"
 )
-LOCAL_PATHS = ("/status", "/frontdoor/status", "/health", "/ready", "/metrics")
+LOCAL_PATHS = ("/", "/status", "/frontdoor/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
 
@@ -126,5 +127,5 @@ def classify(path: str) -> Route:
     if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
         return Route(Kind.ENGINE, path, style=style, label=_label(path))
     if path in LOCAL_PATHS:
-        return Route(Kind.LOCAL, path.removeprefix("/frontdoor"))
+        return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path)
     return Route(Kind.UNKNOWN, path)

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happened lately, for the status page: numbers by the second, the last requests, the last phases. No content."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from frontdoor.metrics import Metrics
+
+_SECONDS = 300
+_REQUESTS = 30
+_PHASES = 20
+
+
+class Activity:
+    """Rings of fixed size."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._samples: deque[tuple[float, int, int, int, int, int, int]] = deque(maxlen=_SECONDS)
+        self._requests: deque[tuple[Any, ...]] = deque(maxlen=_REQUESTS)
+        self._phases: deque[dict[str, Any]] = deque(maxlen=_PHASES)
+        self._last = self._totals()
+        #: set by `request`, taken by `sample`: sum in seconds and number
+        self._first_bytes = (0.0, 0)
+
+    def _totals(self) -> tuple[int, int, int]:
+        metrics = self._metrics
+        return metrics.gaps.count, metrics.generation_requests, sum(metrics.refusals.values())
+
+    def sample(self, now: float, active: int, queued: int) -> None:
+        """Note one second; `now` is the time of day."""
+        before, self._last = self._last, self._totals()
+        reads, requests, refused = (after - was for after, was in zip(self._last, before, strict=True))
+        (total, number), self._first_bytes = self._first_bytes, (0.0, 0)
+        first_ms = round(total / number * 1000) if number else -1
+        self._samples.append((round(now), active, queued, reads, requests, refused, first_ms))
+
+    def request(
+        self, now: float, path: str, status: int, outcome: str, waited_s: float, first_byte_s: float, took_s: float
+    ) -> None:
+        """Note a generation request that ended."""
+        if first_byte_s >= 0:
+            total, number = self._first_bytes
+            self._first_bytes = total + first_byte_s, number + 1
+        self._requests.append((now, path, status, outcome, waited_s, first_byte_s, took_s))
+
+    def phase(self, now: float, phase: str, profile: str, reason: str) -> None:
+        """Note that the slot's phase or profile changed."""
+        last = self._phases[-1] if self._phases else {}
+        if (last.get("phase"), last.get("profile")) != (phase, profile):
+            self._phases.append({"at": round(now), "phase": phase, "profile": profile, "reason": reason})
+
+    def report(self) -> dict[str, Any]:
+        """All of it; the newest comes last in `samples` and first elsewhere."""
+        return {
+            "columns": ["at", "active", "queued", "chunks", "requests", "refused", "first_byte_ms"],
+            "samples": list(self._samples),
+            "requests": [
+                {
+                    "at": round(now, 3),
+                    "path": path,
+                    "status": status,
+                    "outcome": outcome,
+                    "queue_wait_s": round(waited, 3),
+                    "first_byte_s": round(first, 3) if first >= 0 else None,
+                    "elapsed_s": round(took, 3),
+                }
+                for now, path, status, outcome, waited, first, took in reversed(self._requests)
+            ],
+            "phases": list(reversed(self._phases)),
+        }

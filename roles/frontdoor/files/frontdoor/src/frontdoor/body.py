@@ -1,0 +1,70 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A request body in chunks."""
+
+from __future__ import annotations
+
+import httptools
+
+
+class BrokenBody(ValueError):
+    """The chunked coding cannot be understood."""
+
+
+class _Marks:
+    """Callbacks of the parser."""
+
+    __slots__ = ("begun", "complete", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.complete = False
+        self.begun = 0
+
+    def on_message_begin(self) -> None:
+        self.begun += 1
+
+    def on_body(self, data: bytes) -> None:
+        self.size += len(data)
+        self.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+class ChunkedBody:
+    """Takes a chunked body apart."""
+
+    def __init__(self) -> None:
+        self._marks = _Marks()
+        self._parser = httptools.HttpRequestParser(self._marks)
+        self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        #: whether more than the body was sent: where it ended within a read is not known, so that cannot be served
+        self.overrun = False
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """What the chunks held."""
+        return self._marks.pieces
+
+    @property
+    def size(self) -> int:
+        """Bytes in the pieces."""
+        return self._marks.size
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last chunk was there."""
+        return self._marks.complete
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes; raise BrokenBody."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as exc:
+            if not self._marks.complete:
+                raise BrokenBody(f"broken chunked coding: {exc}") from exc
+            self.overrun = True
+        self.overrun = self.overrun or self._marks.begun > 1

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Answers that the frontdoor gives itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frontdoor import __version__, errors, status
+from frontdoor.errors import Refusal
+from frontdoor.fetch import Fetch, Fetched
+from frontdoor.httphead import RequestHead
+from frontdoor.metrics import render
+from frontdoor.models import enriched
+from frontdoor.page import page
+from frontdoor.routes import MODELS, Kind
+
+if TYPE_CHECKING:
+    from frontdoor.client import ClientConnection
+    from frontdoor.door import Door
+
+_MODELS_TIMEOUT_S = 10.0
+_METRICS_TYPE = "text/plain; version=0.0.4"
+_PREFLIGHT = (
+    b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+    b"Access-Control-Allow-Headers: *, Authorization\r\n"
+    b"Access-Control-Max-Age: 600\r\n"
+)
+
+
+def unknown(head: RequestHead) -> Refusal:
+    """A path that is neither ours nor one of the engine's that may be asked."""
+    return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
+
+
+class LocalAnswers:
+    """Status, health, metrics, the page, the list of models, and the answer to browsers that ask first."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._payloads: dict[str, Callable[[], tuple[int, dict[str, Any] | bytes]]] = {
+            "/status": lambda: (200, status.status(door)),
+            "/frontdoor/activity": lambda: (200, door.activity.report()),
+            "/health": lambda: (200, {"status": "ok"}),
+            "/ready": self._ready,
+            "/metrics": lambda: (200, render(door.metrics, status.gauges(door), door.state.phase, __version__)),
+        }
+
+    def answer(self, client: ClientConnection, head: RequestHead) -> None:
+        """Answer a path that is not the engine's."""
+        path = head.route.path
+        if head.method == b"OPTIONS":
+            self.preflight(client, head)
+        elif head.route.kind is not Kind.LOCAL or path == "*":
+            client.refuse(unknown(head), head)
+        elif head.method not in (b"GET", b"HEAD"):
+            client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers GET"), head)
+        elif path == "/":
+            html, fields = page()
+            self._reply(client, head, 200, html, "text/html; charset=utf-8", fields)
+        else:
+            code, payload = self._payloads[path]()
+            after = b"" if code == 200 else b"Retry-After: %d\r\n" % max(1, int(self._door.state.retry_after_s or 1))
+            if isinstance(payload, bytes):
+                self._reply(client, head, code, payload, _METRICS_TYPE, after)
+            else:
+                self._reply(client, head, code, status.encode(payload), "application/json", after)
+
+    def models(self, client: ClientConnection, head: RequestHead) -> Fetch:
+        """The engine's list with what the slot knows; a failure of the engine's passes as it is."""
+        state = self._door.state
+
+        def done(got: Fetched) -> None:
+            if got.status:
+                body = enriched(got.body, state) if got.status == 200 else got.body
+                self._reply(client, head, got.status, body, "application/json")
+            else:
+                client.refuse(Refusal(502, "engine_unreachable", f"the engine cannot be asked: {got.error}"), head)
+            client.exchange_done(head.keep_alive)
+
+        return Fetch(self._door.pool, MODELS, done, timeout_s=_MODELS_TIMEOUT_S)
+
+    def preflight(self, client: ClientConnection, head: RequestHead) -> None:
+        """Tell a browser what it may do."""
+        cors = self._door.cors_fields(head)
+        extra = cors + _PREFLIGHT if cors else b""
+
+        def response(close: bool) -> bytes:
+            return b"HTTP/1.1 204 No Content\r\n%b%b\r\n" % (extra, b"Connection: close\r\n" if close else b"")
+
+        client.reply(head, response)
+
+    def _reply(
+        self, client: ClientConnection, head: RequestHead, code: int, content: bytes, kind: str, fields: bytes = b""
+    ) -> None:
+        extra = self._door.cors_fields(head) + fields
+        bare = head.method == b"HEAD"
+        client.reply(
+            head,
+            lambda close: errors.response(code, content, content_type=kind, extra=extra, close=close, head_only=bare),
+        )
+
+    def _ready(self) -> tuple[int, dict[str, Any]]:
+        is_ready, reason = status.ready(self._door)
+        return (200 if is_ready else 503), {"ready": is_ready, "phase": self._door.state.phase, "reason": reason}
