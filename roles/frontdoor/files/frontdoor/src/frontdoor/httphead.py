@@ -139,7 +139,7 @@ def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
 
 
 def _secret(named: dict[bytes, bytes]) -> bytes:
-    scheme, _, token = named.get(b"authorization", b"").partition(b" ")
+    scheme, _space, token = named.get(b"authorization", b"").partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else named.get(b"x-api-key", b"").strip()
 
 
