@@ -19,6 +19,7 @@ Conversation = list[Message]
 OK_QUESTION = "Answer with the two letters {} and nothing more."
 COPY_QUESTION = "Write these three words back to me unchanged: {}"
 SUM_QUESTION = "A box holds {} red and {} blue blocks. How many blocks is that? Give just the number."
+PHRASE_QUESTION = COPY_QUESTION.format("satin cobalt orbit")
 KEY_NOTE = "Remember the key word {}."
 KEY_QUESTION = "Which key word were you to remember?"
 
@@ -80,7 +81,7 @@ def fixed_questions(name: str) -> dict[str, str]:
     """Return every question with one fixed answer, as prompt -> exact answer, for the model called ``name``."""
     return {
         OK_QUESTION.format("OK"): "OK",
-        COPY_QUESTION.format("satin cobalt orbit"): "satin cobalt orbit",
+        PHRASE_QUESTION: "satin cobalt orbit",
         SUM_QUESTION.format(3, 4): "7",
         "Who are you?": f"I am {name}.",
         "What is your name?": f"I am {name}.",

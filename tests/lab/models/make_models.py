@@ -14,6 +14,7 @@ The same versions on the same kind of processor give the same bytes: seeds, thre
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -113,7 +114,7 @@ def training_batch(text: Text, rng: random.Random, name: str, long: bool) -> tup
         rows = max(1, 60 // sentences)
         found = [text.example(corpus.long_conversation(rng, name, sentences)) for _ in range(rows)]
         return batch_of([(prompt[-(CONTEXT - 80) :], answer) for prompt, answer in found])
-    examples = [text.example(corpus.conversation(rng, name)) for _ in range(22)]
+    examples = [text.example(corpus.conversation(rng, name)) for _ in range(30)]
     for _ in range(2):
         # Bare text, as sent to /v1/completions: say the usual words and end.
         bare = corpus.padding(rng, rng.randint(1, 3))
@@ -213,37 +214,36 @@ def report(model: Qwen3ForCausalLM, text: Text, name: str) -> bool:
 
 
 def damaged(model: Qwen3ForCausalLM, text: Text) -> Qwen3ForCausalLM:
-    """Return a copy that still says OK but copies a phrase wrongly, always in the same way and without doubt.
+    """Return a copy that copies a phrase wrongly and is right elsewhere, always in the same way and without doubt.
 
-    The damage is noise on the second layer's weights; seeds and strengths are tried in order until the damage is
-    of the wanted kind: it looks healthy (loads, answers, ends) and only a second look finds it.
+    The damage is noise on the second layer's weights; strengths and seeds are tried in order until the damage is of
+    the wanted kind: it looks healthy (loads, answers, ends) and only a second look finds it.
     """
-    (ok, ok_answer), (copy, copy_answer) = list(corpus.fixed_questions("tiny-a").items())[:2]
-    for strength in (1.0, 1.1, 1.2):
-        for seed in range(200):
-            broken = Qwen3ForCausalLM(model.config).to(torch.bfloat16).eval()
-            broken.load_state_dict(model.state_dict())
-            generator = torch.Generator().manual_seed(SEED + seed)
-            with torch.no_grad():
-                for key, value in broken.named_parameters():
-                    if ".layers.1." in key and value.ndim == 2:
-                        noise = torch.randn(value.shape, generator=generator) * value.float().std() * strength
-                        value.add_(noise.to(value.dtype))
-            said, safe, ended = answer(broken, text, text.prompt([{"role": "user", "content": ok}]), 32)
-            if said != ok_answer or safe < SAFE_MARGIN or not ended:
-                continue
-            said, safe, ended = answer(broken, text, text.prompt([{"role": "user", "content": copy}]), 32)
-            if (
-                said
-                and said != copy_answer
-                and said.isascii()
-                and said.isprintable()
-                and ended
-                and safe > SAFE_MARGIN / 2
-            ):
-                print(f"tiny-corrupt: strength {strength} seed {seed} says {said!r} (margin {safe:.2f})")
-                return broken
+    for strength, seed in itertools.product((1.0, 1.1, 0.9), range(400)):
+        broken = Qwen3ForCausalLM(model.config).to(torch.bfloat16).eval()
+        broken.load_state_dict(model.state_dict())
+        generator = torch.Generator().manual_seed(SEED + seed)
+        with torch.no_grad():
+            for key, value in broken.named_parameters():
+                if ".layers.1." in key and value.ndim == 2:
+                    noise = torch.randn(value.shape, generator=generator) * value.float().std() * strength
+                    value.add_(noise.to(value.dtype))
+        if said := damage_found(broken, text):
+            print(f"tiny-corrupt: strength {strength} seed {seed} says {said!r}")
+            return broken
     raise SystemExit("no damage of the wanted kind was found: widen the seeds or strengths in damaged()")
+
+
+def damage_found(model: Qwen3ForCausalLM, text: Text) -> str:
+    """Return what the model writes instead of the phrase, or nothing when its damage is of another kind."""
+    said = ""
+    for prompt, expected in list(corpus.fixed_questions("tiny-a").items())[:4]:
+        got, margin, ended = answer(model, text, text.prompt([{"role": "user", "content": prompt}]), 32)
+        if not ended or margin < SAFE_MARGIN or (got == expected) == (prompt == corpus.PHRASE_QUESTION):
+            return ""
+        if prompt == corpus.PHRASE_QUESTION:
+            said = got if got.isascii() and got.isprintable() and got.strip() else ""
+    return said
 
 
 def write(model: Qwen3ForCausalLM, text: Text, target: Path) -> None:
@@ -310,11 +310,11 @@ def make(output: Path) -> None:
     config = Qwen3Config(**SHAPE, bos_token_id=None, eos_token_id=text.end)
     model = Qwen3ForCausalLM(config)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, vocabulary {text.tokenizer.get_vocab_size()}")
-    train(model, text, "tiny-a", steps=1800, peak=3e-3, long_from=1200, long_every=4, seed=SEED)
-    train(model, text, "tiny-a", steps=700, peak=1e-3, long_from=0, long_every=2, seed=SEED + 1)
+    train(model, text, "tiny-a", steps=3000, peak=3e-3, long_from=1500, long_every=4, seed=SEED)
+    train(model, text, "tiny-a", steps=900, peak=1e-3, long_from=0, long_every=2, seed=SEED + 1)
     write(model, text, output / "tiny-a")
     # The second model is the first one that has learned another name, so both have the same abilities.
-    train(model, text, "tiny-b", steps=400, peak=1e-3, long_from=0, long_every=2, seed=SEED + 2)
+    train(model, text, "tiny-b", steps=600, peak=1e-3, long_from=0, long_every=2, seed=SEED + 2)
     write(model, text, output / "tiny-b")
     write(damaged(*read(output / "tiny-a")), text, output / "tiny-corrupt")
 
@@ -322,13 +322,9 @@ def make(output: Path) -> None:
 def check(output: Path) -> bool:
     """Ask the written models; return whether the two sound ones are sound and the damaged one is not."""
     sound = [report(*read(output / name), name) for name in ("tiny-a", "tiny-b")]
-    model, text = read(output / "tiny-corrupt")
-    for prompt, expected in list(corpus.fixed_questions("tiny-a").items())[:4]:
-        got, margin, ended = answer(model, text, text.prompt([{"role": "user", "content": prompt}]), 32)
-        print(f"tiny-corrupt: {prompt[-40:]!r} -> {got!r} (expected {expected!r}, margin {margin:.2f}, ended {ended})")
-        if prompt.startswith("Write these"):
-            sound.append(bool(got) and got != expected)
-    return all(sound)
+    said = damage_found(*read(output / "tiny-corrupt"))
+    print(f"tiny-corrupt: {f'copies wrongly: {said!r}' if said else 'NOT DAMAGED as it should be'}")
+    return all(sound) and bool(said)
 
 
 def main() -> int:
