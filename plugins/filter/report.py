@@ -48,10 +48,11 @@ def _headline(result: Mapping[str, Any], host: str) -> str:
     before = result.get("previous_profile")
     came = f", before: {before}" if before and before != profile else ""
     how = "unchanged" if not result.get("changed") else "now served"
-    passed = sum(1 for case in result.get("canary") or [] if case.get("passed"))
+    # After a way back the list also has the answers of the engine that failed.
+    passed = sum(1 for case in result.get("canary") or [] if case["passed"] and case["profile"] == profile)
     proof = "verified" if result.get("verified") else "NOT verified"
     if passed:
-        proof += f" by {passed} canary answers"
+        proof += f" by {passed} canary case{'s' if passed > 1 else ''}"
     served = result.get("served_model") or profile
     return f"{host} serves {profile} (model id {served}; {how}{came}; {proof})"
 

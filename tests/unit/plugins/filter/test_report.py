@@ -21,14 +21,17 @@ SWITCHED = {
         {"name": "health", "seconds": 31.04},
         {"name": "canary", "seconds": 1.2},
     ],
-    "canary": [{"name": "exact_ok", "passed": True}, {"name": "copy_phrase", "passed": True}],
+    "canary": [
+        {"name": "exact_ok", "passed": True, "profile": "tiny-b"},
+        {"name": "copy_phrase", "passed": True, "profile": "tiny-b"},
+    ],
     "actions": [],
 }
 
 
 def test_a_switch_says_what_where_and_how_long():
     assert switch_report(SWITCHED, "h1", URL) == [
-        "h1 serves tiny-b (model id tiny-b; now served, before: tiny-a; verified by 2 canary answers)",
+        "h1 serves tiny-b (model id tiny-b; now served, before: tiny-a; verified by 2 canary cases)",
         f"frontdoor: {URL}",
         "32.2 s in all: health 31.0 s, canary 1.2 s",
     ]
@@ -61,6 +64,10 @@ def test_a_failed_switch_says_what_failed_with_evidence_and_where_it_ended():
         "failure": failure,
         "profile": "tiny-a",
     }
+    failed["canary"] = [
+        {"name": "exact_ok", "passed": True, "profile": "tiny-b"},
+        {"name": "exact_ok", "passed": True, "profile": "tiny-a"},
+    ]
     lines = switch_report(failed, "h1", URL)
     assert lines[:3] == [
         "h1: The switch failed in alive. tiny-a is served again.",
@@ -69,6 +76,7 @@ def test_a_failed_switch_says_what_failed_with_evidence_and_where_it_ended():
     ]
     assert [line for line in lines if line.startswith("log:")] == [f"log: line {n}" for n in range(22, 30)]
     assert "h1 serves tiny-a" in lines[-3]
+    assert "verified by 1 canary case)" in lines[-3]
 
 
 @pytest.mark.parametrize("bad", [None, "text", {"msg": "something else"}])
