@@ -63,7 +63,7 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[str, list[tuple[str, 
 
 
 async def read_chunks(reader: asyncio.StreamReader) -> list[bytes]:
-    chunks = []
+    chunks: list[bytes] = []
     while True:
         size = int((await reader.readline()).split(b";")[0], 16)
         data = await reader.readexactly(size + 2)
@@ -156,6 +156,9 @@ class Engine:
                     self.active -= 1
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except RuntimeError:
+            # uvloop's word for writing to a connection that is closed
+            assert writer.transport.is_closing()
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
