@@ -232,7 +232,6 @@ async def soak(count: int) -> None:
                 if rng.random() < 0.1:
                     await asyncio.sleep(rng.uniform(0, 0.05))
                     client.leave()
-                    done += 1
                     client = await run.client()
                     continue
                 answer = await asyncio.wait_for(client.answer(), 20)

@@ -14,7 +14,7 @@ import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
@@ -247,6 +247,14 @@ class Client:
 
     def leave(self) -> None:
         self.writer.transport.abort()
+
+    def pause(self) -> None:
+        """Read no more."""
+        cast(asyncio.Transport, self.writer.transport).pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        cast(asyncio.Transport, self.writer.transport).resume_reading()
 
 
 class Bench:

@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from kit import bench, on_loop
+from kit import Call, Client, bench, on_loop
 
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
 
@@ -167,9 +167,9 @@ async def test_a_dripping_head_or_body_gets_no_more_time(tmp_path: Path) -> None
             client = await run.client()
             client.send(start)
 
-            async def drip(client: object = client) -> None:
+            async def drip(client: Client = client) -> None:
                 while True:
-                    client.send(b"x")  # type: ignore[attr-defined]
+                    client.send(b"x")
                     await asyncio.sleep(0.02)
 
             dripping = asyncio.create_task(drip())
@@ -219,10 +219,10 @@ async def test_nothing_is_served_after_a_chunked_body_with_more_behind_it(tmp_pa
 async def test_bytes_after_an_answer_do_not_become_the_next_one(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
 
-        async def chatty(call: object) -> None:
+        async def chatty(call: Call) -> None:
             await call.send(
                 b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
-            )  # type: ignore[attr-defined]
+            )
 
         run.engine.script = chatty
         client = await run.client()

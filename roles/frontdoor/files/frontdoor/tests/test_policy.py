@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ TEXT = {"modalities": ["text"], "served_model_name": "tiny-a"}
 IMAGE = {"modalities": ["text", "image"], "served_model_name": "tiny-a"}
 
 
-def apply(rules: Rules, body: str | bytes, path: str = CHAT, profile: dict[str, object] | None = None) -> str | Refusal:
+def apply(rules: Rules, body: str | bytes, path: str = CHAT, profile: dict[str, Any] | None = None) -> str | Refusal:
     body = body.encode() if isinstance(body, str) else body
     found = policies(rules, profile).get(path)
     result = (body,) if found is None else found.apply(body)

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from kit import Call, bench, on_loop, serving_state
+from kit import Bench, Call, Engine, bench, on_loop
 
 from frontdoor.admission import Gate, Verdict
 from frontdoor.routes import GATED_PATHS
@@ -31,9 +33,13 @@ class Hold:
         await call.json({"body": call.request.body.decode()})
 
 
-async def until(condition: object) -> None:
-    while not condition():  # type: ignore[operator]
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
         await asyncio.sleep(0.001)
+
+
+async def arrived(run: Bench, count: int) -> None:
+    await until(lambda: run.door.gate.active + run.door.gate.queued == count)
 
 
 @pytest.mark.parametrize("path", [*GATED_PATHS, "/v1/chat/completions/", "//v1//completions", "/x/../v1/messages"])
@@ -94,7 +100,7 @@ async def test_the_queue_is_first_come_first_served(tmp_path: Path) -> None:
         clients = [await run.client() for _ in range(6)]
         for number, client in enumerate(clients):
             client.request("POST", CHAT, json.dumps({"n": number}).encode())
-            await until(lambda n=number: run.door.gate.active + run.door.gate.queued == n + 1)
+            await arrived(run, number + 1)
         status = (await (await run.client()).ask("GET", "/status")).json["frontdoor"]
         assert (status["active_generations"], status["queued_generations"]) == (1, 5)
         hold.go.set()
@@ -128,7 +134,7 @@ async def test_the_queue_is_bounded_and_a_waiting_client_may_leave(tmp_path: Pat
         clients = [await run.client() for _ in range(3)]
         for number, client in enumerate(clients[:2]):
             client.request("POST", CHAT, b"{}")
-            await until(lambda n=number: run.door.gate.active + run.door.gate.queued == n + 1)
+            await arrived(run, number + 1)
         assert (await clients[2].chat()).json["error"]["code"] == "queue_full"
         clients[1].leave()
         await until(lambda: run.door.gate.queued == 0)
@@ -160,7 +166,9 @@ async def test_the_queue_is_bounded_and_a_waiting_client_may_leave(tmp_path: Pat
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
 @on_loop
-async def test_a_closed_slot_says_why(tmp_path: Path, state: dict, code: str, words: str, path: str) -> None:
+async def test_a_closed_slot_says_why(
+    tmp_path: Path, state: dict[str, object], code: str, words: str, path: str
+) -> None:
     async with bench(tmp_path, state={**state, "open": False, "retry_after_s": 33}) as run:
         client = await run.client()
         answer = await client.ask("POST", path, b"{}")
@@ -224,7 +232,7 @@ async def test_a_changed_limit_takes_effect_at_once(tmp_path: Path) -> None:
 
 @on_loop
 async def test_a_new_engine_address_is_used_at_once(tmp_path: Path) -> None:
-    async with bench(tmp_path) as run, bench_engine() as other:
+    async with bench(tmp_path) as run, another_engine() as other:
         client = await run.client()
         assert (await client.chat()).status == 200
         run.write_state(backend_url=other.url)
@@ -232,19 +240,12 @@ async def test_a_new_engine_address_is_used_at_once(tmp_path: Path) -> None:
         assert len(other.requests) == 1
 
 
-def bench_engine() -> object:
-    import contextlib
-
-    from kit import Engine
-
-    @contextlib.asynccontextmanager
-    async def running() -> object:
-        engine = Engine()
-        await engine.start()
-        yield engine
-        await engine.kill()
-
-    return running()
+@contextlib.asynccontextmanager
+async def another_engine() -> AsyncIterator[Engine]:
+    engine = Engine()
+    await engine.start()
+    yield engine
+    await engine.kill()
 
 
 @on_loop
@@ -361,7 +362,3 @@ def test_turns_are_fair_between_keys() -> None:
             break
     assert served.index(modest) == 1
     assert [s for s in served if s in greedy] == greedy
-
-
-def test_serving_state_is_a_state(tmp_path: Path) -> None:
-    assert serving_state("http://h:1")["open"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ NAME = "chat_template_kwargs"
 OFF = {"enable_thinking": False}
 
 
-def default_object(body: bytes, name: str, defaults: dict[str, object]) -> bytes:
+def default_object(body: bytes, name: str, defaults: dict[str, Any]) -> bytes:
     return b"".join(ObjectDefaults(name, defaults).pieces(body))
 
 

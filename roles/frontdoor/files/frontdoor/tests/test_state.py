@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop, serving_state, start_unit
 
-from frontdoor.config import ConfigError, from_table, load
+from frontdoor.config import Config, ConfigError, from_table, load
 from frontdoor.state import StateError, StateFile, parse
 
 
-def config(path: Path) -> object:
+def config(path: Path) -> Config:
     start_unit(path.parent)
     return from_table({"slot": {"state_file": str(path), "units_dir": str(path.parent)}})
 

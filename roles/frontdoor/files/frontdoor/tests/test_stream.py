@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit import Bench, Call, Client, bench, on_loop
@@ -15,12 +16,13 @@ from kit import Bench, Call, Client, bench, on_loop
 CHAT = "/v1/chat/completions"
 
 
-def error_of(event: bytes) -> dict[str, object]:
+def error_of(event: bytes) -> dict[str, Any]:
     """The error object in the last event of a stream."""
     data = event.rstrip(b"\n").split(b"\n")[-1]
     assert data.startswith(b"data: ")
-    payload = json.loads(data[6:])
-    return payload.get("error", payload)
+    payload: dict[str, Any] = json.loads(data[6:])
+    error: dict[str, Any] = payload.get("error", payload)
+    return error
 
 
 @on_loop
@@ -250,12 +252,12 @@ async def test_a_slow_client_does_not_fill_memory(tmp_path: Path) -> None:
 
         run.engine.script = firehose
         client = await run.client()
-        client.writer.transport.pause_reading()
+        client.pause()
         client.request("POST", CHAT, b"{}")
         await asyncio.sleep(0.3)
         stuck = sent
         assert stuck < 500, "the engine was not held back"
-        client.writer.transport.resume_reading()
+        client.resume()
         answer = await client.answer()
         assert len(answer.body) == 600 * (65536 + 8)
         assert (await client.ask("GET", "/health")).status == 200
@@ -272,7 +274,7 @@ async def test_a_client_that_never_reads_loses_its_slot(tmp_path: Path) -> None:
 
         run.engine.script = firehose
         client = await run.client()
-        client.writer.transport.pause_reading()
+        client.pause()
         client.request("POST", CHAT, b"{}")
         while not run.engine.active:
             await asyncio.sleep(0.001)
