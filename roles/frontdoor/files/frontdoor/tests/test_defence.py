@@ -132,6 +132,18 @@ async def test_all_bodies_together_are_limited(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_body_that_breaks_off_leaves_the_account_even(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        await asyncio.sleep(0.02)
+        assert run.door.buffered == 3
+        client.send(b"3\r\ndef\r\nnonsense\r\n")
+        assert (await client.answer()).status == 400
+        assert run.door.buffered == 0
+
+
+@on_loop
 async def test_heads_are_limited(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"max_header_bytes": 2000, "max_headers": 10}) as run:
         client = await run.client()

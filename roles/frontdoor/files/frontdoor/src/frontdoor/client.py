@@ -40,6 +40,7 @@ class ClientConnection(asyncio.Protocol):
         "_buffer",
         "_chunked",
         "_close_after",
+        "_counted",
         "_door",
         "_exchange",
         "_forwarded",
@@ -78,6 +79,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
         self._pieces: list[bytes] = []
+        # bytes of the body under way that stand in the door's account
+        self._counted = 0
         self._left = 0
         self._body_deadline = 0.0
         self._chunked: ChunkedBody | None = None
@@ -240,6 +243,7 @@ class ClientConnection(asyncio.Protocol):
         door = self._door
         limits = door.config.limits
         door.buffered += size
+        self._counted += size
         self.deadline = min(self._body_deadline, door.loop.time() + limits.body_idle_timeout_s)
         if door.buffered <= limits.max_buffered_bytes:
             return True
@@ -268,13 +272,14 @@ class ClientConnection(asyncio.Protocol):
         self._close_after = self._close_after or body.overrun
         self._pieces = body.pieces
         if body.size > self._door.config.limits.max_body_bytes:
-            self._door.buffered += body.size - before
             self._reject(self._too_large(), self._head)
         elif self._count_body(body.size - before) and body.complete:
             self._body_complete()
 
     def _body_complete(self) -> None:
         pieces, self._pieces = self._pieces, []
+        # from here on it is the answer's
+        self._counted = 0
         self._chunked = None
         processing, self._processing = self._processing, True
         self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -283,7 +288,8 @@ class ClientConnection(asyncio.Protocol):
             self._process(b"")
 
     def _drop_body(self) -> None:
-        self._door.buffered -= sum(map(len, self._pieces))
+        self._door.buffered -= self._counted
+        self._counted = 0
         self._pieces = []
         self._chunked = None
 
