@@ -181,6 +181,9 @@ def _change(
     if not result["failed"]:
         # A slot that was to be recovered and has nothing to serve is settled, but serves nothing.
         return NOT_SERVING if arguments.word == "recover" and not boot and not result["profile"] else DONE
+    if arguments.word == "recover" and result["rolled_back"]:
+        # What should run does, verified, if not at the first try.
+        return DONE
     if result["failure"]["phase"] == "lock":
         # Whoever holds the lock leaves nothing unverified behind.
         return DONE if boot else LOCKED

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LOG_LINES = 8
+_AT_WORK = ("switching", "verifying")
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -43,6 +44,10 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append(f"verified: {info['verified_at']} by {', '.join(info['verified_by']) or 'its gate'}")
     elif info["open"]:
         lines = [f"slot {slot} serves {name}, NOT verified"]
+    elif info["phase"] in _AT_WORK:
+        lines = [f"slot {slot} runs {name}, not open to clients yet: {info['phase']}"]
+        if info["reason"]:
+            lines.append(f"because: {info['reason']}")
     else:
         why = info["reason"] or info["phase"]
         lines = [f"slot {slot} runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"]
@@ -54,9 +59,8 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append(f"drift: {info['drift']}")
     if info["interrupted"]:
         lost = info["interrupted"]
-        lines.append(
-            f"interrupted: the switch to {lost['to'] or 'stopped'} of {lost['at']}; `b70ctl recover` settles it"
-        )
+        lines.append(f"a switch to {lost['to'] or 'stopped'} began at {lost['at']} and has not ended")
+        lines.append("if none is at work now, it was interrupted: `b70ctl recover` settles it")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
 

@@ -122,6 +122,15 @@ def test_recover_settles_a_killed_switch(world):
     assert b70ctl(world, "status")[0] == command.DONE
 
 
+def test_recover_at_the_second_try_is_done(world):
+    b70ctl(world, "switch", "a")
+    world.crash("a")
+    world.unit("a").live_fault = "dies_in_canary"
+    code, text = b70ctl(world, "recover", "--boot")
+    assert (code, "a is served again, verified" in text) == (0, True)
+    world.promise()
+
+
 def test_history_is_a_table_newest_last(world):
     assert b70ctl(world, "history") == (0, "no switch is in the journal\n")
     b70ctl(world, "switch", "a")
