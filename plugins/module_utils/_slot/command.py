@@ -35,7 +35,7 @@ exit codes:
 """
 _CHANGES = ("switch", "stop", "verify", "recover")
 
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 def parser() -> argparse.ArgumentParser:
