@@ -14,7 +14,8 @@ from typing import Any
 from ._catalogue.problems import did_you_mean
 from ._catalogue.stacks import canonical, stack_id
 from ._render_engine import Variable, engine_argv, engine_environment, environment_file
-from ._render_unit import MARKER, unit_name, unit_text
+from ._render_program import program_files, program_path
+from ._render_unit import MARKER, settle_name, settle_text, unit_name, unit_text
 
 SCHEMA = 1
 _TEXT = (
@@ -23,6 +24,10 @@ _TEXT = (
     "unit_dir",
     "tmpfiles_dir",
     "run_dir",
+    "state_dir",
+    "lib_dir",
+    "bin_dir",
+    "frontdoor_url",
     "models_dir",
     "stacks_dir",
     "cache_dir",
@@ -49,9 +54,9 @@ _PATH = re.compile(r"/[A-Za-z0-9./_+:@-]*")
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot's settings, complete and of the right types; raise ValueError naming the key.
 
-    Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, models_dir, stacks_dir, cache_dir, hf_home, user, group,
-    backend_host; the directories absolute. backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text.
-    legacy_units: names.
+    Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
+    cache_dir, hf_home, user, group, backend_host, frontdoor_url; the directories absolute. backend_port: 1 to 65535.
+    stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
     """
     known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units"}
     checked = {"env": {}, "legacy_units": [], "backend_host": "127.0.0.1", "slot": "main", **settings}
@@ -190,4 +195,6 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         directives = {**checked, "kill_signal": profiles[name]["engine"]["kill_signal"]}
         text = unit_text(resolved, directives, earlier)
         units.append({"path": f"{checked['unit_dir']}/{resolved['unit']}", "content": text, "mode": "0644"})
-    return files + units
+    settle = settle_text(program_path(checked), slot, [unit_name(name, slot) for name in names])
+    units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})
+    return files + program_files(checked) + units

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+FRONTDOOR = "b70-openai-frontdoor.service"
 MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."
 # Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
 # ProtectClock= is left out as well: it turns on a device policy that hides /dev/dri.
@@ -55,6 +56,51 @@ def unit_name(name: str, slot: str = "main") -> str:
     return f"b70-slot-{slot}-{name}.service"
 
 
+def settle_name(slot: str = "main") -> str:
+    """Return the unit that verifies what runs in a slot. Its name is not that of any profile's unit."""
+    return f"b70-settle-{slot}.service"
+
+
+def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
+    """Return the unit that verifies the slot's engine at boot and after every start of it.
+
+    :param program: path of b70ctl.
+    :param units: the slot's units. Their starts come first, so that there is something to look at.
+    """
+    lines = [
+        MARKER,
+        "[Unit]",
+        f"Description=Verification of what runs in the b70 slot {slot}",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        f"After={FRONTDOOR}",
+        *(f"After={unit}" for unit in units),
+        # A start while this runs is none of its own: what started is seen by this one.
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        # Not oneshot: the boot would not be done before the model is loaded.
+        "Type=exec",
+        f"ExecStart={_path(program)} recover --boot",
+        # It ends what it waits for by itself and leaves an entry in the journal that the next one settles.
+        "KillMode=mixed",
+        "TimeoutStopSec=15",
+        "Nice=5",
+        "NoNewPrivileges=yes",
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+        "RestrictSUIDSGID=yes",
+        "LockPersonality=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier: Sequence[str]) -> str:
     """Return the unit of one resolved profile.
 
@@ -91,6 +137,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier:
         f"WorkingDirectory={plain_value(settings['cache_dir'])}",
         f"EnvironmentFile={plain_value(profile_file)}.env",
         "ExecStart=" + " \\\n    ".join(_grouped(engine["argv"])),
+        # Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch.
+        f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(resolved['slot'])}",
         "KillMode=mixed",
         f"KillSignal={settings['kill_signal']}",
         f"TimeoutStopSec={engine['stop_timeout_s']}",

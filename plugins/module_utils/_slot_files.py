@@ -60,6 +60,17 @@ class Place:
     config_dir: Path
     unit_dir: Path
     run_dir: Path
+    program_dir: Path = Path("/opt/b70/lib/b70slot")
+    command: Path = Path("/opt/b70/bin/b70ctl")
+
+    @property
+    def settle(self) -> Path:
+        """The unit that verifies what runs; the only one that always starts at boot."""
+        return self.unit_dir / f"b70-settle-{self.slot}.service"
+
+    @property
+    def settle_at_boot(self) -> Path:
+        return self.unit_dir / "multi-user.target.wants" / self.settle.name
 
     @property
     def profiles_dir(self) -> Path:
@@ -89,6 +100,7 @@ class Plan:
     directories: list[Directory] = field(default_factory=list)
     writes: list[Wanted] = field(default_factory=list)
     removals: list[Path] = field(default_factory=list)
+    links: dict[Path, Path] = field(default_factory=dict)
     before: dict[Path, str] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -101,7 +113,7 @@ class Plan:
 
     @property
     def changed(self) -> bool:
-        return bool(self.directories or self.writes or self.removals or self.reload_needed)
+        return bool(self.directories or self.writes or self.removals or self.links or self.reload_needed)
 
 
 def _of_unit(path: Path) -> bool:
@@ -214,7 +226,11 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         ours = item.path.parent == place.profiles_dir and item.path.suffix in (".json", ".env")
         unit = item.path.parent == place.unit_dir and item.path.name.startswith(place.prefix)
         boot = item.path.parent.name == "tmpfiles.d" and item.path.name == f"b70-slot-{place.slot}.conf"
-        if not ours and not boot and not (unit and item.path.suffix == ".service"):
+        program = item.path == place.command or (
+            item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
+        )
+        known = ours or boot or program or item.path == place.settle
+        if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(
                 f"{item.path} is no file of slot {place.slot}; render the files with arcpro.b70.render_slot"
             )
@@ -237,9 +253,10 @@ def make_plan(
             raise SlotFilesError(f"{directory.path} exists and is no directory; move it away")
         if not directory.path.exists():
             plan.directories.append(directory)
-    names = {item.path.name.removeprefix(place.prefix).removesuffix(".service") for item in plan.units}
+    engines = {item.path.name for item in plan.units if item.path != place.settle}
+    names = {name.removeprefix(place.prefix).removesuffix(".service") for name in engines}
     stale = written_profiles(place) - names
-    on_disk = [unit for unit in map(place.unit, sorted(names | stale)) if unit.exists()]
+    on_disk = [unit for unit in [*map(place.unit, sorted(names | stale)), place.settle] if unit.exists()]
     shown = _show([unit.name for unit in on_disk], run)
     why = _in_use(place, stale, shown)
     plan.kept = sorted(why)
@@ -260,6 +277,11 @@ def make_plan(
     gone = [path for name in sorted(stale - set(why)) for path in place.files_of(name)]
     gone += [place.files_of(name)[1] for name in sorted(names)]
     plan.removals = [path for path in gone if path.exists()]
+    if any(item.path.is_relative_to(place.program_dir) for item in files):
+        wanted = {item.path for item in files}
+        plan.removals += [path for path in sorted(place.program_dir.rglob("*.py")) if path not in wanted]
+    if any(item.path == place.settle for item in files) and not place.settle_at_boot.is_symlink():
+        plan.links[place.settle_at_boot] = place.settle
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(
         item.get("NeedDaemonReload") == "yes" or item.get("LoadState") == "not-found" for item in (shown or {}).values()
@@ -329,6 +351,9 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
         if item.path.name == KEPT:
             item.path.parent.mkdir(mode=0o755, exist_ok=True)
         _replace(item, owner)
+    for link, target in plan.links.items():
+        link.parent.mkdir(mode=0o755, exist_ok=True)
+        link.symlink_to(target)
     for path in plan.removals:
         path.unlink(missing_ok=True)
         if path.name == KEPT:
@@ -356,7 +381,7 @@ def _replace(item: Wanted, owner: tuple[int, int]) -> None:
 
 
 def diff(plan: Plan) -> list[dict[str, str]]:
-    """Return Ansible's diff: full texts of files that change, one list of files that come or go."""
+    """Return Ansible's diff: full texts of files that change, one list of programs and of files that come or go."""
     entries = [
         {
             "before_header": str(item.path),
@@ -365,10 +390,11 @@ def diff(plan: Plan) -> list[dict[str, str]]:
             "after": item.content,
         }
         for item in plan.writes
-        if item.path in plan.before
+        if item.path in plan.before and item.path.suffix != ".py"
     ]
     new = [f"{item.path}/\n" for item in plan.directories]
-    new += [f"{item.path}\n" for item in plan.writes if item.path not in plan.before]
+    new += [f"{item.path}\n" for item in plan.writes if item.path not in plan.before or item.path.suffix == ".py"]
+    new += [f"{link} -> {target}\n" for link, target in plan.links.items()]
     if new or plan.removals:
         gone = "".join(f"{path}\n" for path in plan.removals)
         entries.append({"before_header": "files", "after_header": "files", "before": gone, "after": "".join(new)})

@@ -16,7 +16,8 @@ description:
     that is not installed yet is tolerated. Each file is replaced in one step.
   - Files of a profile that runs, starts at boot or is named by the slot's state are never removed; a warning says so.
     Its unit gets a drop-in that keeps it exclusive with the units that were rendered.
-  - Never starts, stops, enables or reloads anything.
+  - The unit that verifies what runs is linked to start at boot. Engines are never started, stopped or enabled, and
+    nothing is reloaded.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -27,7 +28,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - A file that comes or goes is shown by its path only.
+      - A file that comes or goes, and a program, is shown by its path only.
   idempotent:
     support: full
 options:
@@ -87,6 +88,14 @@ options:
     description: Holds the slot's state in C(SLOT/state.json).
     type: path
     default: /run/b70
+  program_dir:
+    description: Holds the package behind C(b70ctl). Python files there that are not among O(files) are removed.
+    type: path
+    default: /opt/b70/lib/b70slot
+  command:
+    description: The command C(b70ctl).
+    type: path
+    default: /opt/b70/bin/b70ctl
   owner:
     description: User that owns the files.
     type: str
@@ -162,6 +171,8 @@ def main() -> None:
             "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
             "run_dir": {"type": "path", "default": "/run/b70"},
+            "program_dir": {"type": "path", "default": "/opt/b70/lib/b70slot"},
+            "command": {"type": "path", "default": "/opt/b70/bin/b70ctl"},
             "owner": {"type": "str", "default": "root"},
             "group": {"type": "str", "default": "root"},
         },
@@ -178,7 +189,8 @@ def main() -> None:
         return int(code), str(output), str(errors)
 
     params = module.params
-    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in ("config_dir", "unit_dir", "run_dir")))
+    places = ("config_dir", "unit_dir", "run_dir", "program_dir", "command")
+    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in places))
     wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
     directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
     try:

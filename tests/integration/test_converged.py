@@ -18,6 +18,7 @@ from integration.product import ROOT, Frontdoor, answer_of, play
 ENGINE = "b70-slot-main-tiny-a.service"
 OTHER = "b70-slot-main-tiny-b.service"
 FRONTDOOR = "b70-openai-frontdoor.service"
+SETTLE = "b70-settle-main.service"
 
 # What both services must have; the engine needs devices and just-in-time compiled code, so it lacks the rest.
 HARDENING = {"NoNewPrivileges": "yes", "ProtectHome": "yes", "ProtectKernelModules": "yes", "RestrictSUIDSGID": "yes"}
@@ -59,7 +60,7 @@ def test_exactly_the_verified_engine_runs_and_boots(host: Host) -> None:
     assert active_engines(host) == {ENGINE}
     files = host.check_output("systemctl list-unit-files 'b70-*' --no-legend").splitlines()
     states = {line.split()[0]: line.split()[1] for line in files}
-    assert {name for name, state in states.items() if state == "enabled"} == {ENGINE, FRONTDOOR}
+    assert {name for name, state in states.items() if state == "enabled"} == {ENGINE, FRONTDOOR, SETTLE}
     # The shipped catalogue is there too, side by side.
     assert len([name for name in states if name.startswith("b70-slot-main-")]) >= 17
 
@@ -90,7 +91,7 @@ def test_nothing_of_ours_is_world_writable_or_owned_by_strangers(host: Host) -> 
     strangers = r"\( -nouser -o -nogroup \)"
     assert host.check_output(f"find {places} -xdev {strangers}") == ""
     # What runs as root or decides what runs may be written by root alone.
-    decides = "/opt/b70/stacks /opt/b70/tools /etc/b70-vllm-slot /etc/systemd/system"
+    decides = "/opt/b70/stacks /opt/b70/tools /opt/b70/lib /opt/b70/bin /etc/b70-vllm-slot /etc/systemd/system"
     assert host.check_output(f"find {decides} -xdev ! -user root -print -quit") == ""
 
 

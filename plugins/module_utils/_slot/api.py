@@ -17,7 +17,7 @@ from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
 from .run import describe
 from .state_file import parse_state
-from .types import End, Failure, Layout, Request, SlotFault
+from .types import End, Failure, Layout, Mode, Request, SlotFault
 
 SHOWN_ATTEMPTS = 5
 
@@ -65,9 +65,12 @@ def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
 
 
 def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
-    """Runs the switch and returns the module's result, with `failed` where it did not do what was asked."""
+    """Runs the switch and returns the module's result, with `failed` where it did not do what was asked.
+
+    In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve.
+    """
     outcome = Driver(fx, layout, request).run()
-    result = _result(layout, request, outcome)
+    result = _result(layout, outcome.request, outcome)
     if outcome.changed:
         units, legacy = slot_units(fx, layout)
         enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
@@ -110,6 +113,8 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
     slot, name = f"slot {layout.slot}", outcome.profile_name
     proof = "verified" if outcome.verified else "not verified"
     if not outcome.failures:
+        if request.mode is not Mode.SWITCH and outcome.end is End.UNCHANGED and not request.active:
+            return f"Nothing to settle in {slot}: {outcome.chosen}."
         if not request.active:
             return f"{slot} is stopped."
         took = sum(record.seconds for record in outcome.phases)

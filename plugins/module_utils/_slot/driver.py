@@ -10,20 +10,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from . import machine, phases, settle
+from . import machine, phases, recover, settle
 from .canary import CanaryResult
-from .effects import Effects
+from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
 from .guards import check_status
 from .journal import encode
-from .machine import Plan, Seen, Step
-from .observe import observe
+from .machine import Kind, Plan, Seen, Step
+from .observe import observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .state_file import stamp
+from .state_file import parse_state, stamp
 from .symptoms import diagnose
-from .types import Direction, End, Failure, Layout, Phase, PhaseRecord, Request, SlotFault
+from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault
 
 LOG_LINES = 12
 LOG_CHARS = 240
@@ -36,6 +36,8 @@ class Outcome:
     """Everything a run has to tell. profile: what is served at its end, verified: whether that was proven."""
 
     end: End
+    request: Request  # with what mode RECOVER or BOOT chose
+    chosen: str  # and why
     seen: Seen
     plan: Plan
     profile: Profile | None
@@ -60,6 +62,7 @@ class Driver:
     def __init__(self, fx: Effects, layout: Layout, request: Request) -> None:
         self._fx = fx
         self._locks = ExitStack()
+        self._locked = False
         progress = Progress(fx, layout, request.switch_id, os.getpid())
         self._run = Run(fx, layout, request, FrontdoorLink(fx, layout), progress)
         self._do: dict[Phase, Callable[[Run], None]] = {
@@ -94,6 +97,8 @@ class Driver:
                     # open, and the next one settles it.
                     state = replace(state, end=End.INTERRUPTED)
             end = state.end or End.UNCHANGED
+            if self._locked and run.request.mode is not Mode.SWITCH and end in (End.UNCHANGED, End.UNTOUCHED):
+                recover.close_unproven(run, run.reason() or run.chosen)
             if run.journaled and not run.recorded and end is not End.INTERRUPTED:
                 self._record(end)
             run.progress.say("end", outcome=str(end))
@@ -141,19 +146,36 @@ class Driver:
         run = self._run
         if step.phase is Phase.LOCK:
             request = run.request
+            what = request.profile if request.active else "stop"
             note = (
                 f"pid {os.getpid()} ({request.who or 'unknown'}) since {stamp(self._fx.clock.now())}: "
-                f"{request.profile if request.active else 'stop'}"
+                f"{what if request.mode is Mode.SWITCH else SETTLING}"
             )
             self._locks.enter_context(self._fx.locks.hold(run.layout.lock_file, note, request.lock_timeout_s))
-            run.progress.start(slot=run.layout.slot, target=request.profile if request.active else None)
+            self._locked = True
+            if request.mode is Mode.SWITCH:
+                run.progress.start(slot=run.layout.slot, target=request.profile if request.active else None)
             return None
         if step.phase is Phase.RESOLVE:
+            act = run.request.mode is Mode.SWITCH or self._choose()
             run.seen = observe(self._fx, run.layout, run.request, check=False)
-            run.plan = machine.plan(run.request, run.seen)
+            run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
+            if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
+                # Only now: who watches the switch before this run may still read its last lines.
+                run.progress.start(slot=run.layout.slot, target=run.request.profile)
             return run.plan
         self._do[step.phase](run)
         return None
+
+    def _choose(self) -> bool:
+        """Settles what this run is to do. False: nothing."""
+        run = self._run
+        state = parse_state(self._fx.files.read(run.layout.state_file))
+        units, _legacy = slot_units(self._fx, run.layout)
+        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode)
+        run.request = recover.settled_request(run.request, choice)
+        run.chosen = choice.why
+        return choice.act
 
     @staticmethod
     def _alive(run: Run) -> None:
@@ -216,6 +238,8 @@ class Driver:
             profile, name, verified, verified_at = None, None, False, None
         return Outcome(
             end=end,
+            request=run.request,
+            chosen=run.chosen,
             seen=run.seen,
             plan=run.plan,
             profile=profile,

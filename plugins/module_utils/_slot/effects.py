@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from .types import Holder, Reply, UnitState
 
+SETTLING = "settling what runs"  # ends the note of a lock's holder that nobody asked for: one waits for it
+
 
 class Clock(Protocol):
     def monotonic(self) -> float:
@@ -101,7 +103,10 @@ class Files(Protocol):
 
 class Locks(Protocol):
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Holds the lock of this host while the context lasts; raises SlotFault that says who holds it."""
+        """Holds the lock of this host while the context lasts; raises SlotFault that says who holds it.
+
+        A holder whose note ends with SETTLING is waited for longer: it only verifies what runs.
+        """
 
 
 class Processes(Protocol):

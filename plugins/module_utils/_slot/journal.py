@@ -45,6 +45,8 @@ class Attempt:
     seconds: float | None = None
     reason: str = ""
     who: str = ""
+    gate: str = ""
+    profile: str | None = None  # what was served at its end
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -88,6 +90,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         source=line.get("from"),
         target=line.get("to"),
         who=_text(line.get("who")),
+        gate=_text(line.get("gate")),
     )
     return replace(memory, attempts=(*memory.attempts, attempt)[-KEPT_ATTEMPTS:])
 
@@ -97,7 +100,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     failures = line.get("failures") or ()
     reason = _text(failures[0].get("message")) if failures and isinstance(failures[0], Mapping) else ""
     attempts = tuple(
-        replace(attempt, outcome=outcome, seconds=line.get("seconds"), reason=reason)
+        replace(attempt, outcome=outcome, seconds=line.get("seconds"), reason=reason, profile=line.get("profile"))
         if attempt.id == line.get("id") and attempt.outcome is None
         else attempt
         for attempt in memory.attempts

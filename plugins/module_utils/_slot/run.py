@@ -46,6 +46,7 @@ class Run:
     failures: tuple[Failure, ...] = ()
     journaled: bool = False  # the journal holds this run's begin
     recorded: bool = False  # and its end
+    chosen: str = ""  # what mode RECOVER or BOOT went by
     canary_passed: bool = False  # in this direction
     verified: bool = False  # what is served now is
     verified_at: str | None = None

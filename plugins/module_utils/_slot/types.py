@@ -58,6 +58,15 @@ class OnFailure(StrEnum):
     LEAVE = "leave"
 
 
+class Mode(StrEnum):
+    """SWITCH: what the caller asks for. RECOVER: what the slot should serve, chosen under the lock. BOOT: the same,
+    without a person: an engine that was started by hand is left alone."""
+
+    SWITCH = "switch"
+    RECOVER = "recover"
+    BOOT = "boot"
+
+
 class End(StrEnum):
     """Where a run ended."""
 
@@ -210,6 +219,7 @@ class Request:
     slot: str = "main"
     profile: str | None = None
     active: bool = True
+    mode: Mode = Mode.SWITCH
     gate: Gate = Gate.VERIFIED
     on_failure: OnFailure = OnFailure.ROLLBACK
     drain_timeout_s: float = 60.0

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
-from ..effects import Clock, poll
+from ..effects import SETTLING, Clock, poll
 from ..types import SlotFault
 
 _INTERVAL_S = 0.2
+_NOTE_S = 1.0
+SETTLE_LIMIT_S = 3600.0  # the load of the largest model, and of one more on the way back
 
 
 class FileLocks:
@@ -36,14 +38,17 @@ class FileLocks:
             os.close(handle)
 
     def _acquire(self, handle: int, path: PurePosixPath, timeout_s: float) -> None:
-        for _waited in poll(self._clock, timeout_s, _INTERVAL_S):
+        note, waited = "", 0.0
+        for waited in poll(self._clock, max(timeout_s, SETTLE_LIMIT_S), _INTERVAL_S):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                continue
-        note = os.pread(handle, 500, 0).decode("utf-8", "replace").strip()
+                note = os.pread(handle, 500, 0).decode("utf-8", "replace").strip()
+            # A holder writes its note just after it got the lock.
+            if waited >= timeout_s + (0 if note else _NOTE_S) and not note.endswith(SETTLING):
+                break
         raise SlotFault(
             f"the slot's lock {path} is held by another switch: {note or 'its holder left no note'}; "
-            f"waited {timeout_s:g} s for it"
+            f"waited {waited:.0f} s for it"
         )

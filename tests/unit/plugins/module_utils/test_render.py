@@ -9,6 +9,7 @@ import copy
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ SETTINGS = {
     "unit_dir": "/etc/systemd/system",
     "tmpfiles_dir": "/etc/tmpfiles.d",
     "run_dir": "/run/b70",
+    "state_dir": "/var/lib/b70",
+    "lib_dir": "/opt/b70/lib",
+    "bin_dir": "/opt/b70/bin",
+    "frontdoor_url": "http://127.0.0.1:8000",
     "models_dir": "/mnt/fast-ai/llm-models",
     "stacks_dir": "/opt/b70/stacks",
     "cache_dir": "/mnt/fast-ai/vllm-cache-exp",
@@ -40,11 +45,16 @@ SETTINGS = {
 
 
 def rendered(profiles=None, **changes) -> dict[str, str]:
-    """Return file name -> content."""
-    files = _render.render_slot(CATALOGUE if profiles is None else profiles, {**SETTINGS, **changes})
-    assert {item["mode"] for item in files} == {"0644"}
+    """Return file name -> content, without the program."""
+    files = everything(profiles, **changes)
     assert len({item["path"] for item in files}) == len(files)
+    files = [item for item in files if not item["path"].startswith("/opt/b70")]
+    assert {item["mode"] for item in files} == {"0644"}
     return {Path(item["path"]).name: item["content"] for item in files}
+
+
+def everything(profiles=None, **changes) -> list[dict[str, str]]:
+    return _render.render_slot(CATALOGUE if profiles is None else profiles, {**SETTINGS, **changes})
 
 
 def resolved(name: str, **changes):
@@ -179,7 +189,11 @@ def names_in(unit: str, directive: str) -> list[str]:
 
 def test_each_pair_of_units_is_named_on_one_side():
     units = {name: text for name, text in rendered().items() if name.endswith(".service")}
+    settle = units.pop("b70-settle-main.service")
     order = sorted(units)
+    # It looks at engines that were started already, and never keeps one from starting or stopping.
+    assert names_in(settle, "After") == ["network-online.target", "b70-openai-frontdoor.service", *order]
+    assert not any(names_in(settle, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
     for index, name in enumerate(order):
         earlier = [*order[:index], "minimax-vllm.service"]
         assert names_in(units[name], "Conflicts") == earlier
@@ -195,6 +209,7 @@ def test_the_unit_of_the_production_profile():
         "User=b70",
         f"EnvironmentFile=/etc/b70-vllm-slot/profiles/{C8}.env",
         "KillSignal=SIGINT",
+        "ExecStartPost=-+/usr/bin/systemctl start --no-block b70-settle-main.service",
         "KillMode=mixed",
         "TimeoutStopSec=240",
         "Restart=on-failure",
@@ -219,6 +234,29 @@ def test_the_kill_signal_is_the_profiles():
     profile = copy.deepcopy(CATALOGUE[C8])
     profile["engine"]["kill_signal"] = "SIGTERM"
     assert "KillSignal=SIGTERM" in rendered({C8: profile})[f"b70-slot-main-{C8}.service"]
+
+
+def test_the_unit_that_verifies_what_runs():
+    lines = rendered()["b70-settle-main.service"].splitlines()
+    # The boot does not wait for it, and no number of restarts of an engine is too many for it.
+    for line in ("Type=exec", "ExecStart=/opt/b70/bin/b70ctl recover --boot", "StartLimitIntervalSec=0"):
+        assert line in lines
+    assert "WantedBy=multi-user.target" in lines
+
+
+def test_the_program_runs_as_rendered(tmp_path):
+    places = {"lib_dir": str(tmp_path / "lib"), "bin_dir": str(tmp_path / "bin"), "run_dir": str(tmp_path / "run")}
+    places |= {"config_dir": str(tmp_path / "etc"), "state_dir": str(tmp_path / "state")}
+    files = [item for item in everything(**places) if item["path"].startswith((places["lib_dir"], places["bin_dir"]))]
+    for item in files:
+        path = Path(item["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(item["content"])
+        path.chmod(int(item["mode"], 8))
+    program = [sys.executable, "-I", str(tmp_path / "bin/b70ctl"), "history", "--json"]
+    answer = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads(answer.stdout) == {"slot": "main", "switches": []}
 
 
 @pytest.mark.parametrize(
@@ -314,5 +352,5 @@ def test_systemd_accepts_every_unit(tmp_path):
     answer = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
-    complaints = [line for line in answer.stderr.splitlines() if "b70-slot" in line]
+    complaints = [line for line in answer.stderr.splitlines() if "b70-s" in line and "/bin/b70ctl is not" not in line]
     assert not complaints

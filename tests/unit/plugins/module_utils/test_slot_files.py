@@ -68,7 +68,8 @@ def systemd() -> Systemd:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run")
+    program = (tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
+    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run", *program)
     found.profiles_dir.mkdir(parents=True)
     found.unit_dir.mkdir()
     return found
@@ -374,3 +375,43 @@ def test_the_real_checker_refuses_a_broken_unit(place):
     broken = Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}Typ=exec\n")
     with pytest.raises(SlotFilesError, match="Typ"):
         validate(_slot_files.Plan(writes=[broken], units=[broken]), run)
+
+
+def program(place: Place, *names: str) -> list[Wanted]:
+    modules = [Wanted(place.program_dir / name, "") for name in names]
+    return [
+        *modules,
+        Wanted(place.command, "#!/bin/true\n", "0755"),
+        Wanted(place.settle, f"{_slot_files.MARKER}\n{UNIT}"),
+    ]
+
+
+def test_the_program_comes_and_its_old_modules_go(place, systemd):
+    for folder in (place.program_dir / "host", place.command.parent):
+        folder.mkdir(parents=True)
+    converge(place, systemd, [*files(place, "a"), *program(place, "__init__.py", "old.py", "host/files.py")])
+    assert place.command.stat().st_mode & 0o7777 == 0o755
+    assert place.settle_at_boot.readlink() == place.settle
+    wanted = [*files(place, "a"), *program(place, "__init__.py", "host/files.py")]
+    plan = converge(place, systemd, wanted)
+    assert plan.removals == [place.program_dir / "old.py"]
+    assert not plan.units_changed
+    again = converge(place, systemd, wanted)
+    assert not again.changed
+    # What verifies is no profile: without a catalogue it is not taken for one that has left it.
+    assert converge(place, systemd, program(place, "__init__.py", "host/files.py")).kept == []
+    assert place.settle.exists()
+
+
+def test_a_missing_link_for_the_boot_is_a_change(place, systemd):
+    place.command.parent.mkdir()
+    converge(place, systemd, program(place))
+    place.settle_at_boot.unlink()
+    plan = make_plan(program(place), place, OWNER, systemd)
+    assert plan.changed
+    assert f"{place.settle_at_boot} -> {place.settle}" in diff(plan)[0]["after"]
+
+
+def test_files_beside_the_program_are_refused(place, systemd):
+    with pytest.raises(SlotFilesError, match="is no file of slot main"):
+        make_plan([Wanted(place.program_dir / "../x.py", "")], place, OWNER, systemd)

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import SETTLING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
@@ -219,3 +220,20 @@ def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_lock_that_only_settles_is_waited_for(tmp_path):
+    locks, path = FileLocks(SystemClock()), PurePosixPath(tmp_path) / "lock"
+    held, entered = threading.Event(), threading.Event()
+
+    def settle() -> None:
+        with locks.hold(path, f"pid 7 (systemd) since now: {SETTLING}", 0):
+            held.set()
+            entered.wait(0.3)
+
+    thread = threading.Thread(target=settle)
+    thread.start()
+    assert held.wait(5)
+    # Its own limit is zero, and still it gets the lock: nobody asked for what the holder does.
+    with locks.hold(path, "pid 8 (somebody): a", 0):
+        thread.join(5)

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command b70ctl: words in, the same engine as the Ansible modules behind, tables or JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from . import api, table
+from .effects import Effects
+from .host.clock import SystemClock
+from .host.effects import host_effects
+from .host.http import HAS_REQUESTS
+from .host.locks import SETTLE_LIMIT_S
+from .observe import read_memory
+from .state_file import stamp
+from .types import Gate, Layout, Mode, OnFailure, Request, SlotFault
+
+DONE, FAILED, USAGE, NOT_SERVING, LOCKED = range(5)
+CODES = """\
+exit codes:
+  0  done; for `status`: a verified model is served
+  1  failed; what is served now is in the message
+  2  wrong usage
+  3  not serving: nothing is served, or what runs is not verified
+  4  locked: another switch works on the slot
+"""
+_CHANGES = ("switch", "stop", "verify", "recover")
+
+Say = Callable[[str], object]
+
+
+def parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print JSON instead of text")
+    whole = argparse.ArgumentParser(
+        prog="b70ctl",
+        description="Looks at the model slot of this host, and changes what it serves.",
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    words = whole.add_subparsers(dest="word", required=True, metavar="COMMAND")
+
+    def word(name: str, text: str) -> argparse.ArgumentParser:
+        form = argparse.RawDescriptionHelpFormatter
+        return words.add_parser(
+            name, help=text, description=text, parents=[common], epilog=CODES, formatter_class=form, allow_abbrev=False
+        )
+
+    word("list", "the profiles that this host can serve")
+    word("status", "what is served now, and whether it is verified")
+    switch = word("switch", "serve another profile, verified; on failure go back to the one before")
+    switch.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
+    switch.add_argument("--check", action="store_true", help="only say what would be done")
+    switch.add_argument("--gate", choices=[str(gate) for gate in Gate], default="verified")
+    switch.add_argument("--on-failure", choices=[str(way) for way in OnFailure], default="rollback")
+    switch.add_argument(
+        "--accept-status", metavar="STATUS", action="append", default=[], help="serve a profile of this refused status"
+    )
+    stop = word("stop", "stop the engine, and start none at boot")
+    verify = word("verify", "verify the engine that runs, and open the frontdoor for it")
+    recover = word("recover", "settle an interrupted switch, and verify what should run")
+    recover.add_argument(
+        "--boot",
+        action="store_true",
+        help="as systemd does after every start of an engine: a running switch is waited for, an engine started by "
+        "hand is left alone",
+    )
+    for form in (switch, stop):
+        form.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="for running answers (60)")
+    for form in (switch, stop, verify, recover):
+        form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
+        form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
+    history = word("history", "the last switches, newest last")
+    history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
+    return whole
+
+
+def layout_of(settings: Mapping[str, str]) -> Layout:
+    """Where things are, from the settings that the role wrote into the program."""
+    return Layout(
+        slot=settings["slot"],
+        config_dir=PurePosixPath(settings["config_dir"]),
+        run_dir=PurePosixPath(settings["run_dir"]),
+        state_dir=PurePosixPath(settings["state_dir"]),
+        unit_dir=PurePosixPath(settings["unit_dir"]),
+        frontdoor_url=settings["frontdoor_url"].rstrip("/"),
+    )
+
+
+def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
+    """Runs the command on this host and returns its exit code. settings: see `layout_of`; all are text."""
+    arguments = parser().parse_args(argv)
+    if arguments.word in _CHANGES and os.geteuid() != 0:
+        sys.stderr.write(f"b70ctl: {arguments.word} changes what runs; use: sudo b70ctl {arguments.word}\n")
+        return FAILED
+    if not HAS_REQUESTS:
+        sys.stderr.write("b70ctl: the Python library requests is missing; install python3-requests\n")
+        return FAILED
+    clock = SystemClock()
+    if arguments.word in _CHANGES:
+        clock.heed_signals()
+    try:
+        return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
+    except BrokenPipeError:
+        return FAILED
+
+
+def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: Say) -> int:
+    """Does what was asked for; returns the exit code."""
+
+    def say(data: Any, lines: Sequence[str]) -> None:
+        write(json.dumps(data, ensure_ascii=False, indent=1) + "\n" if arguments.json else "\n".join(lines) + "\n")
+
+    try:
+        if arguments.word in _CHANGES:
+            return _change(arguments, fx, layout, say)
+        if arguments.word == "history":
+            attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts[-max(1, arguments.last) :]]
+            say({"slot": layout.slot, "switches": attempts}, table.history(attempts))
+            return DONE
+        info = api.info(fx, layout)
+        if arguments.word == "list":
+            say({"slot": layout.slot, "profiles": info["profiles"]}, table.profiles(info))
+            return DONE
+        say(info, table.status(info))
+        return DONE if info["open"] and info["verified"] else NOT_SERVING
+    except SlotFault as fault:
+        say({"failed": True, "msg": fault.message}, [fault.message])
+        return FAILED
+
+
+def _change(
+    arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Callable[[Any, Sequence[str]], None]
+) -> int:
+    request = Request(
+        slot=layout.slot,
+        lock_timeout_s=max(0.0, arguments.lock_timeout),
+        switch_id=api.new_switch_id(stamp(fx.clock.now())),
+        who=api.caller(),
+        why=arguments.why,
+    )
+    boot = False
+    if arguments.word == "switch":
+        request = replace(
+            request,
+            profile=arguments.profile,
+            gate=Gate(arguments.gate),
+            on_failure=OnFailure(arguments.on_failure),
+            drain_timeout_s=max(0.0, arguments.drain_timeout),
+            accept_status=tuple(arguments.accept_status),
+        )
+        if arguments.check:
+            result = api.check(fx, layout, request)
+            say(result, [result["msg"]])
+            return FAILED if result["failed"] else DONE
+    elif arguments.word == "stop":
+        request = replace(request, active=False, drain_timeout_s=max(0.0, arguments.drain_timeout))
+    elif arguments.word == "verify":
+        name = api.info(fx, layout)["profile"]
+        if name is None:
+            words = f"nothing runs in slot {layout.slot}; start something with `b70ctl switch PROFILE`"
+            say({"failed": True, "msg": words}, [words])
+            return NOT_SERVING
+        request = replace(request, profile=name)
+    else:
+        boot = arguments.boot
+        request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)
+        if boot:
+            request = replace(request, lock_timeout_s=SETTLE_LIMIT_S, who="systemd")
+    result = api.switch(fx, layout, request)
+    say(result, table.result(result))
+    if not result["failed"]:
+        # A slot that was to be recovered and has nothing to serve is settled, but serves nothing.
+        return NOT_SERVING if arguments.word == "recover" and not boot and not result["profile"] else DONE
+    if arguments.word == "recover" and result["rolled_back"]:
+        # What should run does, verified, if not at the first try.
+        return DONE
+    if result["failure"]["phase"] == "lock":
+        # Whoever holds the lock leaves nothing unverified behind.
+        return DONE if boot else LOCKED
+    return FAILED

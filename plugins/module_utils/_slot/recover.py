@@ -1,0 +1,98 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a slot does by itself after a boot, a restart of its engine, or an interrupted switch. The choice is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .journal import Memory
+from .observe import slot_units
+from .run import Run
+from .state_file import SlotState
+from .types import End, Gate, Layout, Mode, Request, SlotFault, UnitState
+
+# A profile that was committed once was accepted then, whatever its status says.
+_ANY_STATUS = ("rejected", "blocked")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """profile: what the slot is to serve, behind which gate. act False: leave everything as it is, and say why."""
+
+    profile: str | None
+    why: str
+    gate: Gate = Gate.VERIFIED
+    act: bool = True
+
+
+def _live(state: SlotState | None, units: Sequence[UnitState]) -> bool:
+    """Does the process run that the state file was written for?"""
+    if state is None or not state.invocation_id:
+        return False
+    return any(unit.invocation_id == state.invocation_id and unit.settled for unit in units)
+
+
+def gate_of(memory: Memory, profile: str) -> Gate:
+    """The gate behind which the profile was served last."""
+    for attempt in reversed(memory.attempts):
+        if attempt.profile == profile and attempt.outcome in (End.COMMITTED, End.ROLLED_BACK) and attempt.gate:
+            # The way back always verifies, whatever was asked of the way there.
+            return Gate(attempt.gate) if attempt.outcome == End.COMMITTED else Gate.VERIFIED
+    return Gate.VERIFIED
+
+
+def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], memory: Memory, mode: Mode) -> Choice:
+    """What the slot is to serve now.
+
+    Only a switch enables a unit, at its commit, and disables it before it stops it: so the enabled unit is what shall
+    run. Between those two the journal knows, in the entry that has no end. An engine that somebody started by hand is
+    left alone by Mode.BOOT, and never served.
+    """
+    lost = memory.interrupted
+    enabled = next((layout.profile_of(unit.name) for unit in units if unit.enabled), None)
+    running = next((layout.profile_of(unit.name) for unit in units if unit.running), None)
+    if lost is not None and lost.target is None:
+        return Choice(None, f"the stop {lost.id} was interrupted")
+    if lost is not None:
+        served = state.profile_name if state is not None and state.phase == "serving" and _live(state, units) else None
+        verified = memory.verified.profile if memory.verified is not None else None
+        name = served or enabled or verified
+        why = f"the switch {lost.id} to {lost.target} was interrupted in phase {lost.phase or 'journal'}"
+        if name is None:
+            return Choice(None, f"{why}, and no profile was verified before it")
+        return Choice(name, why, gate_of(memory, name))
+    if enabled is None:
+        if running is not None:
+            return Choice(
+                None, f"{running} runs without having been committed by a switch; it is not served", act=False
+            )
+        return Choice(None, "no profile was committed, so nothing is to run", act=False)
+    if mode is Mode.BOOT and running not in (None, enabled):
+        return Choice(None, f"{running} was started by hand while {enabled} is the committed one", act=False)
+    return Choice(enabled, f"{enabled} is the committed profile", gate_of(memory, enabled))
+
+
+def settled_request(request: Request, choice: Choice) -> Request:
+    """The request that does what was chosen."""
+    return replace(
+        request,
+        profile=choice.profile,
+        active=choice.profile is not None,
+        gate=choice.gate,
+        accept_status=_ANY_STATUS,
+        why=request.why or choice.why,
+    )
+
+
+def close_unproven(run: Run, why: str) -> None:
+    """Closes the frontdoor when it is open for a process that is gone: nobody verified what runs now."""
+    state = run.front.current()
+    if state is None or not state.open or _live(state, slot_units(run.fx, run.layout)[0]):
+        return
+    try:
+        run.front.publish({"phase": "failed", "reason": why})
+    except SlotFault as fault:
+        run.warn(fault.message)

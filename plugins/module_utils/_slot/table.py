@@ -1,0 +1,87 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What b70ctl prints for a person. Pure: plain data in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LOG_LINES = 8
+_AT_WORK = ("switching", "verifying")
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table: every column as wide as its widest cell, the last one as it is."""
+    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head) - 1)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        return "  ".join([*cells, row[-1]]).rstrip()
+
+    return [line(row) for row in (head, *rows)]
+
+
+def profiles(info: Mapping[str, Any]) -> list[str]:
+    """Every profile of the host; `*` marks the one whose engine runs."""
+    known = info["profiles"]
+    if not known:
+        return ["no profile is rendered on this host; run the role slot"]
+    rows = [
+        ["*" if item["name"] == info["profile"] else "", item["name"], item["status"], item["title"]] for item in known
+    ]
+    return columns(["", "PROFILE", "STATUS", "TITLE"], rows)
+
+
+def status(info: Mapping[str, Any]) -> list[str]:
+    """What `api.info` knows, most important first."""
+    slot, name, engine = info["slot"], info["profile"], info["engine"]
+    if name is None:
+        lines = [f"slot {slot} serves nothing: {info['reason'] or info['phase']}"]
+    elif info["verified"] and info["open"]:
+        lines = [f"slot {slot} serves {name} (model id {info['served_model']})"]
+        lines.append(f"verified: {info['verified_at']} by {', '.join(info['verified_by']) or 'its gate'}")
+    elif info["open"]:
+        lines = [f"slot {slot} serves {name}, NOT verified"]
+    elif info["phase"] in _AT_WORK:
+        lines = [f"slot {slot} runs {name}, not open to clients yet: {info['phase']}"]
+        if info["reason"]:
+            lines.append(f"because: {info['reason']}")
+    else:
+        why = info["reason"] or info["phase"]
+        lines = [f"slot {slot} runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"]
+    if engine is not None:
+        health = "healthy" if engine["healthy"] else "NOT answering /health"
+        restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
+        lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}{restarts}")
+    if info["drift"]:
+        lines.append(f"drift: {info['drift']}")
+    if info["interrupted"]:
+        lost = info["interrupted"]
+        lines.append(f"a switch to {lost['to'] or 'stopped'} began at {lost['at']} and has not ended")
+        lines.append("if none is at work now, it was interrupted: `b70ctl recover` settles it")
+    lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
+    return lines
+
+
+def history(attempts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per switch."""
+    if not attempts:
+        return ["no switch is in the journal"]
+    rows = []
+    for item in attempts:
+        seconds = "" if item["seconds"] is None else f"{float(item['seconds']):.1f}"
+        outcome = item["outcome"] or f"no end, in {item['phase'] or 'journal'}"
+        way = f"{item['from'] or '-'} -> {item['to'] or '-'}"
+        rows.append([item["at"], item["kind"], way, outcome, seconds, item["who"], item["reason"]])
+    return columns(["AT", "KIND", "FROM -> TO", "OUTCOME", "SECONDS", "WHO", "REASON"], rows)
+
+
+def result(data: Mapping[str, Any]) -> list[str]:
+    """The end of a switch: its one sentence, then what a failure left behind."""
+    lines = [str(data["msg"]), *(f"note: {text}" for text in data["warnings"])]
+    failure = data["failure"]
+    if failure is not None:
+        lines += [f"log: {line}" for line in failure["log_tail"][-LOG_LINES:]]
+    return lines

@@ -1,0 +1,162 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""b70ctl against a host in memory: what it prints and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import Killed, World
+
+
+@pytest.fixture
+def world():
+    world = World()
+    for name in "ab":
+        world.render(name)
+        world.unit(name).load_s = 1.0
+    return world
+
+
+def b70ctl(world, *words):
+    """(exit code, what was printed)"""
+    printed: list[str] = []
+    code = command.execute(command.parser().parse_args(words), world.effects(), LAYOUT, printed.append)
+    return code, "".join(printed)
+
+
+def test_list_marks_what_runs(world):
+    b70ctl(world, "switch", "b")
+    code, text = b70ctl(world, "list")
+    assert code == command.DONE
+    assert [line.split() for line in text.splitlines()] == [
+        ["PROFILE", "STATUS", "TITLE"],
+        ["a", "candidate", "Model", "a"],
+        ["*", "b", "candidate", "Model", "b"],
+    ]
+
+
+def test_status_of_an_empty_slot(world):
+    code, text = b70ctl(world, "status")
+    assert code == command.NOT_SERVING
+    assert text.startswith("slot main serves nothing: ")
+    assert "at boot: nothing" in text
+
+
+def test_switch_and_status(world):
+    code, text = b70ctl(world, "switch", "a")
+    assert (code, "a is served in slot main, verified" in text) == (0, True)
+    code, text = b70ctl(world, "status")
+    assert code == command.DONE
+    assert "slot main serves a (model id a)" in text
+    assert "by exact_ok, sum" in text
+    assert f"at boot: {LAYOUT.unit('a')}" in text
+
+
+def test_status_in_json_is_what_the_module_says(world):
+    b70ctl(world, "switch", "a")
+    code, text = b70ctl(world, "status", "--json")
+    data = json.loads(text)
+    assert (code, data["profile"], data["verified"], data["open"]) == (0, "a", True, True)
+
+
+def test_a_failed_switch_says_where_the_slot_is(world):
+    b70ctl(world, "switch", "a")
+    world.unit("b").fault = "wrong_answer"
+    code, text = b70ctl(world, "switch", "b")
+    assert code == command.FAILED
+    assert "a is served again, verified" in text
+    code, text = b70ctl(world, "switch", "bb")
+    assert code == command.FAILED
+    assert "closest: b" in text
+
+
+def test_check_only_says(world):
+    code, text = b70ctl(world, "switch", "a", "--check")
+    assert (code, "start b70-slot-main-a.service" in text, world.running) == (0, True, [])
+
+
+def test_a_locked_slot(world):
+    world.lock_holder = "pid 7 (somebody): a"
+    code, text = b70ctl(world, "switch", "a")
+    assert code == command.LOCKED
+    assert "pid 7 (somebody)" in text
+    # At boot whoever holds it does the work.
+    assert b70ctl(world, "recover", "--boot")[0] == command.DONE
+
+
+def test_verify_opens_what_was_started_by_hand(world):
+    assert b70ctl(world, "verify")[0] == command.NOT_SERVING
+    b70ctl(world, "switch", "a")
+    world.effects().units.start(LAYOUT.unit("b"))
+    assert b70ctl(world, "recover", "--boot")[0] == command.DONE
+    code, text = b70ctl(world, "status")
+    assert code == command.NOT_SERVING
+    assert "slot main runs b, NOT open to clients" in text
+    code, text = b70ctl(world, "verify")
+    assert (code, "b is served in slot main, verified" in text) == (0, True)
+    world.promise()
+
+
+def test_stop_and_recover_have_nothing_to_serve(world):
+    b70ctl(world, "switch", "a")
+    assert b70ctl(world, "stop") == (0, "slot main is stopped.\n")
+    code, text = b70ctl(world, "recover")
+    assert code == command.NOT_SERVING
+    assert "no profile was committed" in text
+
+
+def test_recover_settles_a_killed_switch(world):
+    b70ctl(world, "switch", "a")
+    world.kill_at = world.effects_done + 60
+    with pytest.raises(Killed):
+        b70ctl(world, "switch", "b")
+    assert "`b70ctl recover` settles it" in b70ctl(world, "status")[1]
+    assert b70ctl(world, "recover")[0] == command.DONE
+    world.promise()
+    assert b70ctl(world, "status")[0] == command.DONE
+
+
+def test_recover_at_the_second_try_is_done(world):
+    b70ctl(world, "switch", "a")
+    world.crash("a")
+    world.unit("a").live_fault = "dies_in_canary"
+    code, text = b70ctl(world, "recover", "--boot")
+    assert (code, "a is served again, verified" in text) == (0, True)
+    world.promise()
+
+
+def test_history_is_a_table_newest_last(world):
+    assert b70ctl(world, "history") == (0, "no switch is in the journal\n")
+    b70ctl(world, "switch", "a")
+    b70ctl(world, "switch", "b", "--why", "because")
+    _code, text = b70ctl(world, "history")
+    assert [line.split()[2:6] for line in text.splitlines()[1:]] == [
+        ["-", "->", "a", "committed"],
+        ["a", "->", "b", "committed"],
+    ]
+    _code, text = b70ctl(world, "history", "--json", "-n", "1")
+    assert [item["to"] for item in json.loads(text)["switches"]] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("serve",), ("switch",), ("switch", "a", "--gate", "no"), ("history", "-n", "x")]
+)
+def test_wrong_usage_is_2(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.parser().parse_args(words)
+    assert ended.value.code == command.USAGE
+    assert capsys.readouterr().err
+
+
+def test_help_tells_the_exit_codes(capsys):
+    with pytest.raises(SystemExit):
+        command.parser().parse_args(["--help"])
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("list", "status", "switch", "stop", "verify", "recover", "history"))
+    assert "4  locked" in text
