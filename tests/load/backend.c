@@ -49,6 +49,30 @@ static void enqueue(conn *c) {
   exit(2);
 }
 
+// The first wait of a stream is cut to a phase of its own, spread evenly over the interval: how streams happen to fall
+// together would otherwise decide how often the proxy is woken.
+static void enqueue_first(conn *c) {
+  static double phase = 0;
+  phase += 0.6180339887;
+  phase -= (int)phase;
+  c->due = now_ns() + (uint64_t)((double)c->every * (0.5 + phase));
+  enqueue(c);
+  for (int i = 0; i < 8; i++) {
+    queue *q = &queues[i];
+    if (q->every != c->every || q->first == c) continue;
+    conn **at = &q->first;
+    while (*at != c && (*at)->due <= c->due) at = &(*at)->next;
+    if (*at == c) return;
+    conn *last = q->first;
+    while (last->next != c) last = last->next;
+    last->next = NULL;
+    q->last = last;
+    c->next = *at;
+    *at = c;
+    return;
+  }
+}
+
 static void drop(conn *c) {
   if (c->streaming) { aborted++; active--; }
   close(c->fd);
@@ -118,7 +142,7 @@ static void respond(conn *c) {
     const char *h = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
     put(c, h, strlen(h));
     send_event(c);
-    if (c->streaming) { c->due = now_ns() + c->every; enqueue(c); }
+    if (c->streaming) enqueue_first(c);
   }
 }
 
