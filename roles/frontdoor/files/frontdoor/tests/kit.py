@@ -283,12 +283,17 @@ class Bench:
 
     def events(self) -> list[dict[str, Any]]:
         """What was logged since the last call."""
-        self.door.events.flush()
+        self.door.ledger.sweep()
         try:
             text = os.read(self._log_fd, 2**20)
         except BlockingIOError:
             return []
         return [json.loads(line) for line in text.splitlines()]
+
+    def outcomes(self) -> dict[str, int]:
+        """How the requests ended so far."""
+        self.door.ledger.settle()
+        return self.door.ledger.metrics.outcomes()
 
     async def settled(self, seconds: float = 2.0) -> None:
         """Wait until nothing is under way and all slots are free."""

@@ -130,7 +130,8 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         await client.ask("GET", "/v1/embeddings")
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
-        run.door.activity.sample(1000.4, 1, 2)
+        run.door.ledger.settle()
+        run.door.ledger.activity.sample(1000.4, 1, 2)
         report = (await client.ask("GET", "/frontdoor/activity")).json
         assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [("/v1/completions", 200, "ok")]
         assert [p["phase"] for p in report["phases"]] == ["switching", "serving"]
@@ -145,6 +146,7 @@ def test_activity_is_bounded() -> None:
     for second in range(1000):
         activity.sample(second, 0, 0)
         activity.request(second, "/v1/completions", 200, "ok", 0.0, 0.1, 1.0)
+        activity.first_bytes(0.1, 1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()
     assert len(report["samples"]) == 300

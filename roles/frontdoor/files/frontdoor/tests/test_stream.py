@@ -91,6 +91,30 @@ async def test_a_half_event_waits_for_its_other_half(tmp_path: Path) -> None:
         assert await client.reader.readuntil(b"0\r\n\r\n") == b"b\r\ndata: one\n\n\r\n0\r\n\r\n"
 
 
+@pytest.mark.parametrize("size", [b"+d", b"0xd", b" d", b"d ", b"0_d", b"d;x=1", b"000d", b"-d", b"D"])
+@on_loop
+async def test_odd_sizes_of_chunks_are_refused_or_understood(tmp_path: Path, size: bytes) -> None:
+    proper = size.lower() in (b"d", b"000d", b"d;x=1")
+    async with bench(tmp_path) as run:
+
+        async def odd(call: Call) -> None:
+            await call.begin_events()
+            for _ in range(3):
+                await call.send(size + b"\r\ndata: hello\n\n\r\n")
+                await asyncio.sleep(0.002)
+            await call.send(b"0\r\n\r\n")
+
+        run.engine.script = odd
+        client = await run.client()
+        for _ in range(2):
+            answer = await client.chat()
+            if proper:
+                assert answer.body == b"data: hello\n\n" * 3
+            else:
+                assert error_of(answer.body)["code"] == "engine_cut"
+                client = await run.client()
+
+
 async def cut_stream(run: Bench, path: str, last: bytes) -> tuple[list[bytes], Client]:
     async def dying(call: Call) -> None:
         await call.begin_events()
@@ -233,7 +257,7 @@ async def test_a_client_that_leaves_is_gone_from_the_engine_at_once(tmp_path: Pa
         client.leave()
         await run.settled()
         assert noticed[0] - left < 0.05
-        assert run.door.metrics.outcomes() == {"client_closed": 1}
+        assert run.outcomes() == {"client_closed": 1}
 
 
 @on_loop
@@ -279,4 +303,4 @@ async def test_a_client_that_never_reads_loses_its_slot(tmp_path: Path) -> None:
         while not run.engine.active:
             await asyncio.sleep(0.001)
         await run.settled(3)
-        assert run.door.metrics.outcomes() == {"client_stalled": 1}
+        assert run.outcomes() == {"client_stalled": 1}

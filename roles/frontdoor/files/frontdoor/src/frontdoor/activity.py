@@ -11,7 +11,7 @@ from typing import Any
 from frontdoor.metrics import Metrics
 
 _SECONDS = 300
-_REQUESTS = 30
+REQUESTS = 30
 _PHASES = 20
 
 
@@ -21,10 +21,10 @@ class Activity:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._samples: deque[tuple[float, int, int, int, int, int, int]] = deque(maxlen=_SECONDS)
-        self._requests: deque[tuple[Any, ...]] = deque(maxlen=_REQUESTS)
+        self._requests: deque[tuple[Any, ...]] = deque(maxlen=REQUESTS)
         self._phases: deque[dict[str, Any]] = deque(maxlen=_PHASES)
         self._last = self._totals()
-        #: set by `request`, taken by `sample`: sum in seconds and number
+        # sum in seconds and number, since the last sample
         self._first_bytes = (0.0, 0)
 
     def _totals(self) -> tuple[int, int, int]:
@@ -39,13 +39,15 @@ class Activity:
         first_ms = round(total / number * 1000) if number else -1
         self._samples.append((round(now), active, queued, reads, requests, refused, first_ms))
 
+    def first_bytes(self, total_s: float, number: int) -> None:
+        """Note how long first bytes took, in all, since the last call."""
+        before, count = self._first_bytes
+        self._first_bytes = before + total_s, count + number
+
     def request(
         self, now: float, path: str, status: int, outcome: str, waited_s: float, first_byte_s: float, took_s: float
     ) -> None:
         """Note a generation request that ended."""
-        if first_byte_s >= 0:
-            total, number = self._first_bytes
-            self._first_bytes = total + first_byte_s, number + 1
         self._requests.append((now, path, status, outcome, waited_s, first_byte_s, took_s))
 
     def phase(self, now: float, phase: str, profile: str, reason: str) -> None:

@@ -46,6 +46,8 @@ class Gate:
         self.limit = limit
         self.max_queued = max_queued
         self._holders: dict[Waiter, str] = {}
+        #: whether a newcomer would have to wait
+        self.full = False
         # when a key last got a slot, as a running number
         self._served: dict[str, int] = {}
         self._serial = 0
@@ -62,14 +64,9 @@ class Gate:
         """Requests waiting."""
         return len(self._queued)
 
-    @property
-    def full(self) -> bool:
-        """Whether a newcomer would have to wait."""
-        return len(self._holders) >= self.limit or bool(self._queued)
-
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
         """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
-        if len(self._holders) < self.limit and not self._queued:
+        if not self.full:
             self._take(waiter, key)
             return ADMITTED
         if not may_wait:
@@ -77,13 +74,17 @@ class Gate:
         if len(self._queued) >= self.max_queued:
             return QUEUE_FULL
         self._queued[waiter] = key
+        self.full = True
         self._queues.setdefault(key, deque()).append(waiter)
         return QUEUED
 
     def leave(self, waiter: Waiter) -> bool:
         """Give the slot or the place in the queue back; True when there was one."""
         if self._holders.pop(waiter, None) is not None:
-            self._grant()
+            if self._queues:
+                self._grant()
+            else:
+                self.full = len(self._holders) >= self.limit
             return True
         key = self._queued.pop(waiter, None)
         if key is None:
@@ -92,24 +93,31 @@ class Gate:
         queue.remove(waiter)
         if not queue:
             del self._queues[key]
+        self._weigh()
         return True
 
     def set_limit(self, limit: int) -> None:
         """Change the number of slots at once; a lower number takes effect as holders leave."""
         self.limit = limit
         self._grant()
+        self._weigh()
 
     def dismiss(self) -> list[Waiter]:
         """Empty the queue and return those who waited, in order of arrival."""
         waiting = list(self._queued)
         self._queued.clear()
         self._queues.clear()
+        self._weigh()
         return waiting
+
+    def _weigh(self) -> None:
+        self.full = len(self._holders) >= self.limit or bool(self._queued)
 
     def _take(self, waiter: Waiter, key: str) -> None:
         self._holders[waiter] = key
         self._serial += 1
         self._served[key] = self._serial
+        self.full = len(self._holders) >= self.limit
         if len(self._served) > _KEYS_REMEMBERED:
             self._served = {name: self._served.get(name, 0) for name in self._queues}
 
@@ -126,4 +134,5 @@ class Gate:
             del self._queued[waiter]
             self._take(waiter, key)
             held[key] += 1
+            self._weigh()
             waiter.granted()

@@ -99,6 +99,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     deadline = loop.time() + config.limits.drain_timeout_s
     while door.exchanges and loop.time() < deadline:
         await asyncio.sleep(0.02)
+    door.ledger.settle()
     events.emit("frontdoor_stop", cut=len(door.exchanges))
     # one turn of the loop for what was written last
     await asyncio.sleep(0.02)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 from frontdoor.body import BrokenBody, ChunkedBody
 from frontdoor.errors import Refusal
 from frontdoor.events import request_fields
-from frontdoor.exchange import CLIENT_STALLED, Work
+from frontdoor.exchange import Work
 from frontdoor.httphead import END, HeadError, RequestHead
+from frontdoor.ledger import CLIENT_STALLED
 from frontdoor.routes import Style
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class ClientConnection(asyncio.Protocol):
         "_close_after",
         "_counted",
         "_door",
+        "_engine_head",
+        "_engine_head_for",
         "_exchange",
-        "_forwarded",
-        "_forwarded_host",
         "_head",
+        "_heads",
         "_left",
         "_logged",
         "_logged_head",
@@ -65,6 +67,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        self._heads = door.heads
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = lambda data: None
         self.address = ""
@@ -89,8 +92,8 @@ class ClientConnection(asyncio.Protocol):
         self._close_after = False
         self._reading = True
         self._writable = True
-        self._forwarded = b""
-        self._forwarded_host: bytes | None = None
+        self._engine_head = b""
+        self._engine_head_for: tuple[RequestHead | None, bytes] = (None, b"")
 
     # --- transport callbacks ---------------------------------------------------------------------------------------
 
@@ -111,6 +114,13 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         stage = self._stage
         if stage == HEAD:
+            if self._writable and not self._buffer:
+                # the usual case: one whole request, whose head was seen before
+                end = data.find(END) + 4
+                head = self._heads.get(data[:end])
+                if head is not None and head.content_length == len(data) - end:
+                    self._dispatch(head, data[end:])
+                    return
             self._process(self._buffer + data if self._buffer else data)
         elif stage == ANSWER:
             self._buffer += data
@@ -181,10 +191,12 @@ class ClientConnection(asyncio.Protocol):
                 break
             self._head = head
             length = head.content_length
+            if length is not None and length > door.max_body:
+                self._reject(self._too_large(), head)
+                break
             if length is not None and len(data) - end >= length:
                 stop = end + length
                 self._buffer = data[stop:]
-                door.buffered += length
                 self._dispatch(head, data[end:stop])
             else:
                 self._buffer = b""
@@ -211,9 +223,6 @@ class ClientConnection(asyncio.Protocol):
         door = self._door
         limits = door.config.limits
         length = head.content_length
-        if length is not None and length > limits.max_body_bytes:
-            self._reject(self._too_large(), head)
-            return
         refusal = door.refusal_before_body(self, head)
         if refusal is not None:
             self._reject(refusal, head)
@@ -235,7 +244,7 @@ class ClientConnection(asyncio.Protocol):
             self._on_chunked_body(rest)
 
     def _too_large(self) -> Refusal:
-        limit = self._door.config.limits.max_body_bytes
+        limit = self._door.max_body
         return Refusal(413, "body_too_large", f"the request body exceeds {limit} bytes")
 
     def _count_body(self, size: int) -> bool:
@@ -271,16 +280,15 @@ class ClientConnection(asyncio.Protocol):
             return
         self._close_after = self._close_after or body.overrun
         self._pieces = body.pieces
-        if body.size > self._door.config.limits.max_body_bytes:
+        if body.size > self._door.max_body:
             self._reject(self._too_large(), self._head)
         elif self._count_body(body.size - before) and body.complete:
             self._body_complete()
 
     def _body_complete(self) -> None:
-        pieces, self._pieces = self._pieces, []
-        # from here on it is the answer's
-        self._counted = 0
-        self._chunked = None
+        pieces = self._pieces
+        # from here on it is the answer's to account for
+        self._drop_body()
         processing, self._processing = self._processing, True
         self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._processing = processing
@@ -296,24 +304,28 @@ class ClientConnection(asyncio.Protocol):
     # --- answers ---------------------------------------------------------------------------------------------------
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
+        door = self._door
         self._stage = ANSWER
-        self.deadline = None
-        exchange = self._door.handle(self, head, body)
-        if exchange is None:
-            self._door.buffered -= len(body)
+        work = door.handle(self, head, body)
+        if work is None:
+            # answered already
             self.exchange_done(head.keep_alive)
-        else:
-            self._exchange = exchange
-            exchange.start()
+            return
+        self.deadline = None
+        self._exchange = work
+        work.start()
 
-    def forwarded(self, head: RequestHead) -> bytes:
-        """Header lines that tell the engine who asked."""
-        if self._forwarded_host != head.host:
-            self._forwarded_host = head.host
-            host = b"X-Forwarded-Host: %b\r\n" % head.host if head.host else b""
-            scheme = b"X-Forwarded-Proto: %b\r\n" % self._door.scheme
-            self._forwarded = b"X-Forwarded-For: %b\r\n%b%b" % (self.address.encode(), host, scheme)
-        return self._forwarded
+    def engine_head(self, head: RequestHead, host_line: bytes) -> bytes:
+        """What the engine is sent of a head but the length of its body; made once while a client repeats itself."""
+        known, known_host = self._engine_head_for
+        if known is not head or known_host is not host_line:
+            self._engine_head_for = (head, host_line)
+            forwarded = b"X-Forwarded-For: %b\r\n" % self.address.encode()
+            if head.host:
+                forwarded += b"X-Forwarded-Host: %b\r\n" % head.host
+            forwarded += b"X-Forwarded-Proto: %b\r\n" % self._door.scheme
+            self._engine_head = b"".join((head.line, host_line, head.fields, forwarded))
+        return self._engine_head
 
     def log_fields(self, head: RequestHead) -> bytes:
         """What the log says of a request that went well, made once while a client repeats itself."""
@@ -321,6 +333,11 @@ class ClientConnection(asyncio.Protocol):
             self._logged_head = head
             self._logged = request_fields(self.address, head.route.path, "ok", None, 0.0)
         return self._logged
+
+    def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
+        """Write an error of the frontdoor's own, and leave it to the caller to note it."""
+        shut = not head.keep_alive or self._close_after or self._door.draining
+        self.write(refusal.render(head.route.style, self._door.cors_fields(head), shut, False))
 
     def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
         """Write an error of the frontdoor's own."""
@@ -330,7 +347,7 @@ class ClientConnection(asyncio.Protocol):
             shut = close or not head.keep_alive or self._close_after or self._door.draining
             extra = self._door.cors_fields(head)
             self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD"))
-        self._door.note_refusal(refusal)
+        self._door.ledger.refused(refusal)
 
     def reply(self, head: RequestHead, response: Callable[[bool], bytes]) -> None:
         """Write a local answer; `response` is told whether the connection will be closed."""

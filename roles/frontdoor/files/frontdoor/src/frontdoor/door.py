@@ -11,23 +11,21 @@ import time
 from collections.abc import Callable
 
 from frontdoor import errors
-from frontdoor.activity import Activity
 from frontdoor.admission import Gate
 from frontdoor.auth import Keys
 from frontdoor.client import ClientConnection
 from frontdoor.config import Config, ConfigError
 from frontdoor.errors import Refusal
-from frontdoor.events import EventLog, request_fields
-from frontdoor.exchange import OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, Exchange, Work
+from frontdoor.events import EventLog
+from frontdoor.exchange import Exchange, Work
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
+from frontdoor.ledger import Ledger
 from frontdoor.local import LocalAnswers, unknown
-from frontdoor.metrics import Metrics, count
 from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import MODELS, Kind
 from frontdoor.state import SlotState, StateFile
 from frontdoor.upstream import Pool
-from frontdoor.usage import usage
 
 _SWEEP_S = 0.25
 # heads that repeat are parsed once; longer ones are unlikely to repeat
@@ -36,10 +34,7 @@ _HEAD_KEPT_BYTES = 2048
 
 
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
-# generation events of refused requests that are written one by one in a sweep; the others are counted
-_REFUSALS_LOGGED = 20
 _OPEN_PATHS = ("/", "/health", "/ready")
-_ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 
 class Door:
@@ -52,15 +47,15 @@ class Door:
         self.scheme = b"https" if config.tls.cert_file else b"http"
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.metrics = Metrics()
-        self.activity = Activity(self.metrics)
-        # for the one that counts each read of a stream
-        self.gaps = self.metrics.gaps.counts
+        self.ledger = Ledger(events, loop.time)
+        # for those that count each read of a stream; what is no generation is not counted
+        self.gaps = self.ledger.metrics.gaps.counts
+        self.other_gaps = [0] * len(self.gaps)
+        self.engine_responses = 0
         self.connections: set[ClientConnection] = set()
         self.exchanges: set[Exchange] = set()
         self.buffered = 0
         self.draining = False
-        self._refused_now = 0
         self._keys_error = ""
         self.engine_reachable: bool | None = None
         self.engine_error = ""
@@ -69,9 +64,11 @@ class Door:
             loop, size=backend.pool_size, idle_s=backend.pool_idle_timeout_s, connect_s=backend.connect_timeout_s
         )
         self.gate = Gate(config.admission.max_active_generations, config.admission.max_queued)
-        self._heads: dict[bytes, RequestHead] = {}
+        #: heads that were seen, by their bytes
+        self.heads: dict[bytes, RequestHead] = {}
         self._response_heads: dict[bytes, ResponseHead] = {}
         self.max_head = config.limits.max_header_bytes
+        self.max_body = config.limits.max_body_bytes
         self.keepalive_s = config.limits.keepalive_timeout_s
         self._policies: dict[str, PathRules] = {}
         self.closed: Refusal | None = None
@@ -98,7 +95,7 @@ class Door:
         """Begin the periodic work."""
         self._every("state", self.config.slot.poll_interval_s, self.poll_state)
         self._every("sweep", _SWEEP_S, self._sweep)
-        self._every("sample", 1.0, lambda: self.activity.sample(time.time(), self.gate.active, self.gate.queued))
+        self._every("sample", 1.0, lambda: self.ledger.activity.sample(time.time(), self.gate.active, self.gate.queued))
         self._every("probe", self.config.backend.probe_interval_s, self._probe.run)
         self._probe.run()
 
@@ -111,7 +108,7 @@ class Door:
         for connection in list(self.connections):
             connection.abort()
         self.pool.drop_idle()
-        self.events.flush()
+        self.ledger.sweep()
 
     def drain(self) -> None:
         """Take no more work; idle clients are sent away, running answers go on."""
@@ -137,10 +134,7 @@ class Door:
             exchange.expire()
         self.pool.sweep()
         self._refresh_keys()
-        if self._refused_now > _REFUSALS_LOGGED and self.events.requests:
-            self.events.emit("more_generations_refused", count=self._refused_now - _REFUSALS_LOGGED)
-        self._refused_now = 0
-        self.events.flush()
+        self.ledger.sweep()
 
     def _refresh_keys(self) -> None:
         if self.keys is None:
@@ -180,7 +174,9 @@ class Door:
         self.poll_state()
 
     def _apply(self, state: SlotState) -> None:
-        self.activity.phase(time.time(), state.phase, str((state.profile or {}).get("name") or ""), state.reason)
+        # what ended before is logged by the rules of before
+        self.ledger.settle()
+        self.ledger.activity.phase(time.time(), state.phase, str((state.profile or {}).get("name") or ""), state.reason)
         self.events.requests = self.config.log.events and state.event_log
         if self.pool.url != state.backend_url:
             self.pool.point_to(state.backend_url)
@@ -214,13 +210,13 @@ class Door:
 
     def request_head(self, raw: bytes) -> RequestHead:
         """Parse a head, or remember it; raise HeadError."""
-        head = self._heads.get(raw)
+        head = self.heads.get(raw)
         if head is None:
             head = parse_request_head(raw, self.config.limits.max_headers, keep_secrets=self.keys is None)
-            if len(raw) <= _HEAD_KEPT_BYTES:
-                if len(self._heads) >= _HEADS_KEPT:
-                    self._heads.clear()
-                self._heads[raw] = head
+            if len(raw) <= _HEAD_KEPT_BYTES and (head.content_length or 0) <= self.max_body:
+                if len(self.heads) >= _HEADS_KEPT:
+                    self.heads.clear()
+                self.heads[raw] = head
         return head
 
     def unauthorized(self, client: ClientConnection, head: RequestHead) -> bool:
@@ -265,18 +261,21 @@ class Door:
         if self.keys is not None and self.unauthorized(client, head):
             client.refuse(errors.UNAUTHORIZED, head)
         elif head.generates:
-            self.metrics.generation_requests += 1
             refusal = self.closed
             if refusal is None and not self._may_queue and self.gate.full:
                 refusal = self.busy
             if refusal is None:
                 rules = self._policies.get(head.route.path)
-                wanted = rules.apply(body) if rules is not None and head.json else (body,)
+                if rules is None or not head.json:
+                    return Exchange(self, client, head, len(body), (body,))
+                if rules.only_defaults is not None:
+                    return Exchange(self, client, head, len(body), rules.only_defaults.pieces(body))
+                wanted = rules.apply(body)
                 if not isinstance(wanted, Refusal):
                     return Exchange(self, client, head, len(body), wanted)
                 refusal = wanted
-            client.refuse(refusal, head)
-            self._note_refused_generation(client, head, refusal)
+            client.turn_away(refusal, head)
+            self.ledger.turned_away(client, head, refusal)
         elif head.route.kind is not Kind.ENGINE:
             self._local.answer(client, head)
         elif head.method == b"OPTIONS" and self.cors_on:
@@ -308,63 +307,3 @@ class Door:
         if reachable is not self.engine_reachable:
             self.events.emit("engine_reachable" if reachable else "engine_unreachable", error=error)
         self.engine_reachable, self.engine_error = reachable, error
-
-    def note_response(self) -> None:
-        """The engine answered a request."""
-        self.metrics.engine_responses += 1
-        if self.engine_reachable is not True:
-            self.note_engine(True)
-
-    def note_refusal(self, refusal: Refusal) -> None:
-        """Count a refusal by its code."""
-        count(self.metrics.refusals, refusal.code)
-
-    def note_usage(self, client: ClientConnection, tail: bytes) -> None:
-        """Count the tokens that the end of an answer reports."""
-        found = usage(tail)
-        if found is not None:
-            self.metrics.prompt_tokens += found[0]
-            self.metrics.completion_tokens += found[1]
-            if client.key_name is not None:
-                stats = self.metrics.key(client.key_name)
-                stats.prompt_tokens += found[0]
-                stats.completion_tokens += found[1]
-
-    def _note_refused_generation(self, client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
-        """Log a refusal at the door; a flood of them is only counted."""
-        self._refused_now += 1
-        count(self.metrics.path(head.route.label).outcomes, REFUSED)
-        if self.events.requests and self._refused_now <= _REFUSALS_LOGGED:
-            about = request_fields(client.address, head.route.path, REFUSED, refusal.code, 0.0)
-            self.events.request(about, refusal.status, 0.0, 0)
-
-    def note_end(
-        self, exchange: Exchange, client: ClientConnection, head: RequestHead, outcome: str, refusal: Refusal | None
-    ) -> None:
-        """Count and log how an exchange ended."""
-        metrics = self.metrics
-        stats = metrics.path(head.route.label)
-        outcomes = stats.outcomes
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        if client.key_name is not None:
-            count(metrics.key(client.key_name).outcomes, outcome)
-        took = self.loop.time() - exchange.started
-        stats.duration.observe(took)
-        if exchange.first_byte_s >= 0:
-            stats.first_byte.observe(exchange.first_byte_s)
-        metrics.response_bytes += exchange.received
-        if outcome in _ENGINE_FAULTS:
-            count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
-        if not head.generates:
-            return
-        status = exchange.status or (refusal.status if refusal is not None else 0)
-        self.activity.request(
-            time.time(), head.route.path, status, outcome, exchange.waited_s, exchange.first_byte_s, took
-        )
-        if self.events.requests:
-            if outcome is OK and not exchange.waited_s:
-                about = client.log_fields(head)
-            else:
-                code = None if refusal is None else refusal.code
-                about = request_fields(client.address, head.route.path, outcome, code, exchange.waited_s)
-            self.events.request(about, status, took, exchange.received)

@@ -44,14 +44,13 @@ class EventLog:
         fields["ts_ms"] = int(self._clock() * 1000)
         self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
-    def request(self, about: bytes, status: int, took_s: float, size: int) -> None:
-        """Note a generation request; `about` comes from `request_fields`. Runs for each one, and costs accordingly."""
+    def request(self, about: bytes, status: int, took_s: float, size: int, at: float) -> None:
+        """Note a generation request that ended at a time of day; `about` comes from `request_fields`."""
         if len(self._pending) >= _MAX_PENDING:
             self._dropped += 1
             return
-        now = self._clock() * 1000
         self._pending.append(
-            b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, now, about)
+            b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, at * 1000, about)
         )
         if len(self._pending) >= _BATCH:
             self.flush()

@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from frontdoor import errors
 from frontdoor.admission import ADMITTED, BUSY, QUEUED
 from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
-from frontdoor.metrics import SHORT
-from frontdoor.relay import CloseRelay, Relay, relay_for
+from frontdoor.ledger import (
+    CLIENT_CLOSED,
+    OK,
+    REFUSED,
+    UPSTREAM_CUT,
+    UPSTREAM_ERROR,
+    UPSTREAM_TIMEOUT,
+)
+from frontdoor.relay import ChunkedRelay, CloseRelay, Relay, relay_for
 from frontdoor.splice import Pieces
 from frontdoor.upstream import UpstreamConnection
 
@@ -26,16 +31,6 @@ if TYPE_CHECKING:
 _MAX_RESPONSE_HEAD = 64 * 1024
 # bodies up to this size are sent in one piece with their head
 _SMALL = 16 * 1024
-_LENGTH = int(Framing.LENGTH)
-
-# How an exchange ends.
-OK = "ok"
-REFUSED = "refused"
-CLIENT_CLOSED = "client_closed"
-CLIENT_STALLED = "client_stalled"
-UPSTREAM_ERROR = "upstream_error"
-UPSTREAM_CUT = "upstream_cut"
-UPSTREAM_TIMEOUT = "upstream_timeout"
 
 
 class Work(Protocol):
@@ -64,14 +59,14 @@ class Exchange:
     _response: ResponseHead | None = None
     _relay: Relay | None = None
     _head_bytes = b""
+    _tail = b""
     _received = 0
     _waited = 0.0
+    _first_byte_s = -1.0
+    _paused = False
     _done = False
+    _shut_client = False
     _url = ""
-    # the last reads of a stream, in which a report of usage stands
-    _last: deque[bytes] | None = None
-    #: seconds from the request's way to the engine until its first byte
-    first_byte_s = -1.0
 
     def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
         """`size` is what the client sent; `body` is what the engine is sent."""
@@ -80,9 +75,8 @@ class Exchange:
         self._head = head
         self._size = size
         self._body = body
-        self._keep_client = head.keep_alive
-        # when the engine was asked or last heard of
-        self._started = self.last_activity = door.loop.time()
+        # when the request was complete, and when the engine was asked or last heard of
+        self._started = self._last_activity = door.loop.time()
 
     # --- admission -------------------------------------------------------------------------------------------------
 
@@ -90,7 +84,8 @@ class Exchange:
         """Ask for a slot where the path needs one, and go on."""
         door = self._door
         door.exchanges.add(self)
-        door.metrics.request_bytes += self._size
+        door.ledger.metrics.request_bytes += self._size
+        door.buffered += self._size
         if not self._head.generates:
             self._forward()
             return
@@ -108,15 +103,15 @@ class Exchange:
     def granted(self) -> None:
         """The gate gave a slot after a wait."""
         self._stop_timer()
-        self.last_activity = self._door.loop.time()
-        self._waited = self.last_activity - self._started
-        self._door.metrics.queue_wait.observe(self._waited)
+        self._last_activity = self._door.loop.time()
+        self._waited = self._last_activity - self._started
+        self._door.ledger.metrics.queue_wait.observe(self._waited)
         self._forward()
 
     def _queue_expired(self, timeout: float) -> None:
         self._queue_timer = None
         self._waited = timeout
-        self._door.metrics.queue_wait.observe(timeout)
+        self._door.ledger.metrics.queue_wait.observe(timeout)
         self.refuse(errors.queue_timeout(self._door.gate.limit, timeout))
 
     def _stop_timer(self) -> None:
@@ -151,16 +146,16 @@ class Exchange:
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        top = (head.line, door.pool.host_line, head.fields, self._client.forwarded(head))
+        top = self._client.engine_head(head, door.pool.host_line)
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         if not size and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
-            connection.transport.write(b"".join((*top, b"\r\n")))
+            connection.transport.write(top + b"\r\n")
             return
         length = b"Content-Length: %d\r\n\r\n" % size
         if size < _SMALL:
-            connection.transport.write(b"".join((*top, length, *body)))
+            connection.transport.write(b"".join((top, length, *body)))
         else:
-            connection.transport.writelines((b"".join((*top, length)), *body))
+            connection.transport.writelines((top + length, *body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -184,28 +179,21 @@ class Exchange:
         self._response = response
         door, head = self._door, self._head
         now = door.loop.time()
-        self.first_byte_s = now - self.last_activity
-        self.last_activity = now
-        door.note_response()
+        self._first_byte_s = now - self._last_activity
+        self._last_activity = now
+        door.engine_responses += 1
+        if door.engine_reachable is not True:
+            door.note_engine(True)
         if self._size:
             self._release_body()
         connection = self._connection
         assert connection is not None
         connection.receiver = self._on_body
-        if (
-            response.untouched
-            and head.http11
-            and self._keep_client
-            and not head.origin
-            and not door.draining
-            and response.framing == _LENGTH
-            and len(data) - end == response.length
-        ):
+        if response.size == len(data) and head.plain and not door.draining:
             # the whole answer is here and nothing about it changes
             self._received = response.length
             self._client.write(data)
-            if head.generates:
-                door.note_usage(self._client, data)
+            self._tail = data
             self._complete(response.keep_alive)
         else:
             self._begin(response, data[end:])
@@ -219,19 +207,21 @@ class Exchange:
             self._on_head(rest)
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        http11 = self._head.http11
-        self._relay = relay_for(response, client_chunks=http11)
-        if self._head.generates:
-            self._last = deque(maxlen=4)
+        http11, client, door = self._head.http11, self._client, self._door
+        relay = self._relay = relay_for(response, client_chunks=http11)
+        if isinstance(relay, ChunkedRelay):
+            assert self._connection is not None
+            gaps = door.gaps if self._head.generates else door.other_gaps
+            self._connection.receiver = relay.attach(client.write, door.loop.time, gaps, self._on_body)
         wire = response.wire
         if not http11 and response.framing in (Framing.CHUNKED, Framing.CLOSE):
             # nothing but the end of the connection tells such a client where the body ends
             wire = without_coding(wire)
-            self._keep_client = False
-        if self._door.draining:
-            self._keep_client = False
-        parts = [wire, self._door.cors_fields(self._head)]
-        if not self._keep_client:
+            self._shut_client = True
+        if door.draining or not self._head.keep_alive:
+            self._shut_client = True
+        parts = [wire, door.cors_fields(self._head)]
+        if self._shut_client:
             parts.append(b"Connection: close\r\n")
         elif not http11:
             parts.append(b"Connection: keep-alive\r\n")
@@ -253,29 +243,29 @@ class Exchange:
         if out:
             self._client.write(out)
         self._received += len(data)
-        door = self._door
-        now = door.loop.time()
-        if self._last is not None:
-            self._last.append(data)
+        now = self._door.loop.time()
+        if isinstance(relay, ChunkedRelay):
             if not head:
-                door.gaps[bisect_left(SHORT, now - self.last_activity)] += 1
-        self.last_activity = now
+                relay.count_gap(now)
+        elif data:
+            self._tail = data
+        self._last_activity = now
         if relay.complete:
             assert self._response is not None
-            if self._last:
-                door.note_usage(self._client, b"".join(self._last))
+            if isinstance(relay, ChunkedRelay):
+                self._tail = relay.previous + relay.last + data
             self._complete(relay.reusable and self._response.keep_alive)
 
     def _complete(self, reusable: bool) -> None:
         connection, self._connection = self._connection, None
         assert connection is not None
         if reusable:
-            # harmless where it was never paused
-            connection.transport.resume_reading()
-            self._door.pool.put(connection, self._url)
+            if self._paused:
+                connection.transport.resume_reading()
+            self._door.pool.put(connection, self._url, self._last_activity)
         else:
             connection.abort()
-        self.finish(OK, self._keep_client)
+        self.finish(OK, not self._shut_client)
 
     def upstream_lost(self, exc: Exception | None) -> None:
         """The engine's connection ended by itself."""
@@ -289,7 +279,7 @@ class Exchange:
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and isinstance(self._relay, CloseRelay):
             self._client.write(self._relay.end)
-            self.finish(OK, self._keep_client)
+            self.finish(OK, not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
 
@@ -305,7 +295,7 @@ class Exchange:
     def _fail(self, refusal: Refusal, outcome: str = UPSTREAM_ERROR) -> None:
         """One clean error instead of a response."""
         self._client.refuse(refusal, self._head)
-        self.finish(outcome, self._keep_client, refusal)
+        self.finish(outcome, self._head.keep_alive, refusal)
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer without having asked the engine."""
@@ -325,7 +315,10 @@ class Exchange:
 
     def timed_out(self, now: float) -> bool:
         """Whether the engine has been silent for too long; a waiting request has its own timer."""
-        return self._queue_timer is None and now - self.last_activity > self._door.state.backend_timeout_s
+        last = self._last_activity
+        if isinstance(self._relay, ChunkedRelay):
+            last = max(last, self._relay.last_activity)
+        return self._queue_timer is None and now - last > self._door.state.backend_timeout_s
 
     def expire(self) -> None:
         """Give up on a silent engine."""
@@ -344,11 +337,13 @@ class Exchange:
     def pause(self) -> None:
         """The client is slower than the engine."""
         if self._connection is not None:
+            self._paused = True
             self._connection.transport.pause_reading()
 
     def resume(self) -> None:
         """The client caught up."""
         if self._connection is not None:
+            self._paused = False
             self._connection.transport.resume_reading()
 
     def _drop_connection(self) -> None:
@@ -377,25 +372,25 @@ class Exchange:
         door.exchanges.discard(self)
         if head.generates:
             door.gate.leave(self)
-        door.note_end(self, self._client, head, outcome, refusal)
-        self._client.exchange_done(keep)
-
-    @property
-    def status(self) -> int:
-        """Status that the client was sent by the engine, 0 when there was none."""
-        return self._response.status if self._response is not None else 0
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds in the queue."""
-        return self._waited
-
-    @property
-    def started(self) -> float:
-        """When the request was complete, on the loop's clock."""
-        return self._started
-
-    @property
-    def received(self) -> int:
-        """Bytes of the engine's response body."""
-        return self._received
+        response, relay = self._response, self._relay
+        received = self._received + (relay.received if isinstance(relay, ChunkedRelay) else 0)
+        status = response.status if response is not None else refusal.status if refusal is not None else 0
+        client = self._client
+        # a plain tuple, in the order of ledger.Entry: this runs for each request
+        door.ledger.note(
+            (
+                client,
+                client.key_name,
+                head,
+                outcome,
+                status,
+                refusal,
+                self._started,
+                door.loop.time(),
+                self._waited,
+                self._first_byte_s,
+                received,
+                self._tail,
+            )
+        )
+        client.exchange_done(keep)

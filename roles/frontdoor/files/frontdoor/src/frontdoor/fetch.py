@@ -113,7 +113,7 @@ class Fetch:
         if self._relay.complete:
             connection, self._connection = self._connection, None
             if connection is not None and self._relay.reusable and self._head.keep_alive:
-                self._pool.put(connection, self._url)
+                self._pool.put(connection, self._url, asyncio.get_running_loop().time())
             elif connection is not None:
                 connection.abort()
             self._finish(Fetched(self._head.status, b"".join(self._body)))

@@ -92,6 +92,8 @@ class RequestHead:
     generates: bool
     #: announces a JSON body
     json: bool
+    #: nothing has to be said to this client but what the engine says: HTTP/1.1, kept alive, no browser, no HEAD
+    plain: bool
 
 
 def _target(raw: bytes) -> tuple[str, bytes]:
@@ -195,6 +197,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         secret=_secret(named),
         generates=route.gated and method == b"POST",
         json=json,
+        plain=http11 and _keep_alive(http11, connection) and b"origin" not in named and method != b"HEAD",
     )
 
 
@@ -244,13 +247,13 @@ def _field(name: bytes) -> _Field:
 class ResponseHead:
     """A response head of the engine.
 
-    `wire` is what a client is sent of it, without the empty line that ends it; `untouched` tells that this is what the
-    engine sent.
+    `wire` is what a client is sent of it, without the empty line that ends it. `size` is that of the whole answer where
+    all of it may pass as it is, head included, or -1.
     """
 
     status: int
     wire: bytes
-    untouched: bool
+    size: int
     framing: Framing
     length: int
     keep_alive: bool
@@ -311,7 +314,7 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
     return ResponseHead(
         status=status,
         wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors),
-        untouched=untouched,
+        size=len(raw) + length if untouched and framing is Framing.LENGTH else -1,
         framing=framing,
         length=max(length, 0),
         keep_alive=_keep_alive(http11, connection) and framing is not Framing.CLOSE,

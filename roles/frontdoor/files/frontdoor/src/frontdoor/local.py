@@ -42,10 +42,10 @@ class LocalAnswers:
         self._door = door
         self._payloads: dict[str, Callable[[], tuple[int, dict[str, Any] | bytes]]] = {
             "/status": lambda: (200, status.status(door)),
-            "/frontdoor/activity": lambda: (200, door.activity.report()),
+            "/frontdoor/activity": lambda: (200, door.ledger.activity.report()),
             "/health": lambda: (200, {"status": "ok"}),
             "/ready": self._ready,
-            "/metrics": lambda: (200, render(door.metrics, status.gauges(door), door.state.phase, __version__)),
+            "/metrics": lambda: (200, render(door.ledger.metrics, status.gauges(door), door.state.phase, __version__)),
         }
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
@@ -61,6 +61,8 @@ class LocalAnswers:
             html, fields = page()
             self._reply(client, head, 200, html, "text/html; charset=utf-8", fields)
         else:
+            # what is shown counts what has ended by now
+            self._door.ledger.settle()
             code, payload = self._payloads[path]()
             after = b"" if code == 200 else b"Retry-After: %d\r\n" % max(1, int(self._door.state.retry_after_s or 1))
             if isinstance(payload, bytes):

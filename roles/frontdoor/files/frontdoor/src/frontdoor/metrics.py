@@ -14,6 +14,7 @@ from frontdoor.state import PHASES
 PREFIX = "b70_frontdoor_"
 # Upper bounds in seconds. The clock of the event loop has a resolution of a millisecond.
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+FIRST = (*SHORT, 30.0, 60.0, 120.0)
 LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
@@ -46,7 +47,7 @@ class PathStats:
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
         self.duration = Histogram(LONG)
-        self.first_byte = Histogram((*SHORT, 30.0, 60.0, 120.0))
+        self.first_byte = Histogram(FIRST)
 
 
 class KeyStats:
@@ -71,7 +72,6 @@ class Metrics:
         self.queue_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
         self.generation_requests = 0
-        self.engine_responses = 0
         self.request_bytes = 0
         self.response_bytes = 0
         self.prompt_tokens = 0

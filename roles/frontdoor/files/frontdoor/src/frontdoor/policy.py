@@ -60,6 +60,8 @@ class PathRules:
         self._kwargs = ObjectDefaults(KWARGS, kwargs) if kwargs else None
         self._checks_model = bool(served) and (rules.model_policy != "pass" or bool(rules.model_aliases))
         self._edits = bool(self._token_fields or self._sampling or self._checks_model)
+        #: set where these defaults are all there is to do
+        self.only_defaults = None if self._limited or self._edits else self._kwargs
         self.idle = not (self._limited or self._kwargs or self._edits)
 
     def apply(self, body: bytes) -> Pieces | Refusal:

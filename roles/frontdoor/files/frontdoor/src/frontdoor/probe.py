@@ -28,7 +28,7 @@ class Probe:
 
     def run(self) -> None:
         """Ask, unless the last question is still open."""
-        answered, self._answered = self._answered, self._door.metrics.engine_responses
+        answered, self._answered = self._answered, self._door.engine_responses
         if answered == self._answered and not (self._fetch and self._fetch.running):
             url = self._door.pool.url
             self._fetch = Fetch(self._door.pool, "/health", lambda got: self._heard(url, got), timeout_s=_TIMEOUT_S)

@@ -9,13 +9,15 @@ An event stream is cut only between events, so that it can always be ended valid
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+import re
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Protocol
 
 import httptools
 
 from frontdoor.httphead import Framing, ResponseError, ResponseHead
+from frontdoor.metrics import SHORT
 
 LAST_CHUNK = b"0\r\n\r\n"
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -110,6 +112,10 @@ class CloseRelay:
         return self._wrap(last_words) + self.end if self._events else None
 
 
+def _unparsed(data: bytes) -> None:
+    """In the place of a parser while there is none."""
+
+
 class _Marks:
     """Callbacks of the parser on a chunked body."""
 
@@ -135,31 +141,93 @@ class _Marks:
         self.complete = True
 
 
+# Size lines of chunks that were seen, as on the wire. A line that is no plain hexadecimal number is never in it, nor
+# is the end of a body.
+_SIZES: dict[bytes, int] = {}
+_SIZES_KEPT = 4096
+_SIZE_LINE = re.compile(rb"[0-9a-fA-F]{1,8}")
+
+
+def _learn_size(data: bytes) -> None:
+    line = data[: data.find(b"\r\n", 0, 12)]
+    if len(_SIZES) < _SIZES_KEPT and _SIZE_LINE.fullmatch(line) and int(line, 16):
+        _SIZES[line] = int(line, 16)
+
+
 class ChunkedRelay:
     """A chunked body.
 
     Reads that consist of whole chunks (of whole events, in an event stream) pass untouched; anything else is taken
-    apart and wrapped anew.
+    apart and wrapped anew. `on_data` is the way of nearly every read of a stream: one whole chunk, written at once.
     """
 
+    __slots__ = (
+        *("_clean", "_client_chunks", "_ends", "_events", "_gaps", "_held", "_marks", "_otherwise", "_parse", "_time"),
+        *("_write", "complete", "last", "last_activity", "previous", "received", "reusable"),
+    )
+
     def __init__(self, *, events: bool, client_chunks: bool) -> None:
-        self._marks = _Marks()
-        self._pieces = self._marks.pieces
-        parser = httptools.HttpResponseParser(self._marks)
-        parser.feed_data(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        self._parse: Callable[[bytes], None] = parser.feed_data
         self._events = events
         self._client_chunks = client_chunks
-        self._raw = client_chunks
+        self._ends = _ALIGNED_ENDS if events else (b"\r\n",)
         self._held = b""
+        self._marks: _Marks | None = None
+        self._parse: Callable[[bytes], None] = _unparsed
+        # nothing is held back, and the next read begins with a chunk
+        self._clean = client_chunks
         self.complete = False
         self.reusable = True
+        #: the last two reads that were one whole chunk, what they were in all, and when
+        self.previous = b""
+        self.last = b""
+        self.received = 0
+        self.last_activity = 0.0
+
+    def attach(
+        self,
+        write: Callable[[bytes], None],
+        time: Callable[[], float],
+        gaps: list[int],
+        otherwise: Callable[[bytes], None],
+    ) -> Callable[[bytes], None]:
+        """Return the receiver of reads: it writes to the client, counts gaps, and leaves the rest to `otherwise`."""
+        self._write = write
+        self._time = time
+        self._gaps = gaps
+        self._otherwise = otherwise
+        self.last_activity = time()
+        return self.on_data
+
+    def on_data(self, data: bytes) -> None:
+        """Take one read."""
+        line = data[: data.find(b"\r\n", 0, 12)]
+        if self._clean and _SIZES.get(line) == len(data) - len(line) - 4 and data.endswith(self._ends):
+            self._write(data)
+            now = self._time()
+            self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
+            self.last_activity = now
+            self.received += len(data)
+            self.previous = self.last
+            self.last = data
+        else:
+            self._otherwise(data)
+
+    def count_gap(self, now: float) -> None:
+        """Count the time since the last read."""
+        self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
+        self.last_activity = now
 
     def feed(self, data: bytes) -> bytes:
         """Pass on, see the class."""
         marks = self._marks
-        pieces = self._pieces
-        raw = self._raw
+        if marks is None:
+            # at the start of a chunk, so a parser may begin here
+            _learn_size(data)
+            marks = self._marks = _Marks()
+            parser = httptools.HttpResponseParser(marks)
+            self._parse = parser.feed_data
+            self._parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        clean = self._clean
         try:
             self._parse(data)
         except httptools.HttpParserError as exc:
@@ -167,33 +235,31 @@ class ChunkedRelay:
                 raise ResponseError(f"broken chunked coding: {exc}") from exc
             marks.begun += 1
         if marks.complete:
-            return self._last(data, raw)
-        if marks.aligned:
-            if raw and (not self._events or data.endswith(_ALIGNED_ENDS)):
-                pieces.clear()
+            return self._last(data, clean, marks)
+        if marks.aligned and data.endswith(b"\r\n"):
+            # that is the end of a chunk and not a size line cut short: the next parser may begin at the next read
+            self._marks = None
+            if clean and data.endswith(self._ends):
                 return data
-            self._raw = self._client_chunks
-        else:
-            self._raw = False
-        return self._rewrap()
+        return self._rewrap(marks)
 
-    def _rewrap(self) -> bytes:
-        payload = self._held + b"".join(self._pieces)
-        self._pieces.clear()
+    def _rewrap(self, marks: _Marks) -> bytes:
+        payload = self._held + b"".join(marks.pieces)
+        marks.pieces.clear()
         self._held = b""
         if self._events and len(payload) < _MAX_HELD:
             end = _last_event_end(payload)
             payload, self._held = payload[:end], payload[end:]
         # what is held back must leave before anything passes untouched again
-        self._raw = self._raw and not self._held
+        self._clean = self._client_chunks and self._marks is None and not self._held
         return chunk(payload) if self._client_chunks else payload
 
-    def _last(self, data: bytes, raw: bool) -> bytes:
+    def _last(self, data: bytes, clean: bool, marks: _Marks) -> bytes:
         self.complete = True
-        self.reusable = self._marks.begun == 1
-        if raw and self.reusable:
+        self.reusable = marks.begun == 1
+        if clean and self.reusable:
             return data
-        payload = self._held + b"".join(self._pieces)
+        payload = self._held + b"".join(marks.pieces)
         return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
 
     def cut(self, last_words: bytes) -> bytes | None:
@@ -212,8 +278,3 @@ def relay_for(head: ResponseHead, *, client_chunks: bool) -> Relay:
     if head.framing is Framing.CHUNKED:
         return ChunkedRelay(events=head.event_stream, client_chunks=client_chunks)
     return CloseRelay(events=head.event_stream, client_chunks=client_chunks)
-
-
-def wrapped(pieces: Iterable[bytes]) -> bytes:
-    """A whole chunked body, for tests and fixed answers."""
-    return b"".join(itertools.chain(map(chunk, pieces), (LAST_CHUNK,)))

@@ -96,12 +96,8 @@ class Pool:
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection that is likely alive, or None."""
-        while self._idle:
-            connection = self._idle.pop()
-            if self._loop.time() - connection.idle_since <= self._idle_s:
-                return connection
-            connection.abort()
-        return None
+        # those that were idle for long are swept away
+        return self._idle.pop() if self._idle else None
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
@@ -124,15 +120,15 @@ class Pool:
         else:
             owner.upstream_ready(connection)
 
-    def put(self, connection: UpstreamConnection, address_url: str) -> None:
-        """Give a connection back after a complete response."""
+    def put(self, connection: UpstreamConnection, address_url: str, now: float) -> None:
+        """Give a connection back after a complete response; `now` is the loop's time."""
         connection.owner = None
         connection.receiver = connection._unexpected
         if len(self._idle) >= self._size or address_url != self.url:
             connection.abort()
             return
         connection.served += 1
-        connection.idle_since = self._loop.time()
+        connection.idle_since = now
         self._idle.append(connection)
 
     def opened(self, connection: UpstreamConnection) -> None:
