@@ -80,6 +80,12 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
     if engine:
         health = "healthy" if engine.get("healthy") else "NOT answering /health"
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}")
+    held = info.get("quarantine")
+    if held:
+        lines.append(
+            f"QUARANTINE since {held['since']} ({held['symptom']}): no profile is taken until a reboot, or "
+            "`b70ctl clear-quarantine` on the host"
+        )
     if info.get("drift"):
         lines.append(f"drift: {info['drift']}; switch to {profile} again to use what is rendered")
     if info.get("interrupted"):

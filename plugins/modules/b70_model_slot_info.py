@@ -156,6 +156,38 @@ interrupted:
   description: The last switch, when it never came to its end.
   returned: always
   type: dict
+quarantine:
+  description:
+    - Why the host takes no other profile, or none. A switch is refused until the next reboot, or until
+      C(b70ctl clear-quarantine).
+  returned: always
+  type: dict
+  contains:
+    slot:
+      description: The slot whose engine lost a card.
+      type: str
+    since:
+      description: Since when, in UTC.
+      type: str
+    boot_id:
+      description: The boot which it lasts for.
+      type: str
+    symptom:
+      description: Id of the symptom in the engine's log.
+      type: str
+      sample: device_lost
+    line:
+      description: The log line.
+      type: str
+    switch_id:
+      description: The run that found it.
+      type: str
+    profile:
+      description: The profile whose engine wrote the line.
+      type: str
+    evidence:
+      description: Directory on the host with the engine's log, the kernel's log and the failure.
+      type: str
 switches:
   description: The last switches, oldest first.
   returned: always

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from . import quarantine
 from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .machine import Kind, Plan, Seen
@@ -79,7 +80,13 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     else:
         after = _before(outcome.seen)
     result["diff"] = _diff(_before(outcome.seen), after, layout.slot)
+    result["quarantine"] = _quarantine(fx, layout)
     return result
+
+
+def _quarantine(fx: Effects, layout: Layout) -> dict[str, Any] | None:
+    held = quarantine.read(fx, layout)
+    return None if held is None else held.as_dict()
 
 
 def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any]:
@@ -168,6 +175,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "failure": failure.as_dict() if failure is not None else None,
         "failures": [],
         "warnings": [],
+        "quarantine": None if seen.quarantine is None else seen.quarantine.as_dict(),
         "diff": _diff(_before(seen), _before(seen) if failure else _after(request, layout, seen, plan), layout.slot),
     }
 
@@ -201,6 +209,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
         "last_verified": None if memory.verified is None else memory.verified.profile,
         "interrupted": None if interrupted is None else interrupted.as_dict(),
+        "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
 

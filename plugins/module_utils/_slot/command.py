@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import api, table
+from . import api, quarantine, table
 from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
@@ -24,7 +24,7 @@ from .observe import read_memory
 from .state_file import stamp
 from .types import Gate, Layout, Mode, OnFailure, Request, SlotFault
 
-DONE, FAILED, USAGE, NOT_SERVING, LOCKED = range(5)
+DONE, FAILED, USAGE, NOT_SERVING, LOCKED, QUARANTINED = range(6)
 CODES = """\
 exit codes:
   0  done; for `status`: a verified model is served
@@ -32,8 +32,10 @@ exit codes:
   2  wrong usage
   3  not serving: nothing is served, or what runs is not verified
   4  locked: another switch works on the slot
+  5  refused, because the host is in quarantine: a card was lost
 """
 _CHANGES = ("switch", "stop", "verify", "recover")
+_FOR_ROOT = (*_CHANGES, "clear-quarantine")
 
 Say = Callable[[str], object]
 
@@ -79,6 +81,8 @@ def parser() -> argparse.ArgumentParser:
     for form in (switch, stop, verify, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
+    clear = word("clear-quarantine", "let a host that lost a card take profiles again, before its next reboot")
+    clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
     history = word("history", "the last switches, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
     return whole
@@ -99,7 +103,7 @@ def layout_of(settings: Mapping[str, str]) -> Layout:
 def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
     """Runs the command on this host and returns its exit code. settings: see `layout_of`; all are text."""
     arguments = parser().parse_args(argv)
-    if arguments.word in _CHANGES and os.geteuid() != 0:
+    if arguments.word in _FOR_ROOT and os.geteuid() != 0:
         sys.stderr.write(f"b70ctl: {arguments.word} changes what runs; use: sudo b70ctl {arguments.word}\n")
         return FAILED
     if not HAS_REQUESTS:
@@ -123,6 +127,8 @@ def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: S
     try:
         if arguments.word in _CHANGES:
             return _change(arguments, fx, layout, say)
+        if arguments.word == "clear-quarantine":
+            return _clear(arguments, fx, layout, say)
         if arguments.word == "history":
             attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts[-max(1, arguments.last) :]]
             say({"slot": layout.slot, "switches": attempts}, table.history(attempts))
@@ -187,4 +193,19 @@ def _change(
     if result["failure"]["phase"] == "lock":
         # Whoever holds the lock leaves nothing unverified behind.
         return DONE if boot else LOCKED
-    return FAILED
+    # Quarantine is the first guard, so whatever stands behind it was not asked.
+    return QUARANTINED if result["quarantine"] and result["failure"]["phase"] == "guard" else FAILED
+
+
+def _clear(
+    arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Callable[[Any, Sequence[str]], None]
+) -> int:
+    try:
+        held = quarantine.clear(fx, layout, api.caller(), arguments.why)
+    except OSError as error:
+        raise SlotFault(f"the quarantine could not be cleared: {error}") from error
+    words = "this host is not in quarantine"
+    if held is not None:
+        words = f"the quarantine since {held.since} is cleared; its evidence stays in {held.evidence or 'the journal'}"
+    say({"cleared": None if held is None else held.as_dict(), "msg": words}, [words])
+    return DONE

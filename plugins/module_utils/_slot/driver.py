@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from . import machine, phases, recover, settle
+from . import machine, phases, quarantine, recover, settle
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
-from .guards import check_status
+from .guards import check_quarantine, check_status
 from .journal import encode
 from .machine import Kind, Plan, Seen, Step
 from .observe import observe, read_memory, slot_units
@@ -23,7 +23,7 @@ from .progress import Progress
 from .run import VERIFYING_PHASES, Run
 from .state_file import parse_state, stamp
 from .symptoms import diagnose
-from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault
+from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
 
 LOG_LINES = 12
 LOG_CHARS = 240
@@ -159,6 +159,7 @@ class Driver:
         if step.phase is Phase.RESOLVE:
             act = run.request.mode is Mode.SWITCH or self._choose()
             run.seen = observe(self._fx, run.layout, run.request, check=False)
+            self._look_back()
             run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
@@ -177,6 +178,23 @@ class Driver:
         run.chosen = choice.why
         return choice.act
 
+    def _look_back(self) -> None:
+        """An engine that was served and lost a card since puts the host into quarantine, whoever finds it."""
+        run = self._run
+        cause = _lost(self._fx, run)
+        if cause is None:
+            return
+        held = self._quarantine(cause)
+        run.seen = replace(run.seen, quarantine=held)
+        # The log of that process has been judged: nobody looks at it again.
+        recover.close_unproven(run, held.describe())
+
+    def _quarantine(self, cause: quarantine.Cause) -> quarantine.Quarantine:
+        held, problems = quarantine.impose(self._fx, self._run.layout, cause)
+        for text in (held.describe(), *problems):
+            self._run.warn(text)
+        return held
+
     @staticmethod
     def _alive(run: Run) -> None:
         phases.alive(run)
@@ -191,7 +209,7 @@ class Driver:
         shown = () if unit_settled and step.phase not in _LOG_PHASES else log[-LOG_LINES:]
         if match is not None and match.line in log and match.line not in shown:
             shown = (match.line, *shown[1 - LOG_LINES :])
-        return Failure(
+        failure = Failure(
             phase=step.phase,
             direction=step.direction,
             message=fault.message,
@@ -201,6 +219,12 @@ class Driver:
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
         )
+        engine = self._run.engine
+        if match is not None and match.symptom.id in quarantine.SYMPTOMS and engine is not None and log:
+            name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
+            cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
+            self._quarantine(cause)
+        return failure
 
     def _log(self, phase: Phase) -> tuple[tuple[str, ...], bool]:
         """(the engine's last words, whether it still runs); nothing outside of the phases that wait for it."""
@@ -255,6 +279,15 @@ class Driver:
         )
 
 
+def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
+    """Why the host is to be put into quarantine before anything else: the engine that was served lost a card."""
+    state = run.seen.state
+    if run.seen.quarantine is not None or state is None:
+        return None
+    match = quarantine.lost_while_serving(fx, state, run.seen.units)
+    return None if match is None else quarantine.cause_of(state, match, run.request.switch_id)
+
+
 def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:
     """What a run would do now, without touching anything: (seen, plan, the failure that would stop it).
 
@@ -266,9 +299,13 @@ def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, 
         run.seen = observe(fx, layout, request, check=True)
         run.plan = machine.plan(request, run.seen)
         phase = Phase.GUARD
+        cause = _lost(fx, run)
+        if cause is not None:
+            run.seen = replace(run.seen, quarantine=quarantine.record_of(fx, layout, cause))
         if Phase.GUARD in run.plan.forward and request.planned is None:
             settle.guard_checks(run)
         elif Phase.GUARD in run.plan.forward:
+            check_quarantine(request, run.seen, run.plan)
             check_status(request, run.profile)
     except SlotFault as fault:
         failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)

@@ -58,6 +58,9 @@ class Units(Protocol):
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         """Last lines of the unit's log, of its current or last process where that is known."""
 
+    def kernel_log(self, lines: int) -> tuple[str, ...]:
+        """Last lines of the kernel's log of this boot."""
+
 
 class Http(Protocol):
     def get(self, url: str, timeout_s: float) -> Reply: ...

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from .effects import Effects
+from .machine import Kind, Plan, Seen
 from .profile import Profile
-from .types import Layout, Request, SlotFault, UnitState
+from .types import Layout, Mode, Request, SlotFault, UnitState
 
 REFUSED = ("rejected", "blocked")
 WARNED = ("experiment", "research")
@@ -19,6 +20,15 @@ NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
 NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
+
+
+def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
+    """While the host is in quarantine, only what was verified before may be verified again or come back by itself."""
+    if seen.quarantine is None or request.mode is not Mode.SWITCH or plan.kind is Kind.FINISH:
+        return
+    same = seen.verified is not None and seen.verified.profile == seen.target_name
+    if not (plan.kind is Kind.VERIFY and same):
+        raise SlotFault(f"{seen.quarantine.describe()}; until then it takes no profile")
 
 
 def check_status(request: Request, profile: Profile) -> str | None:

@@ -20,6 +20,7 @@ from enum import StrEnum
 
 from .journal import Memory, Verified
 from .profile import Profile
+from .quarantine import Quarantine
 from .state_file import SlotState
 from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, UnitState
 
@@ -50,6 +51,7 @@ class Seen:
     verified: Verified | None = None  # the last verified profile
     previous: Profile | None = None  # the same as it is rendered now, where it is
     previous_problem: str = ""  # why there is none although the journal names one
+    quarantine: Quarantine | None = None
 
     @property
     def target_name(self) -> str | None:

@@ -14,6 +14,7 @@ from .identity import command_drift, environment_drift
 from .journal import Memory, Verified, remember
 from .machine import Seen
 from .profile import Profile, parse_profile
+from .quarantine import read as read_quarantine
 from .state_file import SlotState, current_env, parse_state
 from .types import LEGACY_UNITS, Layout, Request, SlotFault, UnitState
 
@@ -124,6 +125,7 @@ def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Se
         verified=verified,
         previous=previous,
         previous_problem=problem,
+        quarantine=read_quarantine(fx, layout),
     )
     if not request.active or request.profile is None:
         return seen

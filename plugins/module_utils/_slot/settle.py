@@ -25,6 +25,7 @@ JOURNAL_ROTATE_BYTES = 4 * 2**20
 def guard_checks(run: Run) -> list[str]:
     """Looks only. Returns warnings, raises SlotFault."""
     ours = [unit.name for unit in (*run.seen.units, *run.seen.legacy) if unit.running]
+    guards.check_quarantine(run.request, run.seen, run.plan)
     unit = run.unit(run.profile.unit)
     warnings = guards.check_all(run.fx, run.layout, run.request, run.profile, unit, ours)
     if run.seen.previous_problem:

@@ -31,7 +31,17 @@ def profiles(info: Mapping[str, Any]) -> list[str]:
     rows = [
         ["*" if item["name"] == info["profile"] else "", item["name"], item["status"], item["title"]] for item in known
     ]
-    return columns(["", "PROFILE", "STATUS", "TITLE"], rows)
+    return [*columns(["", "PROFILE", "STATUS", "TITLE"], rows), *_quarantine(info)]
+
+
+def _quarantine(info: Mapping[str, Any]) -> list[str]:
+    held = info["quarantine"]
+    if held is None:
+        return []
+    whose = f" in the log of {held['profile']}" if held["profile"] else ""
+    lines = [f"QUARANTINE since {held['since']}: {held['symptom']}{whose}: {held['line'] or 'no log line is known'}"]
+    kept = f"evidence is in {held['evidence']}; " if held["evidence"] else ""
+    return [*lines, f"{kept}no profile is taken until a reboot or `b70ctl clear-quarantine`"]
 
 
 def status(info: Mapping[str, Any]) -> list[str]:
@@ -55,6 +65,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         health = "healthy" if engine["healthy"] else "NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}{restarts}")
+    lines += _quarantine(info)
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
     if info["interrupted"]:

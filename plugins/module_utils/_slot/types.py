@@ -278,6 +278,15 @@ class Layout:
         return self.slot_run_dir / "progress.jsonl"
 
     @property
+    def evidence_dir(self) -> PurePosixPath:
+        return self.state_dir / "evidence"
+
+    @property
+    def quarantine_file(self) -> PurePosixPath:
+        """One for the host: a card that was lost is lost for every slot."""
+        return self.state_dir / "quarantine.json"
+
+    @property
     def journal_file(self) -> PurePosixPath:
         return self.state_dir / "journal" / f"{self.slot}.jsonl"
 

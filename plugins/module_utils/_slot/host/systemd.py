@@ -17,6 +17,7 @@ _PROPERTIES = (
 )
 _QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
+_LOG_LIMIT_S = 15.0
 _LINE_CHARS = 400
 _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
@@ -47,6 +48,13 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise SlotFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
     return done.stdout
+
+
+def _journal(lines: int, *options: str) -> tuple[str, ...]:
+    """Last lines of the journal, each shortened: an engine may flood its log, and write lines without an end."""
+    done = _run(["journalctl", "--no-pager", "--quiet", f"--lines={lines}", *options], _LOG_LIMIT_S)
+    kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in done.stdout.split("\n")]
+    return tuple(line for line in kept if line)[-lines:]
 
 
 def _number(text: str) -> int:
@@ -146,6 +154,7 @@ class Systemd:
         match = [f"--unit={unit.name}"]
         if unit.invocation_id:
             match = [f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+", f"INVOCATION_ID={unit.invocation_id}"]
-        done = _run(["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", *match], 15.0)
-        kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in done.stdout.split("\n")]
-        return tuple(line for line in kept if line)[-lines:]
+        return _journal(lines, "--output=cat", *match)
+
+    def kernel_log(self, lines: int) -> tuple[str, ...]:
+        return _journal(lines, "--output=short-iso", "--dmesg")

@@ -134,6 +134,13 @@ def test_an_empty_slot_says_why():
     assert slot_status(empty, "h1", URL) == ["h1 serves nothing: stopped by the operator", "at boot: nothing"]
 
 
+def test_a_quarantine_is_said_with_its_end():
+    held = {"since": "2026-06-07T09:08:44Z", "symptom": "device_lost"}
+    lines = slot_status(SERVING | {"quarantine": held}, "h1", URL)
+    assert any("QUARANTINE since 2026-06-07T09:08:44Z (device_lost)" in line for line in lines)
+    assert any("b70ctl clear-quarantine" in line for line in lines)
+
+
 def test_drift_and_an_unanswered_health_check_are_said():
     lines = slot_status(SERVING | {"drift": "runs X, rendered is Y", "engine": ENGINE | {"healthy": False}}, "h1", URL)
     assert any("NOT answering" in line for line in lines)

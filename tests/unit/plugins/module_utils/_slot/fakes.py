@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Layout, Reply, SlotFault, UnitState
 
 if TYPE_CHECKING:
@@ -112,7 +113,11 @@ class FakeUnits:
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         self._world.step()
-        return self._world.log_lines[-lines:]
+        return self._world.logs.get(unit.invocation_id, self._world.log_lines)[-lines:]
+
+    def kernel_log(self, lines: int) -> tuple[str, ...]:
+        self._world.step()
+        return self._world.kernel_lines[-lines:]
 
 
 class FakeHttp:
@@ -143,7 +148,7 @@ class FakeHttp:
 
     def _ready(self) -> FakeUnit | None:
         engine = self._world.engine()
-        if engine is None or engine.live_fault == "never_ready" or engine.active != "active":
+        if engine is None or engine.live_fault in ("never_ready", "device_lost") or engine.active != "active":
             return None
         return engine if self._world.mono - engine.started >= engine.load_s else None
 
@@ -187,6 +192,8 @@ class FakeFiles:
 
     def read(self, path: PurePosixPath) -> str | None:
         self._world.step()
+        if path == BOOT_ID:
+            return f"boot-{self._world.boots}\n"
         found = self._world.texts.get(path)
         return None if found is None else found[0]
 

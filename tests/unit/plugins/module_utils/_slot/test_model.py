@@ -15,13 +15,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import FAULTS, FakeUnit, Killed, World, request
+from unit.plugins.module_utils._slot.world import FAULTS, LOST, FakeUnit, Killed, World, request
 
 NAMES = st.sampled_from("abc")
 LEGACY = "minimax-vllm.service"
+
+
+def failures_of(result):
+    return [failure for failure in (result["failure"], *result["failures"]) if failure]
 
 
 class SlotModel(RuleBasedStateMachine):
@@ -38,6 +42,7 @@ class SlotModel(RuleBasedStateMachine):
     def run(self, wanted, **changes):
         world = self.world
         before = (world.running, world.enabled, world.starts)
+        held = quarantine.read(world.effects(), LAYOUT) is not None
         try:
             result = api.switch(world.effects(), LAYOUT, replace(request(wanted), **changes))
         except Killed:
@@ -63,6 +68,37 @@ class SlotModel(RuleBasedStateMachine):
             assert not world.open
         if outcome == "unchanged" and wanted:
             world.promise()
+        if held and "mode" not in changes:
+            begun = {"name": "start", "direction": "forward"}
+            assert not any(begun.items() <= phase.items() for phase in result["phases"]), result["msg"]
+        lost = any(LOST in line for failure in failures_of(result) for line in failure["log_tail"])
+        if lost and not world.full:
+            assert quarantine.read(world.effects(), LAYOUT) is not None, result["msg"]
+
+    @rule(mode=st.sampled_from((Mode.BOOT, Mode.RECOVER)))
+    def settle(self, mode):
+        world = self.world
+        before = (world.running, world.starts)
+        try:
+            result = api.switch(world.effects(), LAYOUT, request("ignored", mode=mode))
+        except Killed:
+            return
+        world.check()
+        if result["outcome"] in ("committed", "rolled_back", "stopped"):
+            world.promise()
+        elif result["outcome"] in ("untouched", "unchanged"):
+            assert (world.running, world.starts) == before, result["msg"]
+
+    @rule(name=NAMES)
+    def engine_loses_its_card(self, name):
+        if self.world.unit(name).up:
+            self.world.lose_card(name)
+
+    @rule()
+    def quarantine_is_cleared(self):
+        if not self.world.full:
+            quarantine.clear(self.world.effects(), LAYOUT, "tester", "")
+            assert quarantine.read(self.world.effects(), LAYOUT) is None
 
     @rule(name=NAMES, on_failure=st.sampled_from(OnFailure), drain=st.floats(0, 5))
     def switch(self, name, on_failure, drain):

@@ -133,6 +133,7 @@ PHASE_OF = {
     "restarts_in_canary": "canary",
     "exit_at_start": "health",
     "crash_loop": "health",
+    "device_lost": "health",
 }
 
 

@@ -51,7 +51,9 @@ FAULTS = (
     "empty",
     "dies_in_canary",
     "restarts_in_canary",
+    "device_lost",
 )
+LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 
 
 class Killed(BaseException):
@@ -166,8 +168,11 @@ class World:
         self.going_down = False
         self._state_text: str | None = None
         self._state: SlotState | None = None
+        self.logs: dict[str, tuple[str, ...]] = {}  # by invocation; log_lines for all others
+        self.kernel_lines: tuple[str, ...] = ("xe 0000:03:00.0: [drm] GT0: Engine reset",)
         self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
         self.mutations: list[str] = []
+        self.boots = 1
         self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
 
     # -- setting up
@@ -229,6 +234,8 @@ class World:
         self.starts += 1
         unit.active, unit.sub, unit.result, unit.restart_at = "active", "running", "success", None
         unit.invocation, unit.pid = f"{self.starts:032x}", 1000 + self.starts
+        if unit.fault == "device_lost":
+            self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
         text = self.texts.get(LAYOUT.profile_json(LAYOUT.profile_of(unit.name)))
         if text is not None:
@@ -240,8 +247,14 @@ class World:
         if unit.fault == "slow_load":
             unit.started += 60.0
 
+    def lose_card(self, profile: str) -> None:
+        """The engine dies of a lost card and systemd starts it again."""
+        self.logs[self.unit(profile).invocation] = ("INFO serving", LOST)
+        self.crash(profile)
+
     def reboot(self) -> None:
         """Processes and /run are gone; what is enabled is started."""
+        self.boots += 1
         for path in self.boot_only:
             self.texts.pop(path, None)
         self.frontdoor_sequence = 0
