@@ -126,6 +126,8 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "queue_timeout_s": frontdoor.get("queue_timeout_s", 0),
             "backend_timeout_s": frontdoor.get("backend_timeout_s", 7200),
             "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
+            "max_tokens_default": frontdoor.get("max_tokens_default"),
+            "max_tokens_cap": frontdoor.get("max_tokens_cap"),
             "event_log": frontdoor.get("event_log", True),
         },
         "canary": {

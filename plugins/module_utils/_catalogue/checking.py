@@ -120,6 +120,9 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
             "frontdoor.max_active_generations",
             f"{active} is above engine.settings.max_num_seqs ({sequences}): the rest would queue unseen in the engine",
         )
+    default, cap = value_at(profile, "frontdoor.max_tokens_default"), value_at(profile, "frontdoor.max_tokens_cap")
+    if default and cap and default > cap:
+        yield "frontdoor.max_tokens_default", f"{default} is above frontdoor.max_tokens_cap ({cap})"
     batched = settings.get("max_num_batched_tokens")
     if sequences and batched and batched < sequences:
         yield (

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .problems import CatalogueError, Problem
-from .reading import SHIPPED, plain, read_folder
+from .reading import SHIPPED, plain, read_folder, schema
+from .schema import Fault, faults
 
 # What may change without another installation: words for people, where the file lies, the environment at run time.
 NOT_IN_ID = ("title", "description", "notes", "evidence", "installable", "reason", "env", "source_file")
+
+NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 
 
 def canonical(value: Any) -> bytes:
@@ -64,17 +67,12 @@ def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]
     return stacks
 
 
-def _faults(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    if not isinstance(manifest.get("installable"), bool):
-        found.append(("installable", "must be true or false"))
+def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    written = {key: value for key, value in manifest.items() if key != "source_file"}
+    yield from faults(written, schema("stack.schema.json"))
     if manifest.get("installable") is False and not manifest.get("reason"):
-        found.append(("reason", "is required when installable is false: say why and what to do instead"))
-    env = manifest.get("env", {})
-    if not isinstance(env, Mapping):
-        found.append(("env", "must be a mapping of variable names to text"))
-        return found
-    found += [
-        (f"env.{key}", "must be text; put it in quotes") for key, value in env.items() if not isinstance(value, str)
-    ]
-    return found
+        yield "reason", "is required when installable is false: say why and what to do instead"
+    if manifest.get("installable") is True:
+        for key in NEEDED_TO_INSTALL:
+            if key not in manifest:
+                yield key, "is missing; a stack that is installable needs it"

@@ -63,6 +63,8 @@ class Frontdoor:
     queue_timeout_s: float = 0.0
     backend_timeout_s: float = 7200.0
     chat_template_kwargs: Mapping[str, Any] | None = None
+    max_tokens_default: int | None = None
+    max_tokens_cap: int | None = None
     event_log: bool = True
 
 
@@ -96,7 +98,7 @@ class _Reader:
 
     def fault(self, key: str, problem: str) -> SlotFault:
         dotted = ".".join(part for part in (self._path, key) if part) or "the document"
-        return SlotFault(f"{self._where}: {dotted} {problem}; render the profile again with the role slot")
+        return SlotFault(f"{self._where}: {dotted} {problem}; render it again with the role slot")
 
     def get(self, key: str, kinds: type | tuple[type, ...], default: Any = ...) -> Any:
         value = self._data.get(key)
@@ -170,20 +172,28 @@ def _frontdoor(read: _Reader) -> Frontdoor:
         queue_timeout_s=float(read.get("queue_timeout_s", (int, float), 0)),
         backend_timeout_s=float(read.get("backend_timeout_s", (int, float), 7200)),
         chat_template_kwargs=read.get("chat_template_kwargs", Mapping, None),
+        max_tokens_default=read.get("max_tokens_default", int, None),
+        max_tokens_cap=read.get("max_tokens_cap", int, None),
         event_log=read.get("event_log", bool, True),
     )
 
 
-def parse_profile(text: str, where: str) -> Profile:
-    """Profile from the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
+def read_document(text: str, where: str, wanted: int) -> _Reader:
+    """Access to the rendered JSON text of the file `where`. Raises SlotFault when it is no JSON or of another schema."""
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise SlotFault(f"{where} is not JSON ({error}); render the profile again with the role slot") from error
+        raise SlotFault(f"{where} is not JSON ({error}); render it again with the role slot") from error
     read = _Reader(data, where)
     schema = read.get("schema", int)
-    if schema != SCHEMA:
-        raise read.fault("schema", f"is {schema}, this version reads {SCHEMA}")
+    if schema != wanted:
+        raise read.fault("schema", f"is {schema}, this version reads {wanted}")
+    return read
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """Profile from the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
+    read = read_document(text, where, SCHEMA)
     stack, model = read.section("stack"), read.section("model")
     status = read.get("status", str)
     if status not in STATUSES:

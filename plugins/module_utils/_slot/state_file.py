@@ -104,7 +104,9 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "backend_timeout_s": front.backend_timeout_s,
         },
         "request": {
-            "chat_template_kwargs": None if front.chat_template_kwargs is None else dict(front.chat_template_kwargs)
+            "chat_template_kwargs": None if front.chat_template_kwargs is None else dict(front.chat_template_kwargs),
+            "max_tokens_default": front.max_tokens_default,
+            "max_tokens_cap": front.max_tokens_cap,
         },
         "event_log": front.event_log,
     }

@@ -124,6 +124,8 @@ def test_the_resolved_profile_has_what_the_host_reads():
         "queue_timeout_s": 0,
         "backend_timeout_s": 7200,
         "chat_template_kwargs": None,
+        "max_tokens_default": None,
+        "max_tokens_cap": None,
         "event_log": True,
     }
     assert [case["compare"] for case in profile["canary"]["cases"]] == ["exact", "exact", "exact", "contains"]

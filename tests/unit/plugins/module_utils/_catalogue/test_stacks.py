@@ -51,7 +51,7 @@ def test_what_is_no_manifest_is_refused(manifest, message):
 
 
 def test_the_lock_counts(tmp_path):
-    (tmp_path / "mine.yml").write_text("name: mine\ninstallable: true\nlock: mine.lock\n")
+    (tmp_path / "mine.yml").write_text("name: mine\ninstallable: false\nreason: none\nlock: mine.lock\n")
     (tmp_path / "mine.lock").write_text("torch==1\n")
     first = load_stacks([tmp_path])["mine"]
     assert len(first["lock_sha256"]) == 64
@@ -64,6 +64,7 @@ def test_faults_are_all_reported(tmp_path):
     (tmp_path / "a.yml").write_text("name: a\ninstallable: maybe\nlock: gone.lock\nenv: {X: 1}\n")
     (tmp_path / "b.yml").write_text("name: b\ninstallable: false\n")
     (tmp_path / "c.yml").write_text("name: other\n")
+    (tmp_path / "d.yml").write_text("name: d\ninstallable: true\npyhton: {min: '3.11', below: '3.13'}\n")
     with pytest.raises(CatalogueError) as caught:
         load_stacks([tmp_path])
     assert [(problem.file.rsplit("/", 1)[1], problem.path) for problem in caught.value.problems] == [
@@ -72,4 +73,9 @@ def test_faults_are_all_reported(tmp_path):
         ("a.yml", "lock"),
         ("b.yml", "reason"),
         ("c.yml", "name"),
+        ("d.yml", "disk_mib"),
+        ("d.yml", "machines"),
+        ("d.yml", "pyhton"),
+        ("d.yml", "python"),
     ]
+    assert 'd.yml: pyhton: unknown key "pyhton"; did you mean "python"?' in str(caught.value)
