@@ -6,30 +6,35 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import time
 from pathlib import Path
 
 import pytest
 from kit import Call, Client, bench, on_loop
+from prometheus_client.parser import text_string_to_metric_families
 
 from frontdoor.usage import usage
 
 CHAT = "/v1/chat/completions"
-SAMPLE = re.compile(r'^([a-z0-9_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+]+|NaN)$')
 
 
 async def scrape(client: Client) -> dict[str, float]:
     answer = await client.ask("GET", "/metrics")
     assert answer.header("Content-Type") == "text/plain; version=0.0.4"
     rows = {}
-    for line in answer.body.decode().splitlines():
-        if line.startswith("# "):
-            continue
-        found = SAMPLE.match(line)
-        assert found, line
-        name = found[1].removeprefix("b70_frontdoor_") + (found[2] or "")
-        assert name not in rows, f"{name} stands there twice"
-        rows[name] = float(found[3])
+    families = set()
+    # the parser that Prometheus' own client ships
+    for family in text_string_to_metric_families(answer.body.decode()):
+        assert family.documentation.endswith("."), family.name
+        assert family.type in ("counter", "gauge", "histogram"), family.name
+        assert family.name not in families, f"{family.name} is announced twice"
+        families.add(family.name)
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+            name = sample.name.removeprefix("b70_frontdoor_") + (f"{{{labels}}}" if labels else "")
+            assert sample.name.startswith("b70_frontdoor_"), name
+            assert name not in rows, f"{name} stands there twice"
+            rows[name] = sample.value
     return rows
 
 
@@ -103,6 +108,12 @@ async def test_a_day_in_numbers(tmp_path: Path) -> None:
         assert rows["state_sequence"] == 9
         assert rows["active_generations"] == 0
         assert rows["inter_chunk_seconds_count"] >= 3
+        # they came 3 ms apart
+        assert 0.008 < rows["inter_chunk_seconds_sum"] < 1
+        served = 'slot="main",profile="tiny-a",status="candidate",served_model_name="tiny-a",fingerprint="sha256:00"'
+        assert rows[f"slot_info{{{served}}}"] == 1
+        assert rows["verified_timestamp_seconds"] == rows["state_since_timestamp_seconds"] == 1780823324
+        assert abs(rows["start_time_seconds"] - time.time()) < 60
         assert rows['inter_chunk_seconds_bucket{le="+Inf"}'] == rows["inter_chunk_seconds_count"]
         assert rows[f'first_byte_seconds_count{{path="{CHAT}"}}'] == 2
         assert rows[f'request_duration_seconds_count{{path="{CHAT}"}}'] == 3

@@ -14,6 +14,7 @@ import ssl
 import tomllib
 
 from frontdoor.config import ConfigError, Tls
+from frontdoor.events import EventLog
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -80,6 +81,17 @@ class Keys:
         self._keys = keys
         self._known.clear()
         return True
+
+    def refreshed(self, events: EventLog, known_error: str) -> str:
+        """`refresh`, told to the log: that the keys were read, or once what is wrong with them. Returns the error."""
+        try:
+            if self.refresh():
+                events.emit("keys_read", file=self._path, count=len(self))
+        except ConfigError as exc:
+            if str(exc) != known_error:
+                events.emit("keys_unusable", error=str(exc))
+            return str(exc)
+        return ""
 
     def identify(self, secret: bytes) -> str | None:
         """Name of the key, or None. Every key is compared, so time does not tell which one came close."""

@@ -126,8 +126,9 @@ def main(argv: list[str] | None = None) -> int:
         if options.check_config:
             if not config.tls.cert_file.startswith(CREDENTIALS):
                 tls_context(config.tls)
-            if config.auth.keys_file:
-                Keys(config.auth.keys_file)
+            for keys_file in (config.auth.keys_file, config.admin.keys_file):
+                if keys_file:
+                    Keys(keys_file)
     except ConfigError as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG

@@ -28,12 +28,16 @@ class Listen:
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """The slot's state file; an empty path means there is none and the fallbacks below always apply."""
+    """The slot's state file; an empty path means there is none and the fallbacks below always apply.
+
+    `journal_file` is where the last switches are read from; empty means that none are shown.
+    """
 
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
     poll_interval_s: float = dataclasses.field(default=0.05, metadata={"min": 0.01})
     units_dir: str = "/run/systemd/units"
+    journal_file: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +106,17 @@ class Auth:
 
 
 @dataclasses.dataclass(frozen=True)
+class Admin:
+    """Without a file of keys there is no administration; with one, who has such a key may load and unload models."""
+
+    keys_file: str = ""
+    socket: str = "/run/b70-slot-admin.sock"
+    profiles_dir: str = "/etc/b70-vllm-slot/profiles"
+    #: for one load, which may be that of the largest model and of the one before it
+    timeout_s: float = dataclasses.field(default=10800.0, metadata={"min": 1})
+
+
+@dataclasses.dataclass(frozen=True)
 class Tls:
     """Without a certificate clients connect in clear text. The key may stand in the certificate's file."""
 
@@ -128,6 +143,7 @@ class Config:
     limits: Limits = Limits()
     cors: Cors = Cors()
     auth: Auth = Auth()
+    admin: Admin = Admin()
     tls: Tls = Tls()
     log: Log = Log()
 

@@ -6,25 +6,26 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import time
 from collections.abc import Callable
 
 from frontdoor import errors
+from frontdoor.admin import Admin
 from frontdoor.admission import Gate
 from frontdoor.auth import Keys
 from frontdoor.client import ClientConnection
-from frontdoor.config import Config, ConfigError
+from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.events import EventLog
 from frontdoor.exchange import Exchange, Work
+from frontdoor.history import History
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
 from frontdoor.ledger import Ledger
 from frontdoor.local import LocalAnswers, unknown
 from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import MODELS, Kind
-from frontdoor.state import SlotState, StateFile
+from frontdoor.state import SlotState, StateFile, utc_now
 from frontdoor.upstream import Pool
 
 _SWEEP_S = 0.25
@@ -46,7 +47,7 @@ class Door:
         self.events = events
         self.scheme = b"https" if config.tls.cert_file else b"http"
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
-        self.started_at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.started_at = utc_now()
         self.ledger = Ledger(events, loop.time)
         # for those that count each read of a stream; what is no generation is not counted
         self.gaps = self.ledger.metrics.gaps.counts
@@ -87,7 +88,10 @@ class Door:
             f"Access-Control-Allow-Origin: {origin}\r\n"
             "Access-Control-Expose-Headers: Retry-After\r\n" + ("" if origin == "*" else "Vary: Origin\r\n")
         ).encode()
+        #: the last switches
+        self.history = History(config.slot.journal_file)
         self._local = LocalAnswers(self)
+        self._admin = Admin(self)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -105,6 +109,7 @@ class Door:
             timer.cancel()
         self._timers.clear()
         self._probe.stop()
+        self._admin.stop()
         for connection in list(self.connections):
             connection.abort()
         self.pool.drop_idle()
@@ -137,17 +142,9 @@ class Door:
         self.ledger.sweep()
 
     def _refresh_keys(self) -> None:
-        if self.keys is None:
-            return
-        try:
-            if self.keys.refresh():
-                self.events.emit("keys_read", count=len(self.keys))
-        except ConfigError as exc:
-            if str(exc) != self._keys_error:
-                self.events.emit("keys_unusable", error=str(exc))
-            self._keys_error = str(exc)
-        else:
-            self._keys_error = ""
+        if self.keys is not None:
+            self._keys_error = self.keys.refreshed(self.events, self._keys_error)
+        self._admin.refresh_keys()
 
     # --- the slot's state ------------------------------------------------------------------------------------------
 
@@ -222,9 +219,11 @@ class Door:
     def unauthorized(self, client: ClientConnection, head: RequestHead) -> bool:
         """Whether a key is needed and was not given; notes whose key it is.
 
-        The machine itself may look at the status without one.
+        The machine itself may look at the status without one. The administration has keys of its own.
         """
         if self.keys is None or head.method == b"OPTIONS" or head.route.path in _OPEN_PATHS:
+            return False
+        if head.route.kind is Kind.ADMIN:
             return False
         name = self.keys.identify(head.secret) if head.secret else None
         client.key_name = name
@@ -235,6 +234,8 @@ class Door:
 
     def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
         """What is known to be refused before the client sends its body."""
+        if head.route.kind is Kind.ADMIN:
+            return self._admin.refusal(head)
         if self.unauthorized(client, head):
             return errors.UNAUTHORIZED
         if not head.expects_continue:
@@ -276,6 +277,8 @@ class Door:
                 refusal = wanted
             client.turn_away(refusal, head)
             self.ledger.turned_away(client, head, refusal)
+        elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
+            return self._admin.handle(client, head, body)
         elif head.route.kind is not Kind.ENGINE:
             self._local.answer(client, head)
         elif head.method == b"OPTIONS" and self.cors_on:

@@ -76,6 +76,10 @@ def body(refusal: Refusal, style: Style) -> bytes:
         kind = _ANTHROPIC_TYPES.get(refusal.status, "api_error")
         inner = {"type": kind, "message": refusal.message, "code": refusal.code, **(refusal.details or {})}
         return orjson.dumps({"type": "error", "error": inner})
+    if style is Style.DETAIL:
+        if refusal.status == 422:
+            return orjson.dumps({"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]})
+        return orjson.dumps({"detail": {"code": refusal.code, "message": refusal.message, **(refusal.details or {})}})
     kind = _OPENAI_TYPES.get(refusal.status, "invalid_request_error")
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code, **(refusal.details or {})}
     return orjson.dumps({"error": error})

@@ -373,7 +373,13 @@ class Exchange:
         if head.generates:
             door.gate.leave(self)
         response, relay = self._response, self._relay
-        received = self._received + (relay.received if isinstance(relay, ChunkedRelay) else 0)
+        received = self._received
+        if isinstance(relay, ChunkedRelay):
+            received += relay.received
+            if head.generates:
+                # gaps are counted as they come; that their sum is this is known without adding them up
+                begun = self._started + self._waited + self._first_byte_s
+                door.ledger.metrics.gaps.total += max(0.0, relay.last_activity - begun)
         status = response.status if response is not None else refusal.status if refusal is not None else 0
         client = self._client
         # a plain tuple, in the order of ledger.Entry: this runs for each request

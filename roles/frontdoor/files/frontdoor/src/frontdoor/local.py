@@ -42,10 +42,10 @@ class LocalAnswers:
         self._door = door
         self._payloads: dict[str, Callable[[], tuple[int, dict[str, Any] | bytes]]] = {
             "/status": lambda: (200, status.status(door)),
-            "/frontdoor/activity": lambda: (200, door.ledger.activity.report()),
+            "/frontdoor/activity": lambda: (200, door.ledger.activity.report() | {"switches": door.history.switches()}),
             "/health": lambda: (200, {"status": "ok"}),
             "/ready": self._ready,
-            "/metrics": lambda: (200, render(door.ledger.metrics, status.gauges(door), door.state.phase, __version__)),
+            "/metrics": self._metrics,
         }
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
@@ -103,6 +103,11 @@ class LocalAnswers:
             head,
             lambda close: errors.response(code, content, content_type=kind, extra=extra, close=close, head_only=bare),
         )
+
+    def _metrics(self) -> tuple[int, bytes]:
+        door = self._door
+        labels = status.served(door)
+        return 200, render(door.ledger.metrics, status.gauges(door), labels, door.state.phase, __version__)
 
     def _ready(self) -> tuple[int, dict[str, Any]]:
         is_ready, reason = status.ready(self._door)

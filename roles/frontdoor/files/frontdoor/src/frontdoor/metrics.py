@@ -113,6 +113,11 @@ def _labels(labels: dict[str, str]) -> str:
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
 
 
+def _number(value: float) -> str:
+    # not in six digits: a counter would stand still
+    return repr(float(value)).removesuffix(".0")
+
+
 class Page:
     """Collects lines in the text format of Prometheus (version 0.0.4)."""
 
@@ -125,7 +130,7 @@ class Page:
     def rows(self, name: str, kind: str, text: str, rows: Iterable[tuple[dict[str, str], float]]) -> None:
         """One metric with its rows."""
         self._head(name, kind, text)
-        self._lines += [f"{PREFIX}{name}{_labels(labels)} {value:g}" for labels, value in rows]
+        self._lines += [f"{PREFIX}{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
 
     def value(self, name: str, kind: str, text: str, value: float) -> None:
         """One metric without labels."""
@@ -137,7 +142,7 @@ class Page:
         for labels, data in rows:
             for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
                 self._lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
-            self._lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {data.total:g}")
+            self._lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total)}")
             self._lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
 
     def text(self) -> bytes:
@@ -150,10 +155,13 @@ def _by(table: dict[str, int], label: str) -> Iterator[tuple[dict[str, str], flo
         yield {label: name}, value
 
 
-def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], phase: str, version: str) -> bytes:
-    """The body of /metrics; `gauges` maps a name to its explanation and value."""
+def render(
+    metrics: Metrics, gauges: dict[str, tuple[str, float]], served: dict[str, str], phase: str, version: str
+) -> bytes:
+    """The body of /metrics; `gauges` maps a name to its explanation and value, `served` are labels."""
     page = Page()
     page.rows("info", "gauge", "Version of the frontdoor.", [({"version": version}, 1)])
+    page.rows("slot_info", "gauge", "The profile in the slot.", [(served, 1)])
     page.rows("phase", "gauge", "Phase of the slot.", [({"phase": name}, float(name == phase)) for name in PHASES])
     for name, (text, value) in gauges.items():
         page.value(name, "gauge", text, value)

@@ -16,6 +16,7 @@ class Kind(enum.Enum):
 
     ENGINE = "engine"
     LOCAL = "local"
+    ADMIN = "admin"
     UNKNOWN = "unknown"
 
 
@@ -25,6 +26,8 @@ class Style(enum.IntEnum):
     OPENAI = 0
     RESPONSES = 1
     ANTHROPIC = 2
+    #: of llm-pool's administration
+    DETAIL = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,8 @@ GATED_PATHS = (
     "/generative_scoring",
 )
 MODELS = "/v1/models"
+ADMIN = "/v1/admin"
+ADMIN_MODELS = "/v1/admin/models"
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (
     MODELS,
@@ -128,4 +133,6 @@ def classify(path: str) -> Route:
         return Route(Kind.ENGINE, path, style=style, label=_label(path))
     if path in LOCAL_PATHS:
         return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path)
+    if path == ADMIN or path.startswith(ADMIN + "/"):
+        return Route(Kind.ADMIN, path, style=Style.DETAIL)
     return Route(Kind.UNKNOWN, path)

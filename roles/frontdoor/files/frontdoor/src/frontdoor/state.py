@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 from typing import Any
 
@@ -15,6 +16,11 @@ from frontdoor.config import Config, ConfigError, split_backend_url
 from frontdoor.rules import MODEL_POLICIES, Rules
 
 PHASES = ("stopped", "switching", "verifying", "serving", "failed")
+
+
+def utc_now() -> str:
+    """The time of day as timestamps are written here, such as 2026-06-07T09:08:44Z."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class StateError(ValueError):
@@ -149,6 +155,7 @@ def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -
         backend_timeout_s=config.backend.response_timeout_s,
         rules=dataclasses.replace(_rules({}, config), chat_template_kwargs=config.request.chat_template_kwargs or None),
         event_log=True,
+        updated_at=utc_now(),
     )
 
 
@@ -196,7 +203,9 @@ class StateFile:
         self._objection = objection
         if objection is None:
             return self._written
-        return dataclasses.replace(self._written, open=False, verified=False, phase="failed", reason=objection)
+        return dataclasses.replace(
+            self._written, open=False, verified=False, phase="failed", reason=objection, updated_at=utc_now()
+        )
 
     def _poll_file(self) -> SlotState | None:
         if not self._path:

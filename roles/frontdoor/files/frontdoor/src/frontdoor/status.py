@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from frontdoor import __version__
+from frontdoor.state import utc_now
 
 if TYPE_CHECKING:
     from frontdoor.door import Door
@@ -40,6 +42,7 @@ def status(door: Door) -> dict[str, Any]:
     profile = state.profile or {}
     modalities = profile.get("modalities")
     is_ready, why_not = ready(door)
+    switches = door.history.switches()
     return {
         "ok": is_ready,
         "phase": state.phase,
@@ -49,7 +52,9 @@ def status(door: Door) -> dict[str, Any]:
         "reason": state.reason or why_not,
         "retry_after_s": state.retry_after_s,
         "since": state.updated_at,
+        "now": utc_now(),
         "switch": state.switch,
+        "last_switch": switches[0] if switches else None,
         "model_slot": {
             "slot": state.slot,
             "name": profile.get("name", ""),
@@ -76,6 +81,8 @@ def status(door: Door) -> dict[str, Any]:
             "backend": state.backend_url,
             "max_active_generations": door.gate.limit,
             "queue_timeout_s": state.queue_timeout_s,
+            "max_queued": config.admission.max_queued,
+            "drain_timeout_s": config.limits.drain_timeout_s,
             "backend_timeout_s": state.backend_timeout_s,
             "active_generations": door.gate.active,
             "queued_generations": door.gate.queued,
@@ -88,6 +95,8 @@ def status(door: Door) -> dict[str, Any]:
             "request": dataclasses.asdict(state.rules),
             "event_logging": door.events.requests,
             "auth": "none" if door.keys is None else "api_key",
+            "admin": bool(config.admin.keys_file),
+            "tls": bool(config.tls.cert_file),
             "state_sequence": state.sequence,
             "draining": door.draining,
             "started_at": door.started_at,
@@ -98,20 +107,40 @@ def status(door: Door) -> dict[str, Any]:
 def gauges(door: Door) -> dict[str, tuple[str, float]]:
     """What is true now, for the metrics: name to explanation and value."""
     state, gate = door.state, door.gate
+    verified_at = state.verified_at if state.verified else None
     return {
         "slot_open": ("Whether the slot takes work.", state.open),
         "slot_verified": ("Whether the running engine is verified.", state.verified),
         "ready": ("Whether a request would be served now.", ready(door)[0]),
+        "state_since_timestamp_seconds": ("When the slot's state was last changed.", _epoch(state.updated_at)),
+        "verified_timestamp_seconds": ("When the running engine was verified; 0 while it is not.", _epoch(verified_at)),
+        "start_time_seconds": ("When the frontdoor was started.", _epoch(door.started_at)),
         "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
         "engine_reachable": ("Whether the engine answered when it was last asked.", bool(door.engine_reachable)),
         "generation_slots": ("Generations that may run at once.", gate.limit),
         "active_generations": ("Generations that run.", gate.active),
         "queued_generations": ("Requests that wait for a slot.", gate.queued),
+        "queue_places": ("Requests that may wait for a slot.", door.config.admission.max_queued),
         "active_requests": ("Requests for the engine under way.", len(door.exchanges)),
         "client_connections": ("Connections of clients.", len(door.connections)),
         "engine_connections": ("Connections to the engine.", door.pool.open_connections),
         "buffered_bytes": ("Bytes of request bodies held.", door.buffered),
     }
+
+
+def served(door: Door) -> dict[str, str]:
+    """What is served, as labels for the metrics."""
+    profile = door.state.profile or {}
+    labels = {name: str(profile.get(name) or "") for name in ("status", "served_model_name", "fingerprint")}
+    return {"slot": door.state.slot, "profile": str(profile.get("name") or ""), **labels}
+
+
+def _epoch(stamp: str | None) -> float:
+    """Seconds since 1970 of a timestamp; 0 where there is none."""
+    try:
+        return datetime.datetime.fromisoformat(stamp or "").timestamp()
+    except ValueError:
+        return 0
 
 
 def encode(payload: dict[str, Any]) -> bytes:

@@ -1,0 +1,316 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The administration: off without keys, and with them in the words of llm-pool's API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import Answer, Bench, Client, bench, on_loop
+
+from frontdoor.auth import digest
+from frontdoor.catalogue import Running, runtime_state
+from frontdoor.config import from_table
+from frontdoor.state import SlotState, fallback
+
+MODELS = "/v1/admin/models"
+KEY = "Authorization: Bearer s-root"
+
+
+class Helper:
+    """The privileged helper as the frontdoor sees it: keeps what it was told, answers what it is given."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.answer: Any = {"exit": 0, "message": "done"}
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.lines.append((await reader.readline()).decode())
+        await self.free.wait()
+        writer.write(self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode() + b"\n")
+        writer.close()
+
+
+def profile(name: str, **more: Any) -> dict[str, Any]:
+    engine = {"kind": "vllm", "served_model_name": name, "max_model_len": 512, "env": {"TOKEN": "geheim"}}
+    own = {"schema": 1, "name": name, "title": name.title(), "status": "candidate", "modalities": ["text"]}
+    return {**own, "engine": engine, "frontdoor": {"max_active_generations": 2}, "fingerprint": "sha256:0", **more}
+
+
+def write_keys(path: Path, **keys: str) -> str:
+    path.write_text("[keys]\n" + "".join(f'{name} = "{digest(secret)}"\n' for name, secret in keys.items()))
+    return str(path)
+
+
+@contextlib.asynccontextmanager
+async def admin(tmp_path: Path, timeout_s: float = 5, **sections: Any) -> AsyncIterator[tuple[Bench, Client, Helper]]:
+    """A frontdoor with an administration: tiny-a is served, tiny-b and tiny-bad could be."""
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    for name, more in (("tiny-a", {}), ("tiny-b", {}), ("tiny-bad", {"status": "rejected", "status_reason": "lies"})):
+        (profiles / f"{name}.json").write_text(json.dumps(profile(name, **more)))
+    (profiles / "tiny-a.env").write_text("X=1\n")
+    (profiles / "torn.json").write_text("{")
+    helper = Helper()
+    path = str(tmp_path / "admin.sock")
+    server = await asyncio.start_unix_server(helper.serve, path)
+    keys = write_keys(tmp_path / "admin-keys.toml", root="s-root")
+    section = {"keys_file": keys, "socket": path, "profiles_dir": str(profiles), "timeout_s": timeout_s}
+    async with bench(tmp_path, admin=section, **sections) as run:
+        yield run, await run.client(), helper
+    server.close()
+
+
+def detail(answer: Answer) -> Any:
+    """Status, code and model of a refusal."""
+    about = answer.json["detail"]
+    return answer.status, about["code"], about.get("model")
+
+
+async def states(client: Client) -> dict[str, str]:
+    answer = await client.ask("GET", MODELS, None, KEY)
+    assert answer.status == 200
+    return {row["name"]: row["runtime_state"] for row in answer.json["models"]}
+
+
+@on_loop
+async def test_without_admin_keys_there_is_nothing(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        for method, path in (("GET", MODELS), ("POST", f"{MODELS}/tiny-a/load"), ("GET", "/v1/admin")):
+            answer = await client.ask(method, path, b"" if method == "POST" else None, KEY)
+            assert detail(answer) == (404, "unknown_path", None)
+        assert (await client.ask("GET", "/status")).json["frontdoor"]["admin"] is False
+        assert not run.engine.requests
+
+
+@on_loop
+async def test_only_an_admin_key_opens_it(tmp_path: Path) -> None:
+    keys_file = write_keys(tmp_path / "keys.toml", alice="s-alice")
+    async with admin(tmp_path, auth={"keys_file": keys_file}) as (_, client, helper):
+        for method, path in (("GET", MODELS), ("POST", f"{MODELS}/tiny-b/load"), ("GET", "/v1/admin/nothing")):
+            body = b"{}" if method == "POST" else None
+            assert detail(await client.ask(method, path, body)) == (401, "invalid_api_key", None)
+            answer = await client.ask(method, path, body, "Authorization: Bearer s-wrong")
+            assert detail(answer) == (401, "invalid_api_key", None)
+            assert answer.header("WWW-Authenticate")
+            answer = await client.ask(method, path, body, "X-Api-Key: s-alice")
+            assert detail(answer) == (403, "not_an_admin_key", None)
+        assert not helper.lines
+        assert (await client.ask("GET", MODELS, None, "X-Api-Key: s-root")).status == 200
+        # an admin key is no key for the model
+        assert (await client.ask("POST", "/v1/completions", b"{}", KEY)).status == 401
+        # a body is not even read from a stranger
+        client.request("POST", f"{MODELS}/tiny-b/load", None, "Content-Length: 9000000")
+        assert (await client.answer()).status == 401
+
+
+@on_loop
+async def test_a_changed_file_of_admin_keys_counts_at_once(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, _):
+        write_keys(tmp_path / "new.toml", root="s-other")
+        (tmp_path / "new.toml").rename(tmp_path / "admin-keys.toml")
+        run.door._sweep()
+        assert (await client.ask("GET", MODELS, None, KEY)).status == 401
+        assert (await client.ask("GET", MODELS, None, "Authorization: Bearer s-other")).status == 200
+
+
+@on_loop
+async def test_the_rows(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client, _helper):
+        answer = await client.ask("GET", MODELS, None, KEY)
+        served, other, bad = answer.json["models"]
+        assert (served["name"], served["runtime_state"], served["is_loaded"]) == ("tiny-a", "loaded", True)
+        assert (other["name"], other["runtime_state"], other["loaded_replicas"]) == ("tiny-b", "unloaded", 0)
+        assert (bad["configured_enabled"], bad["definition"]["status_reason"]) == (False, "lies")
+        # every field that llm-pool's clients know
+        assert set(served) == {
+            *(
+                "name",
+                "resolved_backend",
+                "configured_enabled",
+                "runtime_state",
+                "is_loaded",
+                "replicas",
+                "replica_max",
+            ),
+            *("loaded_replicas", "inflight_requests", "queue_depth", "runtime_inflight", "configured_target_inflight"),
+            *("effective_target_inflight", "last_error", "vram_estimate_mib", "vram_estimate_replica_count"),
+            *("vram_estimate_source", "load_constraints", "load_recommendations", "load_override", "capabilities"),
+            *("definition", "fairness"),
+        }
+        assert served["resolved_backend"] == "vllm_serve"
+        assert served["capabilities"]["modalities"] == ["text"]
+        assert b"geheim" not in answer.body
+        assert (await client.ask("HEAD", MODELS, None, KEY)).status == 200
+        assert detail(await client.ask("POST", MODELS, b"{}", KEY))[0] == 405
+        assert detail(await client.ask("GET", f"{MODELS}/tiny-b/load", None, KEY))[0] == 405
+        assert detail(await client.ask("GET", f"{MODELS}/tiny-b", None, KEY))[0] == 404
+
+
+@on_loop
+async def test_load_waits_for_the_switch_and_tells_the_new_state(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, helper):
+        helper.free.clear()
+        client.request("POST", f"{MODELS}/tiny-b/load", b"{}", KEY)
+        other = await run.client()
+        while not helper.lines:
+            await asyncio.sleep(0.001)
+        assert helper.lines == ["load tiny-b root\n"]
+        assert await states(other) == {"tiny-a": "loaded", "tiny-b": "loading", "tiny-bad": "unloaded"}
+        # the same again is no second switch, anything else has to wait
+        assert (await other.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)).json["runtime_state"] == "loading"
+        assert detail(await other.ask("POST", f"{MODELS}/tiny-bad/load", b"", KEY)) == (409, "model_loading", "tiny-b")
+        assert detail(await other.ask("POST", f"{MODELS}/tiny-b/unload", b"", KEY)) == (409, "model_loading", "tiny-b")
+        assert detail(await other.ask("POST", f"{MODELS}/tiny-a/unload", b"", KEY)) == (409, "model_loading", "tiny-b")
+        run.write_state(phase="switching", open=False, switch={"from": "tiny-a", "to": "tiny-b"})
+        assert (await states(other))["tiny-a"] == "unloading"
+        run.write_state(profile={"name": "tiny-b", "served_model_name": "tiny-b", "modalities": ["text"]})
+        helper.free.set()
+        answer = await client.answer()
+        assert (answer.status, answer.json["name"], answer.json["runtime_state"]) == (200, "tiny-b", "loaded")
+        assert helper.lines == ["load tiny-b root\n"]
+        assert (await other.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)).json["is_loaded"]
+        # the connection of the one who waited goes on
+        assert (await client.ask("GET", "/health")).status == 200
+        logged = [event for event in run.events() if event["event"].startswith("admin_")]
+        assert [(event["event"], event["model"]) for event in logged] == [
+            ("admin_load", "tiny-b"),
+            ("admin_load_ended", "tiny-b"),
+        ]
+
+
+@on_loop
+async def test_a_failed_load_is_remembered_until_the_next(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client, helper):
+        helper.answer = {"exit": 1, "message": "the canary failed; tiny-a is served again"}
+        answer = await client.ask("POST", f"{MODELS}/tiny-b/load", b"{}", KEY)
+        assert detail(answer) == (500, "model_load_failed", "tiny-b")
+        assert "canary" in answer.json["detail"]["message"]
+        row = (await client.ask("GET", MODELS, None, KEY)).json["models"][1]
+        assert (row["runtime_state"], row["last_error"]) == ("failed", helper.answer["message"])
+        assert (await client.ask("POST", f"{MODELS}/tiny-b/unload", b"", KEY)).json["runtime_state"] == "failed"
+        helper.answer = {"exit": 4, "message": "another switch works"}
+        assert detail(await client.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)) == (409, "model_loading", "tiny-b")
+        assert (await states(client))["tiny-b"] == "unloaded"
+
+
+@on_loop
+async def test_unload(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, helper):
+        answer = await client.ask("POST", f"{MODELS}/tiny-b/unload", b"{}", KEY)
+        assert (answer.status, answer.json["runtime_state"], helper.lines) == (200, "unloaded", [])
+        helper.free.clear()
+        client.request("POST", f"{MODELS}/tiny-a/unload", b"", KEY)
+        other = await run.client()
+        while not helper.lines:
+            await asyncio.sleep(0.001)
+        assert (await states(other))["tiny-a"] == "unloading"
+        answer = await other.ask("POST", f"{MODELS}/tiny-a/load", b"", KEY)
+        assert detail(answer) == (409, "model_unloading", "tiny-a")
+        run.write_state(phase="stopped", open=False, verified=False, profile=None, reason="stopped on request")
+        helper.free.set()
+        answer = await client.answer()
+        assert (answer.status, answer.json["runtime_state"]) == (200, "unloaded")
+        assert helper.lines == ["unload tiny-a root\n"]
+        run.write_state()
+        helper.answer = {"exit": 1, "message": "it does not stop"}
+        answer = await client.ask("POST", f"{MODELS}/tiny-a/unload", b"", KEY)
+        assert detail(answer) == (500, "model_unload_failed", "tiny-a")
+
+
+@on_loop
+async def test_wrong_requests(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client, helper):
+
+        async def load(body: bytes, name: str = "tiny-b", verb: str = "load") -> Answer:
+            return await client.ask("POST", f"{MODELS}/{name}/{verb}", body, KEY)
+
+        assert detail(await load(b"{}", "no-such")) == (404, "unknown_model", "no-such")
+        assert detail(await load(b"{}", "no-such", "unload")) == (404, "unknown_model", "no-such")
+        assert detail(await load(b"{}", "..%2Ftiny-b"))[0] == 404
+        for body in (b"{", b"[]", b'{"replica":2}', b'{"b70ctl":"--gate=none"}'):
+            answer = await load(body)
+            assert answer.status == 422, body
+            (about,) = answer.json["detail"]
+            assert about["loc"] == ["body"]
+            assert about["msg"]
+        assert (await load(b'{"replicas":1}', verb="unload")).status == 422
+        for body in (b'{"vllm_max_model_len":512}', b'{"replicas":2}'):
+            assert detail(await load(body)) == (400, "invalid_load_request", "tiny-b")
+            assert detail(await load(body, "tiny-a")) == (400, "invalid_load_request", "tiny-a")
+        assert not helper.lines
+        assert (await load(b'{"replicas":1,"vllm_max_model_len":null}')).status == 200
+
+
+@on_loop
+async def test_a_client_that_leaves_ends_nothing(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, helper):
+        helper.free.clear()
+        client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
+        while not helper.lines:
+            await asyncio.sleep(0.001)
+        client.leave()
+        other = await run.client()
+        await asyncio.sleep(0.01)
+        assert (await states(other))["tiny-b"] == "loading"
+        helper.answer = {"exit": 1, "message": "it failed"}
+        helper.free.set()
+        while (await states(other))["tiny-b"] == "loading":
+            await asyncio.sleep(0.001)
+        assert (await states(other))["tiny-b"] == "failed"
+
+
+@on_loop
+@pytest.mark.parametrize("trouble", ["absent", "silent", "nonsense"])
+async def test_a_helper_in_trouble(tmp_path: Path, trouble: str) -> None:
+    async with admin(tmp_path, timeout_s=1) as (_, client, helper):
+        if trouble == "absent":
+            (tmp_path / "admin.sock").unlink()
+        elif trouble == "silent":
+            helper.free.clear()
+        else:
+            helper.answer = b"Traceback"
+        answer = await client.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)
+        assert detail(answer) == (500, "model_load_failed", "tiny-b")
+        words = {"absent": "is its socket unit active?", "silent": "within 1 s", "nonsense": "journalctl"}
+        assert words[trouble] in answer.json["detail"]["message"]
+        helper.free.set()
+
+
+def slot(**changes: Any) -> SlotState:
+    return dataclasses.replace(fallback(from_table({}), is_open=False, reason=""), **changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "running", "expected"),
+    [
+        (slot(phase="stopped"), None, ("unloaded", "unloaded")),
+        (slot(phase="serving", profile={"name": "a"}), None, ("loaded", "unloaded")),
+        (slot(phase="failed", profile={"name": "a"}), None, ("failed", "unloaded")),
+        (slot(phase="switching", switch={"from": "a", "to": "b"}), None, ("unloading", "loading")),
+        (
+            slot(phase="verifying", switch={"from": "a", "to": "b"}, profile={"name": "b"}),
+            None,
+            ("unloaded", "loading"),
+        ),
+        (slot(phase="switching", switch={"from": "a", "to": None}), None, ("unloading", "unloaded")),
+        (slot(phase="verifying", switch={"from": "a", "to": "a"}), None, ("loading", "unloaded")),
+        (slot(phase="serving", profile={"name": "a"}), Running("load", "b"), ("loaded", "loading")),
+        (slot(phase="serving", profile={"name": "a"}), Running("unload", "a"), ("unloading", "unloaded")),
+    ],
+)
+def test_the_state_of_a_profile(state: SlotState, running: Running | None, expected: tuple[str, str]) -> None:
+    assert tuple(runtime_state(name, state, running, failed=False) for name in "ab") == expected
+    if expected[1] == "unloaded" and running is None:
+        assert runtime_state("b", state, running, failed=True) == "failed"

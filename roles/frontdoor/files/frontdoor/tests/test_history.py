@@ -1,0 +1,91 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The last switches, from the journal that the slot writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kit import bench, on_loop
+
+from frontdoor.history import KEPT, History, remember
+
+
+def lines(*entries: object) -> bytes:
+    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+
+
+def begin(name: str, **more: object) -> dict[str, object]:
+    return {
+        "event": "begin",
+        "id": name,
+        "at": "2026-06-07T09:08:44Z",
+        "kind": "switch",
+        "from": "a",
+        "to": "b",
+        **more,
+    }
+
+
+def test_a_switch_and_its_end() -> None:
+    failures = [{"message": "canary case sum failed", "log_tail": ["secret"]}, {"message": "x"}]
+    raw = lines(
+        begin("1"),
+        {"event": "phase", "id": "1", "phase": "close"},
+        {"event": "end", "id": "1", "outcome": "rolled_back", "profile": "a", "seconds": 3.5, "failures": failures},
+        begin("2", **{"from": None}),
+    )
+    last, first = remember(raw)
+    assert first == {
+        "id": "1",
+        "at": "2026-06-07T09:08:44Z",
+        "kind": "switch",
+        "from": "a",
+        "to": "b",
+        "outcome": "rolled_back",
+        "served": "a",
+        "seconds": 3.5,
+        "reason": "canary case sum failed",
+    }
+    assert (last["id"], last["from"], last["outcome"], last["seconds"]) == ("2", None, None, None)
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    raw = b'"torn\n[]\n{}\n' + lines({"event": "end", "id": "9", "outcome": "committed"}, begin("1")) + b'{"event":"en'
+    assert [switch["id"] for switch in remember(raw)] == ["1"]
+    odd = {"event": "end", "id": "1", "outcome": 5, "failures": ["x"], "seconds": "long"}
+    (switch,) = remember(lines(begin("1"), odd))
+    assert (switch["outcome"], switch["reason"], switch["seconds"]) == (None, None, None)
+    many = remember(lines(*(begin(str(number)) for number in range(30))))
+    assert [switch["id"] for switch in many] == [str(number) for number in range(29, 29 - KEPT, -1)]
+
+
+def test_it_is_read_when_it_changed(tmp_path: Path) -> None:
+    journal = tmp_path / "main.jsonl"
+    history = History(str(journal))
+    assert history.switches() == []
+    journal.write_bytes(lines(begin("1")))
+    assert [switch["id"] for switch in history.switches()] == ["1"]
+    with journal.open("ab") as handle:
+        handle.write(lines(begin("2")))
+    assert history.switches()[0]["id"] == "2"
+    assert history.switches() is history.switches()
+    journal.write_bytes(b"x" * 600_000 + b"\n" + lines(begin("3")))
+    assert [switch["id"] for switch in history.switches()] == ["3"]
+    journal.unlink()
+    assert history.switches() == []
+
+
+@on_loop
+async def test_status_and_page_show_them(tmp_path: Path) -> None:
+    journal = tmp_path / "main.jsonl"
+    journal.write_bytes(lines(begin("1"), {"event": "end", "id": "1", "outcome": "committed", "profile": "b"}))
+    async with bench(tmp_path, slot={"journal_file": str(journal)}) as run:
+        client = await run.client()
+        assert (await client.ask("GET", "/status")).json["last_switch"]["outcome"] == "committed"
+        assert (await client.ask("GET", "/frontdoor/activity")).json["switches"][0]["to"] == "b"
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        assert (await client.ask("GET", "/status")).json["last_switch"] is None
