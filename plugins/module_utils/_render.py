@@ -56,10 +56,11 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
     cache_dir, hf_home, user, group, backend_host, frontdoor_url; the directories absolute. backend_port: 1 to 65535.
-    stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
+    stacks: ``{name: manifest}``. env: names to text. legacy_units: names. refused_statuses: statuses of profiles.
     """
-    known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units"}
-    checked = {"env": {}, "legacy_units": [], "backend_host": "127.0.0.1", "slot": "main", **settings}
+    known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units", "refused_statuses"}
+    lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"]}
+    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", **settings}
     for key in settings:
         if key not in known:
             raise ValueError(f'unknown slot setting "{key}"{did_you_mean(key, known)}')
@@ -172,6 +173,17 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
     return resolved, environment
 
 
+def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the slot engine on the host must know of the slot as a whole."""
+    data = {
+        "schema": SCHEMA,
+        "slot": settings["slot"],
+        "legacy_units": list(settings["legacy_units"]),
+        "refused_statuses": list(settings["refused_statuses"]),
+    }
+    return {"path": f"{settings['config_dir']}/slot.json", "content": json.dumps(data, indent=2) + "\n", "mode": "0644"}
+
+
 def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return ``[{path, content, mode}]`` for every file of a slot; units come last.
 
@@ -181,7 +193,7 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     run_dir, slot = checked["run_dir"], checked["slot"]
     directories = f"{MARKER}\nd {run_dir} 0755 root root -\nd {run_dir}/{slot} 0755 root root -\n"
     tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{slot}.conf"
-    files = [{"path": tmpfiles, "content": directories, "mode": "0644"}]
+    files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
     units: list[dict[str, str]] = []
     # The order of the unit names decides who names whom in Conflicts=.
     names = sorted(profiles, key=lambda name: unit_name(name, checked["slot"]))
@@ -189,11 +201,13 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         resolved, environment = resolve(profiles[name], checked)
         base = f"{checked['config_dir']}/profiles/{name}"
         header = f"{MARKER[2:]}\nEnvironment of {resolved['unit']}; not a shell script."
-        files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})
-        files.append({"path": f"{base}.env", "content": environment_file(environment, header), "mode": "0644"})
         earlier = [unit_name(other, checked["slot"]) for other in names[:index]] + list(checked["legacy_units"])
         directives = {**checked, "kill_signal": profiles[name]["engine"]["kill_signal"]}
         text = unit_text(resolved, directives, earlier)
+        # Lets the host see that a unit was edited by hand.
+        resolved["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})
+        files.append({"path": f"{base}.env", "content": environment_file(environment, header), "mode": "0644"})
         units.append({"path": f"{checked['unit_dir']}/{resolved['unit']}", "content": text, "mode": "0644"})
     settle = settle_text(program_path(checked), slot, [unit_name(name, slot) for name in names])
     units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})

@@ -62,6 +62,7 @@ class Place:
     run_dir: Path
     program_dir: Path = Path("/opt/b70/lib/b70slot")
     command: Path = Path("/opt/b70/bin/b70ctl")
+    command_link: Path | None = None
 
     @property
     def settle(self) -> Path:
@@ -229,7 +230,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         program = item.path == place.command or (
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
-        known = ours or boot or program or item.path == place.settle
+        known = ours or boot or program or item.path in (place.settle, place.config_dir / "slot.json")
         if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(
                 f"{item.path} is no file of slot {place.slot}; render the files with arcpro.b70.render_slot"
@@ -282,11 +283,24 @@ def make_plan(
         plan.removals += [path for path in sorted(place.program_dir.rglob("*.py")) if path not in wanted]
     if any(item.path == place.settle for item in files) and not place.settle_at_boot.is_symlink():
         plan.links[place.settle_at_boot] = place.settle
+    plan.links |= _command_link(place, files)
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(
         item.get("NeedDaemonReload") == "yes" or item.get("LoadState") == "not-found" for item in (shown or {}).values()
     )
     return plan
+
+
+def _command_link(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
+    """Return the link that puts the command into people's PATH, where it is wanted and not there."""
+    link = place.command_link
+    if link is None or not any(item.path == place.command for item in files):
+        return {}
+    if link.is_symlink():
+        return {} if link.readlink() == place.command else {link: place.command}
+    if link.exists():
+        raise SlotFilesError(f"{link} exists and is no link; move it away, or name another place for the link")
+    return {link: place.command}
 
 
 def validate(plan: Plan, run: Run) -> None:
@@ -352,7 +366,8 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
             item.path.parent.mkdir(mode=0o755, exist_ok=True)
         _replace(item, owner)
     for link, target in plan.links.items():
-        link.parent.mkdir(mode=0o755, exist_ok=True)
+        link.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
         link.symlink_to(target)
     for path in plan.removals:
         path.unlink(missing_ok=True)

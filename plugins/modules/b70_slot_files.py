@@ -96,6 +96,9 @@ options:
     description: The command C(b70ctl).
     type: path
     default: /opt/b70/bin/b70ctl
+  command_link:
+    description: Where a link to O(command) is made, so that people find it in their PATH. None is made when left out.
+    type: path
   owner:
     description: User that owns the files.
     type: str
@@ -173,6 +176,7 @@ def main() -> None:
             "run_dir": {"type": "path", "default": "/run/b70"},
             "program_dir": {"type": "path", "default": "/opt/b70/lib/b70slot"},
             "command": {"type": "path", "default": "/opt/b70/bin/b70ctl"},
+            "command_link": {"type": "path"},
             "owner": {"type": "str", "default": "root"},
             "group": {"type": "str", "default": "root"},
         },
@@ -190,7 +194,8 @@ def main() -> None:
 
     params = module.params
     places = ("config_dir", "unit_dir", "run_dir", "program_dir", "command")
-    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in places))
+    link = Path(params["command_link"]) if params["command_link"] else None
+    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in places), link)
     wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
     directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
     try:

@@ -21,6 +21,7 @@ from .observe import observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
+from .slot_file import read_slot_file
 from .state_file import parse_state, stamp
 from .symptoms import diagnose
 from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
@@ -306,7 +307,7 @@ def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, 
             settle.guard_checks(run)
         elif Phase.GUARD in run.plan.forward:
             check_quarantine(request, run.seen, run.plan)
-            check_status(request, run.profile)
+            check_status(request, run.profile, read_slot_file(fx, layout).refused)
     except SlotFault as fault:
         failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
         return run.seen, run.plan, failure

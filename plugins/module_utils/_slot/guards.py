@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from .effects import Effects
 from .machine import Kind, Plan, Seen
 from .profile import Profile
+from .slot_file import read_slot_file
 from .types import Layout, Mode, Request, SlotFault, UnitState
 
-REFUSED = ("rejected", "blocked")
 WARNED = ("experiment", "research")
 NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
 NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
@@ -31,9 +31,9 @@ def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
         raise SlotFault(f"{seen.quarantine.describe()}; until then it takes no profile")
 
 
-def check_status(request: Request, profile: Profile) -> str | None:
-    """A warning, or None. Raises SlotFault for a status that is refused unless the caller accepts it by name."""
-    if profile.status in REFUSED and profile.status not in request.accept_status:
+def check_status(request: Request, profile: Profile, refused: Sequence[str]) -> str | None:
+    """A warning, or None. Raises SlotFault for a refused status unless the caller accepts it by name."""
+    if profile.status in refused and profile.status not in request.accept_status:
         reason = profile.status_reason or "no reason recorded"
         raise SlotFault(
             f"profile {profile.name} is {profile.status}: {reason}; "
@@ -143,7 +143,7 @@ def check_all(
     fx: Effects, layout: Layout, request: Request, profile: Profile, unit: UnitState, ours: Sequence[str]
 ) -> list[str]:
     """All guards in the order in which a person would want to hear of them. Returns warnings."""
-    warning = check_status(request, profile)
+    warning = check_status(request, profile, read_slot_file(fx, layout).refused)
     check_unit(unit)
     check_weights(fx, profile)
     check_stack(fx, profile)

@@ -15,8 +15,9 @@ from .journal import Memory, Verified, remember
 from .machine import Seen
 from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
+from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, parse_state
-from .types import LEGACY_UNITS, Layout, Request, SlotFault, UnitState
+from .types import Layout, Request, SlotFault, UnitState
 
 _HEALTH_TIMEOUT_S = 2.0
 _HEALTH_TRIES = 3
@@ -60,7 +61,7 @@ def read_memory(fx: Effects, layout: Layout) -> Memory:
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """(units of the slot, legacy units that exist)."""
     names = fx.units.find(layout.unit_prefix)
-    known = (*names, *LEGACY_UNITS)
+    known = (*names, *read_slot_file(fx, layout).legacy_units)
     states = fx.units.file_states(known)
     seen = tuple(replace(unit, file_state=states.get(unit.name, "")) for unit in fx.units.show(known))
     return seen[: len(names)], tuple(unit for unit in seen[len(names) :] if unit.exists)

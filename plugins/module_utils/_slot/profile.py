@@ -179,7 +179,7 @@ def _frontdoor(read: _Reader) -> Frontdoor:
 
 
 def read_document(text: str, where: str, wanted: int) -> _Reader:
-    """Access to the rendered JSON text of the file `where`. Raises SlotFault when it is no JSON or of another schema."""
+    """Access to the rendered JSON text of the file `where`. SlotFault when it is none, or of another schema."""
     try:
         data = json.loads(text)
     except ValueError as error:

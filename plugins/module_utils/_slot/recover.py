@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from .journal import Memory
 from .observe import slot_units
+from .profile import STATUSES
 from .run import Run
 from .state_file import SlotState
 from .types import End, Gate, Layout, Mode, Request, SlotFault, UnitState
 
 # A profile that was committed once was accepted then, whatever its status says.
-_ANY_STATUS = ("rejected", "blocked")
+_ANY_STATUS = STATUSES
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,11 @@ class Layout:
         return self.profiles_dir / f"{name}.json"
 
     @property
+    def slot_file(self) -> PurePosixPath:
+        """What the role rendered for the slot as a whole."""
+        return self.config_dir / "slot.json"
+
+    @property
     def current_env(self) -> PurePosixPath:
         return self.config_dir / "current.env"
 
@@ -300,7 +305,3 @@ class Layout:
     def profile_of(self, unit: str) -> str:
         """The profile's name inside a unit name of this slot."""
         return unit.removeprefix(self.unit_prefix).removesuffix(".service")
-
-
-# Units of the upstream lab that a slot replaces; stopped and disabled wherever they exist.
-LEGACY_UNITS = ("minimax-openai-frontdoor.service", "minimax-vllm.service", "b70-vllm-slot.service")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import shutil
 import subprocess
@@ -113,7 +114,8 @@ def test_the_command_line_of_the_baseline():
 def test_the_resolved_profile_has_what_the_host_reads():
     profile = resolved(C8)
     keys = "schema name title status status_reason modalities slot unit stack cards model engine frontdoor canary"
-    assert list(profile) == [*keys.split(), "fingerprint"]
+    assert list(profile) == [*keys.split(), "fingerprint", "unit_sha256"]
+    assert profile["unit_sha256"] == hashlib.sha256(rendered({C8: CATALOGUE[C8]})[profile["unit"]].encode()).hexdigest()
     assert profile["unit"] == f"b70-slot-main-{C8}.service"
     assert profile["stack"]["dir"] == f"/opt/b70/stacks/{profile['stack']['id']}"
     assert profile["engine"]["backend_url"] == "http://127.0.0.1:18080"
@@ -130,6 +132,15 @@ def test_the_resolved_profile_has_what_the_host_reads():
     }
     assert [case["compare"] for case in profile["canary"]["cases"]] == ["exact", "exact", "exact", "contains"]
     assert not {"VLLM_HOST", "VLLM_PORT"} & set(profile["engine"]["env"])
+
+
+def test_the_slot_as_a_whole_is_told_to_the_host_once():
+    assert json.loads(rendered(refused_statuses=["blocked"])["slot.json"]) == {
+        "schema": 1,
+        "slot": "main",
+        "legacy_units": ["minimax-vllm.service"],
+        "refused_statuses": ["blocked"],
+    }
 
 
 def test_a_model_may_have_an_absolute_path():

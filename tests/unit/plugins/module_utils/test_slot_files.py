@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -97,6 +98,26 @@ def converge(place: Place, systemd: Systemd, wanted: list[Wanted]) -> _slot_file
 def present(place: Place) -> set[str]:
     folders = (place.profiles_dir, place.unit_dir)
     return {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_link_puts_the_command_into_the_path(place, systemd):
+    linked = dataclasses.replace(place, command_link=place.unit_dir.parent / "local/bin/b70ctl")
+    place.command.parent.mkdir()
+    wanted = [*files(place, "a"), Wanted(place.command, "#!", "0755")]
+    plan = converge(linked, systemd, wanted)
+    assert f"{linked.command_link} -> {place.command}" in diff(plan)[0]["after"]
+    assert linked.command_link.readlink() == place.command
+    assert not converge(linked, systemd, wanted).changed
+    linked.command_link.unlink()
+    linked.command_link.symlink_to("/elsewhere")
+    assert converge(linked, systemd, wanted).changed
+    assert linked.command_link.readlink() == place.command
+    linked.command_link.unlink()
+    linked.command_link.write_text("somebody's own")
+    with pytest.raises(SlotFilesError, match="is no link; move it away"):
+        make_plan(wanted, linked, OWNER, systemd)
+    # Without the command there is nothing to link to.
+    assert not make_plan(files(place, "a"), linked, OWNER, systemd).links
 
 
 def test_the_marker_is_the_one_that_is_rendered():

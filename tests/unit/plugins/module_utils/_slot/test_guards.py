@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
@@ -115,6 +117,27 @@ def test_check_mode_finds_the_same_guard(world, guard):
     result = check(world, "b")
     assert result["failed"]
     assert words in result["msg"]
+
+
+def test_which_statuses_are_refused_is_the_site_s_choice(world):
+    settings = {"schema": 1, "slot": "main", "legacy_units": [], "refused_statuses": ["experiment"]}
+    world.render("b", status="experiment")
+    world.render("c", status="rejected")
+    world.put(LAYOUT.slot_file, json.dumps(settings))
+    assert "b is experiment" in switch(world, "b")["msg"]
+    assert not switch(world, "c")["failed"]
+    assert not switch(world, "b", accept_status=("experiment",))["failed"]
+
+
+def test_a_slot_file_that_cannot_be_used_is_named(world):
+    for text, words in (("{", "is not JSON"), ('{"schema": 9}', "schema is 9"), ('{"schema": 1}', "refused_statuses")):
+        world.put(LAYOUT.slot_file, text)
+        result = switch(world, "a")
+        assert (result["outcome"], str(LAYOUT.slot_file) in result["msg"]) == ("untouched", True)
+        assert words in result["msg"]
+    settings = {"schema": 1, "slot": "main", "legacy_units": [], "refused_statuses": ["bad"]}
+    world.put(LAYOUT.slot_file, json.dumps(settings))
+    assert "names 'bad'" in switch(world, "a")["msg"]
 
 
 def test_a_refused_status_can_be_accepted_by_name(world):

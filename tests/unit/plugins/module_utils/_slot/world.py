@@ -53,6 +53,7 @@ FAULTS = (
     "restarts_in_canary",
     "device_lost",
 )
+LEGACY = ["minimax-vllm.service", "b70-vllm-slot.service"]
 LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 
 
@@ -181,6 +182,8 @@ class World:
         """Renders a profile and its unit, installs its weights and its stack."""
         data = profile_data(name, **changes)
         self.put(LAYOUT.profile_json(name), json.dumps(data))
+        slot = {"schema": 1, "slot": "main", "legacy_units": LEGACY, "refused_statuses": ["rejected", "blocked"]}
+        self.put(LAYOUT.slot_file, json.dumps(slot))
         self.units.setdefault(data["unit"], FakeUnit(data["unit"]))
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")

@@ -1,0 +1,38 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role decides for the whole slot, as it renders it to the host: one source for modules and b70ctl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .effects import Effects
+from .profile import STATUSES, read_document
+from .types import Layout
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SlotFile:
+    """legacy_units: other units that must never run beside an engine. refused: statuses that need to be accepted."""
+
+    legacy_units: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ("rejected", "blocked")
+
+
+def parse_slot_file(text: str, where: str) -> SlotFile:
+    """The settings in the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
+    read = read_document(text, where, SCHEMA)
+    refused = read.strings("refused_statuses")
+    unknown = [status for status in refused if status not in STATUSES]
+    if unknown:
+        raise read.fault("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")
+    return SlotFile(read.strings("legacy_units"), refused)
+
+
+def read_slot_file(fx: Effects, layout: Layout) -> SlotFile:
+    """The slot's settings; on a host where the role did not run yet, those of a slot without any."""
+    text = fx.files.read(layout.slot_file)
+    return SlotFile() if text is None else parse_slot_file(text, str(layout.slot_file))
