@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
-from .types import Holder, Reply, UnitState
+from .types import CardMemory, Holder, Reply, UnitState
 
 SETTLING = "settling what runs"  # ends the note of a lock's holder that nobody asked for: one waits for it
 
@@ -127,6 +127,9 @@ class Processes(Protocol):
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         """Who has one of these device files open."""
+
+    def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
+        """What is in use of each card, of those whose driver tells it."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from .profile import CanaryCase
 from .progress import engine_hint
 from .run import EngineRun, Run
 from .symptoms import diagnose
-from .types import SlotFault, UnitState
+from .types import CardMemory, Holder, SlotFault, UnitState
 
 ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0
+MEMORY_LIMIT_S = 15.0
+_IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
 _FAST_S, _SLOW_S = 0.2, 0.3
@@ -72,17 +74,31 @@ def release(run: Run) -> None:
     """Waits until the backend's port is free and no process holds a card that the next engine needs."""
     port, cards = _needs(run)
     nodes = run.fx.processes.render_nodes() if cards else ()
-    holders: tuple[object, ...] = ()
+    found: tuple[Holder, ...] = ()
     for _waited in run.poll(RELEASE_LIMIT_S, _FAST_S):
         found = (*(run.fx.processes.port_holders(port) if port else ()), *run.fx.processes.device_holders(nodes))
         if not found:
+            _await_memory(run, nodes)
             return
-        holders = tuple(holder.describe() for holder in found)
     raise SlotFault(
         f"the slot was not let go of within {RELEASE_LIMIT_S:g} s; whoever holds it is not ours to end",
         expected="a free port and free cards",
-        got="; ".join(str(holder) for holder in holders[:4]),
+        got="; ".join(holder.describe() for holder in found[:4]),
     )
+
+
+def _await_memory(run: Run, nodes: Sequence[str]) -> None:
+    """Waits until the memory of the cards is free, where that can be read: the kernel frees it after the last holder.
+
+    Memory that stays in use without a holder is said, and is no failure: the engine tells whether it has enough.
+    """
+    busy: list[CardMemory] = []
+    for _waited in run.poll(MEMORY_LIMIT_S, _FAST_S):
+        busy = [card for card in run.fx.processes.card_memory(nodes) if card.used > _IDLE_SHARE * card.total]
+        if not busy:
+            return
+    said = "; ".join(card.describe() for card in busy)
+    run.warn(f"no process holds a card, but after {MEMORY_LIMIT_S:g} s memory is still taken ({said})")
 
 
 def _needs(run: Run) -> tuple[int | None, bool]:

@@ -204,6 +204,18 @@ class Holder:
 
 
 @dataclass(frozen=True)
+class CardMemory:
+    """What of a card's own memory is in use, in bytes. node: its device file."""
+
+    node: str
+    used: int
+    total: int
+
+    def describe(self) -> str:
+        return f"{self.node}: {self.used / 2**30:.1f} of {self.total / 2**30:.1f} GiB in use"
+
+
+@dataclass(frozen=True)
 class Reply:
     """An HTTP answer. status 0: none came, and error says why (refused, timeout, or the library's words)."""
 

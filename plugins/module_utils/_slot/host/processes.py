@@ -9,7 +9,8 @@ import os
 import pwd
 from collections.abc import Mapping, Sequence
 
-from ..types import Holder
+from ..types import CardMemory, Holder
+from .cards import card_memory, resident_bytes
 
 _LISTEN = "0A"
 CARDS = {("0x8086", "0xe223"), ("0x8086", "0xe211")}  # PCI ids: Arc Pro B70, B60
@@ -29,11 +30,15 @@ def _words(path: str) -> tuple[str, ...]:
 
 
 def unit_of(cgroup: str) -> str:
-    """The systemd service in the text of /proc/PID/cgroup, or empty."""
+    """The systemd service or scope in the text of /proc/PID/cgroup, or empty.
+
+    That of a user's own systemd, or of a container, is named with whose it is: it is no unit of this host's systemd.
+    """
     for line in cgroup.splitlines():
-        for part in reversed(line.rsplit(":", 1)[-1].split("/")):
-            if part.endswith(".service"):
-                return part
+        units = [part for part in line.rsplit(":", 1)[-1].split("/") if part.endswith((".service", ".scope"))]
+        if units:
+            foreign = [unit for unit in units[:-1] if unit.startswith("user@") or unit.endswith(".scope")]
+            return f"{units[-1]} in {foreign[0]}" if foreign else units[-1]
     return ""
 
 
@@ -54,15 +59,31 @@ def _pids() -> list[int]:
 def _targets(pid: int) -> set[str]:
     folder = f"/proc/{pid}/fd"
     found = set()
-    try:
-        for name in os.listdir(folder):
-            try:
-                found.add(os.readlink(f"{folder}/{name}"))
-            except OSError:
-                continue
-    except OSError:
-        return found
+    for name in _names(folder):
+        try:
+            found.add(os.readlink(f"{folder}/{name}"))
+        except OSError:
+            continue
     return found
+
+
+def _fdinfo(pid: int, paths: set[str]) -> list[str]:
+    """What the kernel tells of the process's open files of these paths."""
+    texts = []
+    for name in _names(f"/proc/{pid}/fd"):
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{name}") in paths:
+                texts.append(_read(f"/proc/{pid}/fdinfo/{name}").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return texts
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _holder(pid: int, what: str) -> Holder:
@@ -96,12 +117,8 @@ class ProcTable:
 
     def render_nodes(self) -> tuple[str, ...]:
         root = "/sys/class/drm"
-        try:
-            names = sorted(name for name in os.listdir(root) if name.startswith("renderD"))
-        except OSError:
-            return ()
         nodes = []
-        for name in names:
+        for name in sorted(name for name in _names(root) if name.startswith("renderD")):
             vendor = _read(f"{root}/{name}/device/vendor").decode().strip()
             device = _read(f"{root}/{name}/device/device").decode().strip()
             if (vendor, device) in CARDS:
@@ -116,5 +133,10 @@ class ProcTable:
         for pid in _pids():
             held = sorted(wanted & _targets(pid))
             if held:
-                holders.append(_holder(pid, ", ".join(held)))
+                resident = resident_bytes(_fdinfo(pid, wanted))
+                amount = f" ({resident / 2**30:.1f} GiB of card memory)" if resident else ""
+                holders.append(_holder(pid, ", ".join(held) + amount))
         return tuple(holders)
+
+    def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
+        return card_memory(nodes)

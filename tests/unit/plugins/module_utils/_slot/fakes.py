@@ -13,7 +13,14 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Layout, Reply, SlotFault, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
+    CardMemory,
+    Holder,
+    Layout,
+    Reply,
+    SlotFault,
+    UnitState,
+)
 
 if TYPE_CHECKING:
     from unit.plugins.module_utils._slot.world import FakeUnit, World
@@ -297,3 +304,8 @@ class FakeProcesses:
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         self._world.step()
         return self._world.device_users if paths else ()
+
+    def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
+        self._world.step()
+        used = 30 * 2**30 if self._world.mono < self._world.memory_until else 2**28
+        return tuple(CardMemory(node, used, 32 * 2**30) for node in nodes)

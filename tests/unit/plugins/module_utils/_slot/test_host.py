@@ -120,7 +120,17 @@ def test_lock_says_who_holds_it(tmp_path):
     [
         ("0::/system.slice/b70-slot-main-a.service\n", "b70-slot-main-a.service"),
         ("1:name=systemd:/system.slice/x.service/sub\n0::/\n", "x.service"),
-        ("0::/user.slice/session-1.scope\n", ""),
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", "session-1.scope"),
+        ("0::/system.slice/docker-ab12.scope\n", "docker-ab12.scope"),
+        # A unit of a user or of a container may have any name, also that of one of ours.
+        (
+            "0::/user.slice/user-7.slice/user@7.service/app.slice/b70-slot-main-a.service\n",
+            "b70-slot-main-a.service in user@7.service",
+        ),
+        (
+            "0::/machine.slice/machine-x.scope/payload/system.slice/b70-slot-main-a.service\n",
+            "b70-slot-main-a.service in machine-x.scope",
+        ),
         ("", ""),
     ],
 )

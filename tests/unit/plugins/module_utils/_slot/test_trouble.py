@@ -76,6 +76,23 @@ def test_a_card_that_is_still_held_is_named_and_nobody_is_killed(world):
     assert not switch(world, "b")["failed"]
 
 
+def test_the_memory_of_the_cards_is_waited_for(world):
+    world.cards = 2
+    world.render("b", cards=2)
+    switch(world, "a")
+    world.memory_until = world.mono + 5
+    result = switch(world, "b")
+    assert not result["failed"]
+    release = next(phase for phase in result["phases"] if phase["name"] == "release")
+    assert 4 < release["seconds"] < 6
+    # Memory that nobody holds and nobody frees is said; whether it is enough is the engine's to say.
+    switch(world, "a")
+    world.memory_until = world.mono + 100
+    result = switch(world, "b")
+    assert not result["failed"]
+    assert any("/dev/dri/renderD128: 30.0 of 32.0 GiB in use" in text for text in result["warnings"])
+
+
 def test_the_journal_is_rotated_and_still_remembered(world):
     switch(world, "a")
     text, _when = world.texts[LAYOUT.journal_file]

@@ -164,6 +164,7 @@ class World:
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
+        self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
         self.lock_holder: str | None = None
         self.gate_verified = True
         self.going_down = False
