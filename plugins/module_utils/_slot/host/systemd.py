@@ -130,8 +130,9 @@ class Systemd:
         unit = self.show([name])[0]
         if unit.needs_reload:
             _checked(["systemctl", "daemon-reload"])
-        if unit.active == "failed" or unit.restarts:
-            self.forget_failure(name)
+        # Every start here is wanted, also the sixth within half an hour: systemd's limit is for those that nobody asked
+        # for. A unit that it has not loaded has no count to forget, and says so.
+        _run(["systemctl", "reset-failed", "--", name])
         _checked(["systemctl", "start", "--no-block", "--", name])
 
     def stop(self, name: str) -> None:

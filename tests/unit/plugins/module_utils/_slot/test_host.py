@@ -22,7 +22,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 
 SHOW = """\
@@ -190,6 +190,20 @@ def server():
     yield f"http://127.0.0.1:{httpd.server_address[1]}"
     httpd.shutdown()
     httpd.server_close()
+
+
+def test_a_wanted_start_does_not_count_among_those_that_repeat_too_quickly(tmp_path, monkeypatch):
+    calls = tmp_path / "calls"
+    program = tmp_path / "systemctl"
+    program.write_text(
+        f'#!/bin/sh\necho "$1" >> {calls}\n'
+        '[ "$1" != show ] || printf "Id=x.service\\nActiveState=inactive\\nNRestarts=0\\n"\n'
+        '[ "$1" != reset-failed ] || { echo "Unit x.service not loaded." >&2; exit 1; }\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    Systemd().start("x.service")
+    assert calls.read_text().split() == ["show", "reset-failed", "start"]
 
 
 def test_http(server, monkeypatch):
