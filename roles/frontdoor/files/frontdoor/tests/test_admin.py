@@ -272,6 +272,21 @@ async def test_a_client_that_leaves_ends_nothing(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_frontdoor_that_stops_says_that_the_load_goes_on(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, helper):
+        helper.free.clear()
+        client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
+        while not helper.lines:
+            await asyncio.sleep(0.001)
+        run.door.drain()
+        answer = await client.answer()
+        assert detail(answer) == (503, "stopping", "tiny-b")
+        assert answer.header("Retry-After")
+        assert await client.closed()
+        helper.free.set()
+
+
+@on_loop
 @pytest.mark.parametrize("trouble", ["absent", "silent", "nonsense"])
 async def test_a_helper_in_trouble(tmp_path: Path, trouble: str) -> None:
     async with admin(tmp_path, timeout_s=1) as (_, client, helper):

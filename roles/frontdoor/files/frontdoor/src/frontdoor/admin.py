@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
 _MAX_ANSWER = 64 * 1024
-_NO_HELPER = 1
+# what stands for an exit code where there is none: no helper, and no time to wait for it
+_NO_HELPER, _STOPPING = 1, -1
 # what llm-pool lets a client change on load
 _OVERRIDES = re.compile(r"replicas|(vllm|gguf|exllama|llama_server)_[a-z_]+")
 
@@ -54,10 +55,19 @@ class Job:
         if done in self._waiting:
             self._waiting.remove(done)
 
+    def abandon(self) -> None:
+        """Wait for nothing any more, and tell who does; what the helper has begun goes on."""
+        self.task.cancel()
+        self._tell(_STOPPING, "the frontdoor is stopping; what was begun goes on, and can be seen when it is back")
+
     def _ended(self, task: asyncio.Task[tuple[int, str]]) -> None:
         if not task.cancelled():
-            for done in list(self._waiting):
-                done(*task.result())
+            self._tell(*task.result())
+
+    def _tell(self, code: int, message: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(code, message)
 
 
 class Wait:
@@ -208,7 +218,7 @@ class Admin:
         running, self._job = self._job.running, None
         # the slot's newest word, before anybody is told
         self._door.poll_state()
-        if running.verb == "load" and code not in (DONE, LOCKED):
+        if running.verb == "load" and code not in (DONE, LOCKED, _STOPPING):
             self._failures[running.name] = message
         self._door.events.emit(f"admin_{running.verb}_ended", model=running.name, exit=code, message=message)
 
@@ -230,10 +240,10 @@ class Admin:
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
             return _NO_HELPER, f"{config.socket} gave no answer; read: journalctl -u 'b70-slot-admin@*'"
 
-    def stop(self) -> None:
-        """Wait for nothing any more; what the helper has begun goes on."""
+    def drain(self) -> None:
+        """Wait for nothing any more."""
         if self._job is not None:
-            self._job.task.cancel()
+            self._job.abandon()
 
 
 def wrong_body(verb: str, name: str, body: bytes) -> Refusal | None:
@@ -264,4 +274,6 @@ def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:
         return None
     if code == LOCKED:
         return Refusal(409, f"model_{LOADING}", message, details={"model": name})
+    if code == _STOPPING:
+        return Refusal(503, "stopping", message, 5, details={"model": name})
     return Refusal(500, f"model_{verb}_failed", message, details={"model": name})

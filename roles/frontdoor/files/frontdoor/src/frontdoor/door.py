@@ -109,7 +109,7 @@ class Door:
             timer.cancel()
         self._timers.clear()
         self._probe.stop()
-        self._admin.stop()
+        self._admin.drain()
         for connection in list(self.connections):
             connection.abort()
         self.pool.drop_idle()
@@ -120,6 +120,7 @@ class Door:
         self.draining = True
         self.closed = _STOPPING
         self._dismiss(_STOPPING)
+        self._admin.drain()
         for connection in list(self.connections):
             if connection.idle:
                 connection.transport.close()

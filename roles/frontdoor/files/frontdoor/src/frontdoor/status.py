@@ -42,7 +42,7 @@ def status(door: Door) -> dict[str, Any]:
     profile = state.profile or {}
     modalities = profile.get("modalities")
     is_ready, why_not = ready(door)
-    switches = door.history.switches()
+    ended = [switch for switch in door.history.switches() if switch["outcome"]]
     return {
         "ok": is_ready,
         "phase": state.phase,
@@ -54,7 +54,7 @@ def status(door: Door) -> dict[str, Any]:
         "since": state.updated_at,
         "now": utc_now(),
         "switch": state.switch,
-        "last_switch": switches[0] if switches else None,
+        "last_switch": ended[0] if ended else None,
         "model_slot": {
             "slot": state.slot,
             "name": profile.get("name", ""),
