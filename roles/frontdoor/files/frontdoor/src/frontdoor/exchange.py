@@ -212,7 +212,8 @@ class Exchange:
         if isinstance(relay, ChunkedRelay):
             assert self._connection is not None
             gaps = door.gaps if self._head.generates else door.other_gaps
-            self._connection.receiver = relay.attach(client.write, door.loop.time, gaps, self._on_body)
+            receiver = relay.attach(client.write, door.loop.time, gaps, self._on_body)
+            self._connection.receiver = receiver if rest else self._on_first
         wire = response.wire
         if not http11 and response.framing in (Framing.CHUNKED, Framing.CLOSE):
             # nothing but the end of the connection tells such a client where the body ends
@@ -228,6 +229,16 @@ class Exchange:
         parts.append(b"\r\n")
         # one write for the head and what came with it: two would be two packets
         self._on_body(rest, b"".join(parts))
+
+    def _on_first(self, data: bytes) -> None:
+        """The first of a body whose head came alone, as engines send the head of a stream before they have a token."""
+        relay, now = self._relay, self._door.loop.time()
+        assert isinstance(relay, ChunkedRelay)
+        assert self._connection is not None
+        self._first_byte_s += now - self._last_activity
+        self._last_activity = now
+        self._connection.receiver = relay.on_data
+        relay.on_first(data)
 
     def _on_body(self, data: bytes, head: bytes = b"") -> None:
         relay = self._relay

@@ -186,11 +186,13 @@ def render(
     ):
         page.value(name, "counter", text, total)
     page.histogram("queue_wait_seconds", "Wait for a slot, of those who waited.", [({}, metrics.queue_wait)])
-    page.histogram("inter_chunk_seconds", "Time between reads of an event stream.", [({}, metrics.gaps)])
+    page.histogram(
+        "inter_chunk_seconds", "Time between reads of an event stream, from the first on.", [({}, metrics.gaps)]
+    )
     labelled = [({"path": path}, stats) for path, stats in sorted(metrics.paths.items())]
     page.histogram(
         "first_byte_seconds",
-        "Time from the complete request to the first byte of the engine's answer, without the wait for a slot.",
+        "Time from the complete request to the first byte of the answer's body, without the wait for a slot.",
         [(labels, stats.first_byte) for labels, stats in labelled],
     )
     page.histogram(

@@ -198,6 +198,13 @@ class ChunkedRelay:
         self.last_activity = time()
         return self.on_data
 
+    def on_first(self, data: bytes) -> None:
+        """Take the first read, before which there was no other and so no gap."""
+        gaps, self._gaps = self._gaps, [0] * len(self._gaps)
+        self.last_activity = self._time()
+        self.on_data(data)
+        self._gaps = gaps
+
     def on_data(self, data: bytes) -> None:
         """Take one read."""
         line = data[: data.find(b"\r\n", 0, 12)]
