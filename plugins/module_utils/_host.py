@@ -143,6 +143,14 @@ def packages_missing(wanted: Iterable[str], dpkg_output: str) -> list[str]:
     return [name for name in wanted if name not in installed]
 
 
+def next_kernel(root: Path) -> str | None:
+    """The kernel that the next start takes, by the link that Debian and Ubuntu keep; None where there is none."""
+    for link in (root / "vmlinuz", root / "boot/vmlinuz"):
+        if link.is_symlink():
+            return os.path.basename(os.readlink(link)).removeprefix("vmlinuz-")
+    return None
+
+
 def path_facts(path: str, account: Mapping[str, Any] | None) -> dict[str, Any]:
     """What stands at `path`, links followed.
 

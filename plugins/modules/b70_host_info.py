@@ -86,6 +86,13 @@ system:
     kernel:
       description: Release of the running kernel.
       type: str
+    kernel_arguments:
+      description: What the running kernel was started with.
+      type: list
+      elements: str
+    next_kernel:
+      description: Release of the kernel that the next start takes, or null where no link says so.
+      type: str
     machine:
       description: Hardware name.
       type: str
@@ -208,7 +215,7 @@ def main() -> None:
     )
     wanted = module.params
     release = _host.parse_os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
-    system = {
+    system: dict[str, str] = {
         "id": release.get("ID", ""),
         "version": release.get("VERSION_ID", ""),
         "name": release.get("PRETTY_NAME", ""),
@@ -231,7 +238,11 @@ def main() -> None:
     systemd = os.path.isdir("/run/systemd/system")
     module.exit_json(
         changed=False,
-        system=system,
+        system={
+            **system,
+            "kernel_arguments": Path("/proc/cmdline").read_text(encoding="utf-8").split(),
+            "next_kernel": _host.next_kernel(Path("/")),
+        },
         python=python,
         cards=_host.cards(sysfs),
         render_nodes=_host.render_nodes(sysfs),

@@ -186,3 +186,12 @@ def test_every_problem_says_what_to_do():
         "The system is 'unknown': use a host with Debian 12 or Ubuntu 24.04 or newer.",
         "There is no working Python at /p: install the package python3.",
     ]
+
+
+def test_the_next_kernel_is_what_the_link_names(tmp_path):
+    assert _host.next_kernel(tmp_path) is None
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/vmlinuz").symlink_to("vmlinuz-6.17.0-23-generic")
+    assert _host.next_kernel(tmp_path) == "6.17.0-23-generic"
+    (tmp_path / "vmlinuz").symlink_to("boot/vmlinuz-6.1.0-40-amd64")
+    assert _host.next_kernel(tmp_path) == "6.1.0-40-amd64"

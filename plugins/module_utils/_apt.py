@@ -1,0 +1,161 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One more apt repository for a host: its files, who else names it, and which of its packages are not as pinned.
+
+Functions of texts and plain values; the module b70_apt_source has the effects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+# Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin.
+PIN_PRIORITY = 1001
+ANY_VERSION = "*"
+DPKG_FORMAT = "${db:Status-Status} ${Package} ${Version}\\n"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One repository: base `url` without a slash at its end, `suites`, `components`, `architectures`."""
+
+    url: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    architectures: tuple[str, ...]
+
+    def text(self, title: str, keyring: str) -> str:
+        """The deb822 file; `keyring` is the path of the only keys that may sign this repository."""
+        lines = [
+            f"# {title}. Written by the collection arcpro.b70; what you change here is changed back.",
+            "Types: deb",
+            f"URIs: {self.url}",
+            f"Suites: {' '.join(self.suites)}",
+            *([f"Components: {' '.join(self.components)}"] if self.components else []),
+            *([f"Architectures: {' '.join(self.architectures)}"] if self.architectures else []),
+            f"Signed-By: {keyring}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A repository that some file of the host names; `signed_by` is a path, or armoured keys themselves, or empty."""
+
+    file: str
+    url: str
+    suites: tuple[str, ...]
+    signed_by: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A package that is not installed at its pinned version; `installed` is empty where it is not installed at all."""
+
+    name: str
+    wanted: str
+    installed: str
+    newer: bool
+
+    @property
+    def specification(self) -> str:
+        """What apt is asked for."""
+        return self.name if self.wanted == ANY_VERSION else f"{self.name}={self.wanted}"
+
+
+def preferences(packages: Mapping[str, str], title: str) -> str:
+    """The apt preferences that hold `packages` (name -> version, `*` as a wildcard) at their versions."""
+    stanzas = [
+        f"Explanation: {title}. Written by the collection arcpro.b70; what you change here is changed back.\n"
+        f"Package: {name}\nPin: version {version}\nPin-Priority: {PIN_PRIORITY}\n"
+        for name, version in sorted(packages.items())
+        if version != ANY_VERSION
+    ]
+    return "\n".join(stanzas)
+
+
+def _stanzas(text: str) -> Iterable[dict[str, str]]:
+    """The stanzas of a deb822 file: field in lower case -> value, continuation lines with their line breaks."""
+    for block in re.split(r"\n\s*\n", text):
+        fields: dict[str, str] = {}
+        last = ""
+        for line in block.splitlines():
+            if line.startswith("#"):
+                continue
+            if line[:1] in (" ", "\t") and last:
+                fields[last] += "\n" + ("" if line.strip() == "." else line.strip())
+            elif ":" in line:
+                name, _colon, value = line.partition(":")
+                last = name.strip().lower()
+                fields[last] = value.strip()
+        if fields:
+            yield fields
+
+
+def entries(files: Mapping[str, str]) -> list[Entry]:
+    """All enabled binary repositories that `files` (path -> text of sources.list, *.list, *.sources) name."""
+    found = []
+    for file, text in sorted(files.items()):
+        if file.endswith(".sources"):
+            for fields in _stanzas(text):
+                if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
+                    continue
+                suites = tuple(fields.get("suites", "").split())
+                for url in fields.get("uris", "").split():
+                    found.append(Entry(file, url.rstrip("/"), suites, fields.get("signed-by", "").strip()))
+        else:
+            for line in text.splitlines():
+                match = re.match(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)", line.strip())
+                if match:
+                    options = dict(pair.split("=", 1) for pair in (match[1] or "").split() if "=" in pair)
+                    found.append(Entry(file, match[2].rstrip("/"), (match[3],), options.get("signed-by", "")))
+    return found
+
+
+def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]:
+    """Entries of other files for the same repository. apt refuses to read anything when two entries for one
+    repository name different keys, so ours cannot simply stand beside them."""
+    return [
+        entry
+        for entry in found
+        if entry.file != own_file and entry.url == source.url and set(entry.suites) & set(source.suites)
+    ]
+
+
+def installed_versions(dpkg_output: str) -> dict[str, str]:
+    """Installed packages and their versions, from what `dpkg-query --show --showformat=DPKG_FORMAT` prints."""
+    rows = (line.split() for line in dpkg_output.splitlines())
+    return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
+
+
+def pending(
+    packages: Mapping[str, str], installed: Mapping[str, str], greater: Callable[[str, str], bool]
+) -> list[Pending]:
+    """Those of `packages` that are not installed at their version; `greater(a, b)` compares versions as dpkg does."""
+    found = []
+    for name, wanted in sorted(packages.items()):
+        has = installed.get(name, "")
+        if has and fnmatchcase(has, wanted):
+            continue
+        newer = bool(has) and greater(has, wanted.rstrip("*").rstrip("-~+."))
+        found.append(Pending(name, wanted, has, newer))
+    return found
+
+
+def problems(packages: Mapping[str, str], suites: Sequence[str], url: str) -> list[str]:
+    """What is wrong with the wishes themselves, one sentence each."""
+    found = []
+    for name, version in sorted(packages.items()):
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
+            found.append(f"{name!r} is not the name of a package.")
+        if not re.fullmatch(r"[A-Za-z0-9.+:~*-]+", version):
+            found.append(f"{version!r} is not a version of {name}; '*' means any.")
+    if url and not re.match(r"(https?|file):/", url):
+        found.append(f"{url} is not the address of a repository: it begins with neither https: nor http: nor file:.")
+    if url and not suites:
+        found.append(f"No suite is named for {url}.")
+    return found

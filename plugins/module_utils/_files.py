@@ -1,0 +1,85 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A few small files that belong to root and are replaced in one step each: what differs, the diff, the writing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file as it must be; `content` None: it must not be there."""
+
+    path: Path
+    content: bytes | None
+    mode: int = 0o644
+
+
+def content_of(path: Path) -> bytes | None:
+    """What is in a file; None where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def differing(files: Iterable[Wanted]) -> list[Wanted]:
+    """Those of `files` whose content or mode is not as wanted."""
+    found = []
+    for item in files:
+        if content_of(item.path) != item.content or (
+            item.content is not None and stat.S_IMODE(item.path.stat().st_mode) != item.mode
+        ):
+            found.append(item)
+    return found
+
+
+def _shown(content: bytes | None) -> str:
+    if content is None:
+        return ""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return f"({len(content)} bytes)\n"
+
+
+def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
+    """Ansible's diff of `files` against what is there; binary content is shown by its size."""
+    return [
+        {
+            "before_header": str(item.path),
+            "after_header": str(item.path),
+            "before": _shown(content_of(item.path)),
+            "after": _shown(item.content),
+        }
+        for item in files
+    ]
+
+
+def write(files: Iterable[Wanted]) -> None:
+    """Bring `files` about. A missing directory is made with mode 0755."""
+    for item in files:
+        if item.content is None:
+            item.path.unlink(missing_ok=True)
+            continue
+        item.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=item.path.parent, prefix=f".{item.path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(item.content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, item.mode)
+            os.replace(name, item.path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise

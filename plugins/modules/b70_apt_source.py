@@ -1,0 +1,289 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_apt_source
+short_description: Trust one apt repository by its key's fingerprint, and pin its packages
+version_added: 0.2.0
+description:
+  - Writes a repository's key, its C(.sources) file and the preferences that hold its packages at their versions.
+  - Of what is published as the key only the one key with O(key_fingerprint) is taken, whatever else is in there. The
+    repository may be signed by this key and no other.
+  - A repository that another file of the host names already is left as it is, provided that the keys which that file
+    trusts include this one; otherwise the module fails, because apt reads nothing any more when two files disagree.
+  - Says which packages are not installed at their versions. It installs nothing and does not update the lists, so it
+    can also predict on a host that does not know the repository yet.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+    details:
+      - The key is fetched in check mode too, when it is needed.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  name:
+    description: What the files are named by.
+    type: str
+    required: true
+  title:
+    description: What the repository is, for people who read the files.
+    type: str
+    required: true
+  url:
+    description:
+      - Base address of the repository.
+      - Empty means that the packages come from repositories that the host knows already; files of ours are removed.
+    type: str
+    default: ""
+  suites:
+    description: Suites of the repository.
+    type: list
+    elements: str
+    default: []
+  components:
+    description: Components of the suites; none for a flat repository.
+    type: list
+    elements: str
+    default: []
+  architectures:
+    description: Architectures to read.
+    type: list
+    elements: str
+    default: [amd64]
+  key_url:
+    description: Where the key is, armoured or binary. Only fetched while the host does not have it.
+    type: str
+    default: ""
+  key:
+    description: The armoured key itself, instead of O(key_url).
+    type: str
+    default: ""
+  key_fingerprint:
+    description: The fingerprint of the key, 40 hex digits; spaces are ignored. Required with O(url).
+    type: str
+    default: ""
+  packages:
+    description: Packages and their versions. A version may end in V(*), and V(*) alone means any.
+    type: dict
+    default: {}
+  sources_dir:
+    description: Where the C(.sources) file goes.
+    type: path
+    default: /etc/apt/sources.list.d
+  apt_dir:
+    description: The directory of apt's configuration.
+    type: path
+    default: /etc/apt
+  timeout:
+    description: Limit for fetching the key, in seconds.
+    type: int
+    default: 30
+"""
+
+EXAMPLES = r"""
+- name: Trust Intel's oneAPI repository
+  arcpro.b70.b70_apt_source:
+    name: b70-oneapi
+    title: Intel oneAPI
+    url: https://apt.repos.intel.com/oneapi
+    suites: [all]
+    components: [main]
+    key_url: https://apt.repos.intel.com/intel-gpg-keys/GPG-PUB-KEY-INTEL-SW-PRODUCTS.PUB
+    key_fingerprint: E9BF 0AFC 46D6 E8B7 DA58  82F1 BAC6 F0C3 53D0 4109
+    packages:
+      intel-oneapi-dpcpp-cpp-2025.3: 2025.3.2-*
+  register: source
+
+- name: Install what is not there at its version
+  ansible.builtin.apt:
+    name: "{{ source.pending | map(attribute='specification') }}"
+    update_cache: true
+  when: source.pending | length > 0
+"""
+
+RETURN = r"""
+pending:
+  description: Packages that are not installed at their versions.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The package.
+      type: str
+    wanted:
+      description: The pinned version.
+      type: str
+    installed:
+      description: The installed version, or empty.
+      type: str
+    newer:
+      description: Whether a newer version than the pinned one is installed.
+      type: bool
+    specification:
+      description: What apt is to be asked for.
+      type: str
+      sample: xpu-smi=1.3.6-*
+used_file:
+  description: The file of another author that names the repository already, or empty.
+  returned: success
+  type: str
+changed_paths:
+  description: Files that were written or removed, or would be.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import fetch_url
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _files, _openpgp
+
+
+def _fetched(module: AnsibleModule) -> bytes:
+    """The published key. Ends the module when it cannot be had."""
+    params = module.params
+    if params["key"]:
+        return str(params["key"]).encode()
+    if not params["key_url"]:
+        module.fail_json(msg=f"{params['url']}: neither key nor key_url says where its key is.")
+    response, info = fetch_url(module, params["key_url"], timeout=params["timeout"])
+    if info["status"] != 200 or response is None:
+        module.fail_json(msg=f"The key of {params['url']} cannot be had from {params['key_url']}: {info['msg']}")
+    return bytes(response.read(1 << 20))
+
+
+def _key(module: AnsibleModule, keyring: Path) -> bytes:
+    """The keyring's content: what is there when it is right, else selected from what is published."""
+    fingerprint = module.params["key_fingerprint"]
+    there = _files.content_of(keyring)
+    if there is not None:
+        try:
+            if _openpgp.select(there, fingerprint).packets == there:
+                return there
+        except _openpgp.KeyProblem:
+            pass  # damaged, or of a former fingerprint: it is fetched again
+    try:
+        return _openpgp.select(_fetched(module), fingerprint).packets
+    except _openpgp.KeyProblem as problem:
+        where = module.params["key_url"] or "the variable with the key"
+        module.fail_json(
+            msg=f"The key of {module.params['url']} is refused: {problem} (from {where}). Nothing was changed. When "
+            "the vendor has replaced its key, check the new fingerprint with the vendor and set it."
+        )
+        raise AssertionError("unreachable") from problem
+
+
+def _trusts(entry: _apt.Entry, fingerprint: str) -> bool:
+    data = entry.signed_by.encode()
+    if entry.signed_by.startswith("/"):
+        data = _files.content_of(Path(entry.signed_by)) or b""
+    try:
+        _openpgp.select(data, fingerprint)
+    except _openpgp.KeyProblem:
+        return False
+    return True
+
+
+def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
+    """The key and the .sources file as they must be, and the file of somebody else that makes them needless."""
+    params = module.params
+    apt_dir = Path(params["apt_dir"])
+    keyring = apt_dir / "keyrings" / f"{params['name']}.gpg"
+    file = Path(params["sources_dir"]) / f"{params['name']}.sources"
+    absent = [_files.Wanted(keyring, None), _files.Wanted(file, None)]
+    if not params["url"]:
+        return absent, ""
+    source = _apt.Source(
+        params["url"].rstrip("/"), *(tuple(params[key]) for key in ("suites", "components", "architectures"))
+    )
+    texts = {}
+    for path in (apt_dir / "sources.list", *sorted(Path(params["sources_dir"]).glob("*"))):
+        if path.suffix in (".list", ".sources"):
+            texts[str(path)] = (_files.content_of(path) or b"").decode(errors="replace")
+    for entry in _apt.others(_apt.entries(texts), source, str(file)):
+        if not _trusts(entry, params["key_fingerprint"]):
+            module.fail_json(
+                msg=f"{entry.file} names {source.url} already, but does not trust the key {params['key_fingerprint']} "
+                f"(Signed-By: {entry.signed_by.splitlines()[0] if entry.signed_by else 'none'}). It is not ours, so it "
+                "stays as it is: remove it, or give it that key, or set the repository's address to '' to use it so."
+            )
+        return absent, entry.file
+    content = _key(module, keyring)
+    return [
+        _files.Wanted(keyring, content),
+        _files.Wanted(file, source.text(params["title"], str(keyring)).encode()),
+    ], ""
+
+
+def main() -> None:
+    strings = {"type": "list", "elements": "str"}
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "title": {"type": "str", "required": True},
+            "url": {"type": "str", "default": ""},
+            "suites": {**strings, "default": []},
+            "components": {**strings, "default": []},
+            "architectures": {**strings, "default": ["amd64"]},
+            "key_url": {"type": "str", "default": ""},
+            "key": {"type": "str", "default": "", "no_log": False},
+            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
+            "packages": {"type": "dict", "default": {}},
+            "sources_dir": {"type": "path", "default": "/etc/apt/sources.list.d"},
+            "apt_dir": {"type": "path", "default": "/etc/apt"},
+            "timeout": {"type": "int", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    packages = {name: str(version) for name, version in params["packages"].items()}
+    problems = _apt.problems(packages, params["suites"], params["url"])
+    if params["url"]:
+        try:
+            _openpgp.normalised(params["key_fingerprint"])
+        except _openpgp.KeyProblem as problem:
+            problems.append(f"{problem}.")
+    if problems:
+        module.fail_json(msg=" ".join(problems))
+
+    pins = Path(params["apt_dir"]) / "preferences.d" / params["name"]
+    text = _apt.preferences(packages, params["title"])
+    files, used_file = _source_files(module)
+    changes = _files.differing([*files, _files.Wanted(pins, text.encode() if text else None)])
+    diff = _files.diffs(changes)
+    if not module.check_mode:
+        _files.write(changes)
+
+    def greater(left: str, right: str) -> bool:
+        return bool(module.run_command(["dpkg", "--compare-versions", left, "gt", right])[0] == 0)
+
+    query = ["dpkg-query", "--show", f"--showformat={_apt.DPKG_FORMAT}", *packages]
+    output = module.run_command(query)[1] if packages else ""
+    waiting = _apt.pending(packages, _apt.installed_versions(output), greater)
+    module.exit_json(
+        changed=bool(changes),
+        changed_paths=[os.fspath(item.path) for item in changes],
+        used_file=used_file,
+        pending=[{**vars(item), "specification": item.specification} for item in waiting],
+        diff=diff,
+    )
+
+
+if __name__ == "__main__":
+    main()
