@@ -1,0 +1,100 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_source_build: starts the build on the host, watches it, says how far it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.arcpro.b70.plugins.module_utils._build.watch import Progress, Sample, idle_seconds, say
+
+display = Display()
+
+MODULE = "arcpro.b70.b70_source_build"
+FIRST_LOOK_S = 2.0
+LOOK_S = 10.0
+RECONNECT_LIMIT_S = 600.0
+
+
+class ActionModule(ActionBase):
+    """Looks first: a finished wheel is not built, a running build is joined, a failed one begins where it was."""
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        self._label = f"{self._vars.get('inventory_hostname', 'host')} | {self._task.args.get('name', '')}"
+        found = self._ask("look")
+        if found.get("failed") or found["state"] == "built":
+            return {**result, **found}
+        if self._task.check_mode:
+            return {**result, **found, "changed": True, "msg": f"would build {self._task.args.get('name')}"}
+        budget = ""
+        if found["state"] != "running":
+            found = self._ask("start")
+            if found.get("failed"):
+                return {**result, **found}
+            budget = found["budget"]
+            self._say(f"{'going on' if found['resumed'] else 'building'} with {budget}")
+        else:
+            self._say("a build is under way, joining it")
+        result.update(self._watch())
+        return {**result, "changed": True, "budget": budget}
+
+    def _watch(self) -> dict[str, Any]:
+        limit = float(self._task.args.get("stall_timeout", 900))
+        begun = time.monotonic()
+        before: Sample | None = None
+        idle, pause = 0.0, FIRST_LOOK_S
+        while True:
+            time.sleep(pause)
+            pause = LOOK_S
+            found = self._ask_patiently()
+            if found.get("failed") or found["state"] == "built":
+                return found
+            if found["state"] == "failed":
+                return {**found, "failed": True, "msg": found["message"]}
+            if found["state"] == "absent":
+                return {"failed": True, "msg": f"{self._label}: the build vanished, as after a reboot; run again"}
+            sample = Sample(**found["sample"])
+            idle = idle_seconds(before, sample, idle) if before is not None else 0.0
+            before = sample
+            self._say(say(Progress(**found["progress"]), sample, time.monotonic() - begun, found["quiet_s"], idle))
+            if idle >= limit:
+                self._ask("stop")
+                return {
+                    "failed": True,
+                    "msg": f"the build computed nothing for {idle:.0f} s and was ended; its largest process was "
+                    f"{sample.largest or 'none'}. Run again to go on where it was",
+                }
+
+    def _say(self, text: str) -> None:
+        display.display(f"{self._label}: {text}", color=C.COLOR_VERBOSE)
+
+    def _ask(self, step: str) -> dict[str, Any]:
+        arguments = {**self._task.args, "step": step}
+        return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
+
+    def _ask_patiently(self) -> dict[str, Any]:
+        """A look that outlives a lost connection: the build goes on without one."""
+        lost: float | None = None
+        while True:
+            try:
+                return self._ask("look")
+            except AnsibleConnectionFailure:
+                now = time.monotonic()
+                lost = now if lost is None else lost
+                if now - lost >= RECONNECT_LIMIT_S:
+                    raise
+                self._say("connection lost; the build goes on there, connecting again")
+                self._connection.reset()
+                time.sleep(LOOK_S)

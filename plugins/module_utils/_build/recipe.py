@@ -1,0 +1,148 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is to be built, and the key under which its result is kept. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROBLEMS_SHOWN = 8
+
+
+class BuildError(Exception):
+    """A build that cannot be done or has failed; the text says what, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change to the sources. path: the file on the host. subdirectory: where in the checkout it applies."""
+
+    name: str
+    path: str
+    sha256: str
+    subdirectory: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Text that a file of the patched sources must hold: proof that they are what the patches were written for."""
+
+    file: str
+    contains: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One wheel from one checkout.
+
+    repository: where Git finds it; a mirror is as good, so it does not count into the key. uses: names and versions of
+    what the result depends on, such as torch and the compiler. script: a setup script below `subdirectory` in place of
+    the project's own build system. peak_gib: memory of the largest single compiler process; job_gib: of any other.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    python: str
+    submodules: bool = False
+    subdirectory: str = ""
+    script: str = ""
+    patches: tuple[Patch, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    uses: tuple[tuple[str, str], ...] = ()
+    max_jobs: int = 4
+    peak_gib: float = 2.0
+    job_gib: float = 2.0
+    disk_gib: float = 2.0
+    network: bool = False
+
+    def key(self) -> str:
+        """16 hex digits over everything that can change the wheel."""
+        counted = asdict(self)
+        for uncounted in ("repository", "python", "max_jobs", "peak_gib", "job_gib", "disk_gib", "network", "probes"):
+            del counted[uncounted]
+        for patch in counted["patches"]:
+            del patch["path"]
+        return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def unit(self) -> str:
+        """The transient unit that builds it. The key is part of it, so that another build is never taken for this."""
+        return f"b70-build-{self.name}-{self.key()}.service"
+
+
+def _inside(path: str) -> bool:
+    pure = PurePosixPath(path)
+    return not pure.is_absolute() and ".." not in pure.parts
+
+
+def parse(given: Mapping[str, Any]) -> Recipe:
+    """The recipe in a module's parameters. Raises BuildError with every problem that there is."""
+    name = str(given["name"])
+    found = []
+    if not _NAME.fullmatch(name):
+        found.append(f"name {name!r} is not made of lower-case letters, digits, dots, dashes and underscores")
+    if not _COMMIT.fullmatch(given["commit"]):
+        found.append(f"commit {given['commit']!r} is not a full one of 40 lower-case hex digits")
+    if not given["repository"] or given["repository"].startswith("-"):
+        found.append(f"repository {given['repository']!r} is not an address")
+    inner = [given["subdirectory"], given["script"], *(patch["subdirectory"] for patch in given["patches"])]
+    inner += [probe["file"] for probe in given["probes"]]
+    found += [f"{path!r} leads out of the checkout" for path in inner if path and not _inside(path)]
+    found += [f"patch {p['name']}: sha256 {p['sha256']!r} is not one" for p in given["patches"] if not _digest(p)]
+    found += [f"environment: {key!r} is no name of a variable" for key in given["environment"] if not _variable(key)]
+    found += [f"{key} must be positive" for key in ("max_jobs", "peak_gib", "job_gib", "disk_gib") if given[key] <= 0]
+    if found:
+        raise BuildError(f"the recipe of {name} is wrong: {'; '.join(found[:_PROBLEMS_SHOWN])}")
+    return Recipe(
+        name=name,
+        repository=given["repository"],
+        commit=given["commit"],
+        python=given["python"],
+        submodules=given["submodules"],
+        subdirectory=given["subdirectory"],
+        script=given["script"],
+        patches=tuple(Patch(p["name"], p["path"], p["sha256"], p["subdirectory"]) for p in given["patches"]),
+        probes=tuple(Probe(p["file"], p["contains"]) for p in given["probes"]),
+        environment=_pairs(given["environment"]),
+        uses=_pairs(given["uses"]),
+        max_jobs=given["max_jobs"],
+        peak_gib=given["peak_gib"],
+        job_gib=given["job_gib"],
+        disk_gib=given["disk_gib"],
+        network=given["network"],
+    )
+
+
+def _digest(patch: Mapping[str, Any]) -> bool:
+    return _SHA256.fullmatch(str(patch["sha256"])) is not None
+
+
+def _variable(key: object) -> bool:
+    return _VARIABLE.fullmatch(str(key)) is not None
+
+
+def _pairs(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(key), str(value)) for key, value in given.items()))
+
+
+def command(recipe: Recipe, uv: str, out: str) -> tuple[str, ...]:
+    """The argv that makes the wheel in `out`, run in the checkout's subdirectory.
+
+    Without isolation: what the extension is compiled against must be the very torch that will load it.
+    """
+    if recipe.script:
+        return (recipe.python, recipe.script, "bdist_wheel", "--dist-dir", out)
+    return (uv, "build", "--wheel", "--no-build-isolation", "--python", recipe.python, "--out-dir", out, ".")

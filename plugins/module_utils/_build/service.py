@@ -1,0 +1,217 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The half of a build that runs on the host, in steps: look, start, stop. Every step returns what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from . import memory, source, unit
+from .recipe import BuildError, Recipe, command
+from .watch import explain, first_error, progress
+
+LOG_BYTES = 64 * 2**10
+TAIL_LINES = 12
+LINE_CHARS = 300
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things are on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program."""
+
+    work_dir: Path
+    wheel_dir: Path
+    ccache_dir: Path
+    uv: str
+    user: str
+    group: str
+    environment_file: str = ""
+
+    def folder(self, recipe: Recipe) -> Path:
+        return self.work_dir / f"{recipe.name}-{recipe.key()}"
+
+    def tree(self, recipe: Recipe) -> Path:
+        return self.folder(recipe) / "src"
+
+    def source_record(self, recipe: Recipe) -> Path:
+        return self.folder(recipe) / "source.json"
+
+    def out(self, recipe: Recipe) -> Path:
+        return self.folder(recipe) / "out"
+
+    def log(self, recipe: Recipe) -> Path:
+        return self.folder(recipe) / "build.log"
+
+    def wheels(self, recipe: Recipe) -> Path:
+        return self.wheel_dir / f"{recipe.name}-{recipe.key()}"
+
+
+def tail(path: Path, size: int = LOG_BYTES) -> list[str]:
+    """The last complete lines of a file, each shortened; empty without the file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rsplit("\r", 1)[-1][:LINE_CHARS] for line in text.splitlines() if line.strip()]
+
+
+def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
+    """The record of a finished wheel whose file is as recorded, built here or brought from another host."""
+    folder = place.wheels(recipe)
+    try:
+        record = json.loads((folder / "build.json").read_text())
+        wheel = folder / record["file"]
+        right = record["key"] == recipe.key() and source.file_digest(str(wheel)) == record["sha256"]
+    except (OSError, ValueError, LookupError, TypeError, BuildError):
+        return None
+    return {**record, "path": str(wheel)} if right else None
+
+
+def look(recipe: Recipe, place: Place, *, write: bool) -> dict[str, Any]:
+    """state: built, running, failed, absent. What an earlier run left counts, whoever started it.
+
+    write: whether a wheel that was made meanwhile may be put where finished ones are.
+    """
+    record = finished(recipe, place)
+    if record is not None:
+        return {"state": "built", "wheel": record}
+    seen = unit.look(recipe.unit)
+    if seen.running:
+        return {"state": "running", **_progress(recipe, place)}
+    if seen.failed:
+        return {"state": "failed", **failure(recipe, place, seen)}
+    made = sorted(place.out(recipe).glob("*.whl"))
+    if made and write:
+        return {"state": "built", "wheel": keep(recipe, place, made)}
+    return {"state": "absent"}
+
+
+def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
+    log = place.log(recipe)
+    age = time.time() - log.stat().st_mtime if log.exists() else 0.0
+    seen = progress(tail(log))
+    return {"progress": asdict(seen), "sample": asdict(unit.sample(recipe.unit)), "quiet_s": max(0.0, age)}
+
+
+def failure(recipe: Recipe, place: Place, seen: unit.UnitLook) -> dict[str, Any]:
+    """Why, the log's end, and where all of it is."""
+    lines = tail(place.log(recipe))
+    why = explain(lines, seen.result) or first_error(lines) or "its log says why"
+    return {
+        "message": f"the build of {recipe.name} failed ({seen.result}, exit status {seen.status}): {why}. "
+        f"All of it is in {place.log(recipe)}",
+        "log": str(place.log(recipe)),
+        "log_tail": lines[-TAIL_LINES:],
+    }
+
+
+def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
+    """Moves the one wheel that was made to where finished ones are; the record comes last."""
+    if len(made) != 1:
+        raise BuildError(f"{recipe.name} made {len(made)} wheels in {place.out(recipe)} where one was expected")
+    try:
+        with zipfile.ZipFile(made[0]) as archive:
+            broken = archive.testzip()
+    except zipfile.BadZipFile as error:
+        broken = str(error)
+    if broken:
+        made[0].unlink()
+        raise BuildError(f"the wheel {made[0].name} is damaged ({broken}) and was removed; run again")
+    folder = place.wheels(recipe)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    target = folder / made[0].name
+    shutil.move(made[0], target)
+    os.chown(target, 0, 0)
+    record = {
+        "schema": _SCHEMA,
+        "name": recipe.name,
+        "key": recipe.key(),
+        "commit": recipe.commit,
+        "file": target.name,
+        "sha256": source.file_digest(str(target)),
+        "size": target.stat().st_size,
+        "uses": dict(recipe.uses),
+        "patches": {patch.name: patch.sha256 for patch in recipe.patches},
+    }
+    (folder / "build.json").write_text(json.dumps(record, indent=1) + "\n")
+    return {**record, "path": str(target)}
+
+
+def room(place: Place) -> memory.Room:
+    available, swap = memory.parse_meminfo(Path("/proc/meminfo").read_text())
+    parent = next(path for path in (place.work_dir, *place.work_dir.parents) if path.exists())
+    cpus = len(os.sched_getaffinity(0))
+    return memory.Room(cpus, available, swap, shutil.disk_usage(parent).free / 2**30)
+
+
+def start(
+    recipe: Recipe, place: Place, mirrors: Mapping[str, str], source_limit_s: float, limit_s: int
+) -> dict[str, Any]:
+    """Checks the room, makes the checkout, starts the build. Raises BuildError with nothing started."""
+    budget = memory.budget(recipe, room(place))
+    source.check_patches(recipe.patches)
+    folder, tree = place.folder(recipe), place.tree(recipe)
+    for path in (folder, place.ccache_dir, place.out(recipe)):
+        path.mkdir(parents=True, exist_ok=True)
+    fresh = source.prepare(recipe, tree, place.source_record(recipe), source_limit_s, mirrors)
+    place.log(recipe).touch()
+    shutil.rmtree(place.out(recipe), ignore_errors=True)
+    place.out(recipe).mkdir()
+    for path in (place.ccache_dir, place.out(recipe), place.log(recipe)):
+        shutil.chown(path, place.user, place.group)
+    _give(tree, place.user, place.group)
+    unit.start(_job(recipe, place, budget.jobs, limit_s))
+    return {"state": "running", "resumed": not fresh, "budget": budget.describe(recipe, room(place))}
+
+
+def _give(tree: Path, user: str, group: str) -> None:
+    shutil.chown(tree, user, group)
+    for root, folders, files in os.walk(tree):
+        for name in (*folders, *files):
+            path = os.path.join(root, name)
+            if not os.path.islink(path):
+                shutil.chown(path, user, group)
+
+
+def _job(recipe: Recipe, place: Place, jobs: int, limit_s: int) -> unit.Job:
+    python_bin = os.path.dirname(recipe.python)
+    environment = {
+        "HOME": "/tmp",
+        # Debian's links in /usr/lib/ccache stand for the compilers; harmless where they are not installed.
+        "PATH": f"{python_bin}:/usr/lib/ccache:/usr/local/bin:/usr/bin:/bin",
+        "CCACHE_DIR": str(place.ccache_dir),
+        "MAX_JOBS": str(jobs),
+        "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+        "PYTHONUNBUFFERED": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_OFFLINE": "0" if recipe.network else "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        **dict(recipe.environment),
+    }
+    return unit.Job(
+        unit=recipe.unit,
+        argv=command(recipe, place.uv, str(place.out(recipe))),
+        directory=str(place.tree(recipe) / recipe.subdirectory),
+        log=str(place.log(recipe)),
+        user=place.user,
+        group=place.group,
+        writable=(str(place.tree(recipe)), str(place.out(recipe)), str(place.ccache_dir)),
+        environment=environment,
+        environment_file=place.environment_file,
+        limit_s=limit_s,
+        network=recipe.network,
+    )

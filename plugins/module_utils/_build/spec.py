@@ -1,0 +1,49 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parameters of b70_source_build, shared by its two halves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PATCH: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "path": {"type": "path", "required": True},
+    "sha256": {"type": "str", "required": True},
+    "subdirectory": {"type": "str", "default": ""},
+}
+_PROBE: dict[str, Any] = {
+    "file": {"type": "str", "required": True},
+    "contains": {"type": "str", "required": True},
+}
+ARGUMENTS: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "repository": {"type": "str", "required": True},
+    "commit": {"type": "str", "required": True},
+    "submodules": {"type": "bool", "default": False},
+    "mirrors": {"type": "dict", "default": {}},
+    "patches": {"type": "list", "elements": "dict", "default": [], "options": _PATCH},
+    "probes": {"type": "list", "elements": "dict", "default": [], "options": _PROBE},
+    "subdirectory": {"type": "str", "default": ""},
+    "script": {"type": "str", "default": ""},
+    "python": {"type": "path", "required": True},
+    "environment": {"type": "dict", "default": {}},
+    "environment_file": {"type": "path"},
+    "uses": {"type": "dict", "default": {}},
+    "max_jobs": {"type": "int", "default": 4},
+    "peak_gib": {"type": "float", "default": 2},
+    "job_gib": {"type": "float", "default": 2},
+    "disk_gib": {"type": "float", "default": 2},
+    "network": {"type": "bool", "default": False},
+    "work_dir": {"type": "path", "required": True},
+    "wheel_dir": {"type": "path", "required": True},
+    "ccache_dir": {"type": "path", "required": True},
+    "uv": {"type": "path", "required": True},
+    "user": {"type": "str", "required": True},
+    "group": {"type": "str", "required": True},
+    "source_timeout": {"type": "int", "default": 1800},
+    "build_timeout": {"type": "int", "default": 43200},
+    "stall_timeout": {"type": "int", "default": 900},
+    "step": {"type": "str", "choices": ["look", "start", "stop"], "default": "look"},
+}

@@ -1,0 +1,162 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The transient unit in which a build runs, and looks at it: a lost connection does not end a build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .recipe import BuildError
+from .watch import Sample
+
+_LIMIT_S = 60.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_GIB = os.sysconf("SC_PAGE_SIZE") / 2**30
+_SHOWN = 160
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the unit runs. writable: directories that it may write to; everything else is read-only."""
+
+    unit: str
+    argv: tuple[str, ...]
+    directory: str
+    log: str
+    user: str
+    group: str
+    writable: tuple[str, ...]
+    environment: Mapping[str, str]
+    environment_file: str
+    limit_s: int
+    network: bool
+
+
+@dataclass(frozen=True)
+class UnitLook:
+    """active: systemd's word, `inactive` for a unit it doesn't know. result: `success`, `exit-code`, `oom-kill`, ..."""
+
+    active: str
+    result: str
+    status: str
+
+    @property
+    def running(self) -> bool:
+        return self.active in ("active", "activating", "deactivating", "reloading")
+
+    @property
+    def failed(self) -> bool:
+        return self.active == "failed"
+
+
+def run_argv(job: Job) -> tuple[str, ...]:
+    """The argv of systemd-run. The build gives way to an engine that is served meanwhile, and is ended before it when
+    memory runs out."""
+    properties = {
+        "Type": "exec",
+        "User": job.user,
+        "Group": job.group,
+        "WorkingDirectory": job.directory,
+        "StandardOutput": f"append:{job.log}",
+        "StandardError": f"append:{job.log}",
+        "RuntimeMaxSec": str(job.limit_s),
+        "TimeoutStopSec": "30",
+        "Nice": "10",
+        "CPUWeight": "20",
+        "IOWeight": "20",
+        "OOMPolicy": "stop",
+        "OOMScoreAdjust": "800",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "ReadWritePaths": " ".join(job.writable),
+        "ProtectHome": "yes",
+        "PrivateTmp": "yes",
+        "PrivateNetwork": "no" if job.network else "yes",
+        "RestrictSUIDSGID": "yes",
+        "UMask": "0022",
+    }
+    if job.environment_file:
+        properties["EnvironmentFile"] = job.environment_file
+    return (
+        "systemd-run",
+        "--quiet",
+        f"--unit={job.unit}",
+        f"--description=Build of {job.unit.removeprefix('b70-build-').removesuffix('.service')}",
+        *(f"--property={key}={value}" for key, value in properties.items()),
+        *(f"--setenv={key}={value}" for key, value in sorted(job.environment.items())),
+        "--",
+        *job.argv,
+    )
+
+
+def _systemd(argv: Sequence[str], *, check: bool = True) -> str:
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise BuildError(f"{argv[0]} is not installed; a build runs as a unit of systemd") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"`{argv[0]} {argv[1]}` gave no answer within {_LIMIT_S:g} s") from error
+    if check and done.returncode != 0:
+        raise BuildError(f"`{argv[0]} {argv[1]}` failed: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def start(job: Job) -> None:
+    _systemd(["systemctl", "reset-failed", job.unit], check=False)
+    _systemd(run_argv(job))
+
+
+def stop(unit: str) -> None:
+    _systemd(["systemctl", "stop", unit])
+
+
+def forget(unit: str) -> None:
+    """Lets systemd drop a failed unit once its result was read."""
+    _systemd(["systemctl", "reset-failed", unit], check=False)
+
+
+def look(unit: str) -> UnitLook:
+    text = _systemd(["systemctl", "show", "--property=ActiveState,Result,ExecMainStatus", unit])
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return UnitLook(values.get("ActiveState", "inactive"), values.get("Result", ""), values.get("ExecMainStatus", ""))
+
+
+def parse_stat(text: str) -> tuple[float, float]:
+    """(processor seconds with ended children, resident GiB) from /proc/PID/stat."""
+    fields = text.rpartition(")")[2].split()
+    ticks = sum(int(fields[index]) for index in (11, 12, 13, 14))
+    return ticks / _TICKS, int(fields[21]) * _PAGE_GIB
+
+
+def sample(unit: str, proc: Path = Path("/proc")) -> Sample:
+    """What the unit's processes use now."""
+    cpu_s, rss, largest, largest_gib, count = 0.0, 0.0, "", 0.0, 0
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if f"/{unit}" not in (entry / "cgroup").read_text():
+                continue
+            used, gib = parse_stat((entry / "stat").read_text())
+            if gib > largest_gib:
+                largest_gib = gib
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                largest = words.strip()[:_SHOWN]
+        except (OSError, IndexError, ValueError):
+            continue  # it ended meanwhile
+        cpu_s, rss, count = cpu_s + used, rss + gib, count + 1
+    return Sample(time.monotonic(), cpu_s, rss, count, largest)
