@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity lab molecule
+STEPS := lint unit checks sanity engines lab matrix molecule
 
 .PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format docs changelog lock build clean
 
@@ -55,7 +55,9 @@ lint: ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
 unit: ## pure logic, in milliseconds
 checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity
+engines: ## every shipped profile against the command lines of the real vLLM releases that stacks pin
 lab: ## the lab itself: hosts that are broken on purpose and repaired
+matrix: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@

@@ -94,7 +94,7 @@ class LookupModule(LookupBase):
             if self.get_option("kind") == "stacks":
                 return [_chosen(stacks, terms, "stack")]
             folders = _folders(self.get_option("dirs"), places)
-            return [_chosen(load_catalogue(folders, self.get_option("inline"), list(stacks)), terms, "profile")]
+            return [_chosen(load_catalogue(folders, self.get_option("inline"), stacks), terms, "profile")]
         except CatalogueError as error:
             raise AnsibleLookupError(str(error)) from error
 

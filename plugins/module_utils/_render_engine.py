@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ._catalogue.engines import is_repeated, takes_json_list
+
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -49,23 +51,22 @@ def _word(value: Any) -> str:
 def setting_arguments(key: str, value: Any) -> list[str]:
     """Return the arguments of one typed setting of ``vllm serve``.
 
-    ``true``/``false`` become ``--x``/``--no-x``, mappings compact JSON, lists one argument per entry; null gives none.
+    ``true``/``false`` become ``--x``/``--no-x``, mappings compact JSON, lists one argument per entry, or JSON, or the
+    flag once per entry, as the option wants it; null gives none.
     """
     flag = "--" + key.replace("_", "-")
     if value is None:
         return []
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
-    if isinstance(value, list):
+    if isinstance(value, list) and not takes_json_list(key):
         words = [_word(item) for item in value]
-        return [flag, *words] if words and not any(word.startswith("-") for word in words) else _glued(flag, words)
+        if is_repeated(key) or any(word.startswith("-") for word in words):
+            return [f"{flag}={word}" for word in words]
+        return [flag, *words] if words else []
     word = _word(value)
     # A value that looks like a flag must not be taken for one.
     return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
-
-
-def _glued(flag: str, words: list[str]) -> list[str]:
-    return [f"{flag}={word}" for word in words]
 
 
 def engine_argv(profile: Mapping[str, Any], places: Mapping[str, str], host: str, port: int) -> list[str]:

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .checking import combination_faults
+from .checking import combination_faults, value_at
+from .engines import setting_faults
 from .merging import Library, Source, merge_chain
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
-from .schema import faults
+from .schema import Fault, faults
 
 INLINE = "b70_profiles"
 
@@ -40,16 +41,27 @@ def _fault_file(path: str, source: Source, origins: Mapping[str, str], files: Ma
     return files.get(origins.get(path, source.name), source.file)
 
 
+def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]] | None) -> Iterator[Fault]:
+    stack = merged.get("stack")
+    if stacks is None or not stack:
+        return
+    if stack not in stacks:
+        hint = did_you_mean(stack, stacks) or f"; there are {', '.join(sorted(stacks))}"
+        yield "stack", f'there is no stack manifest "{stack}"{hint}'
+        return
+    yield from setting_faults(value_at(merged, "engine.settings") or {}, stacks[stack])
+
+
 def load_catalogue(
     folders: Sequence[str | Path] = (),
     inline: Mapping[str, Any] | None = None,
-    stacks: Sequence[str] | None = None,
+    stacks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
 
     :param folders: folders of the user, in order; a profile of a later one replaces one of the same name.
     :param inline: profiles as data, after all folders.
-    :param stacks: names of the known stack manifests; None leaves the stack unchecked.
+    :param stacks: the known stack manifests by name; None leaves the stack, and what its engine accepts, unchecked.
     :raises CatalogueError: with every fault of every file.
     """
     problems: list[Problem] = []
@@ -71,11 +83,8 @@ def load_catalogue(
         files = {item.name: item.file for item in chain}
         for path, message in combination_faults(merged):
             problems.append(Problem(_fault_file(path, source, origins, files), path, message))
-        stack = merged.get("stack")
-        if stacks is not None and stack and stack not in stacks:
-            hint = did_you_mean(stack, stacks) or f"; there are {', '.join(sorted(stacks))}"
-            message = f'there is no stack manifest "{stack}"{hint}'
-            problems.append(Problem(_fault_file("stack", source, origins, files), "stack", message))
+        for path, message in _stack_faults(merged, stacks):
+            problems.append(Problem(_fault_file(path, source, origins, files), path, message))
         profiles[source.name] = {"merged": merged, "origins": origins, "file": source.file}
     if problems:
         raise CatalogueError(problems)
@@ -95,7 +104,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     settings = engine.get("settings", {})
     modalities = profile.get("modalities", ["text"])
     cases = [
-        {**{key: value for key, value in case.items() if key != "needs_modality"}, "image": case.get("image")}
+        {"image": None, "long": None, **{key: value for key, value in case.items() if key != "needs_modality"}}
         for case in canary.get("cases", [])
         if case.get("needs_modality", "text") in modalities
     ]

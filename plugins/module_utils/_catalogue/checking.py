@@ -144,6 +144,25 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
             )
 
 
+def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    names: set[str] = set()
+    for index, case in enumerate(value_at(profile, "canary.cases") or []):
+        where = f"canary.cases[{index}]"
+        if case["name"] in names:
+            yield f"{where}.name", f'there are two cases "{case["name"]}"'
+        names.add(case["name"])
+        if case["compare"] == "baseline":
+            if "expected" in case:
+                yield f"{where}.expected", "is not read with compare: baseline; the answer is recorded on the host"
+        elif "expected" not in case:
+            yield f"{where}.expected", f"is missing; compare: {case['compare']} needs it"
+        elif case["compare"] == "regex":
+            try:
+                re.compile(case["expected"])
+            except re.error as error:
+                yield f"{where}.expected", f"{case['expected']!r} is no regular expression ({error})"
+
+
 def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
     cards = profile.get("cards") or 0
     if not cards:
@@ -228,6 +247,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _status,
     _modalities,
     _limits,
+    _canary,
     _cards,
     _arguments,
     _environment,

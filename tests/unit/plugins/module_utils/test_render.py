@@ -21,7 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks impor
 from ansible_collections.arcpro.b70.plugins.module_utils._render_unit import quote
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=list(STACKS))
+CATALOGUE = load_catalogue(stacks=STACKS)
 C8 = "gemma4-12b-it-int4-autoround-c8"
 SETTINGS = {
     "slot": "main",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading impo
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=list(STACKS))
+CATALOGUE = load_catalogue(stacks=STACKS)
 # What the lab's files say, written down once and not changed since; only "quantization: auto" (no flag) is left out.
 LAB = json.loads((Path(__file__).parent / "lab_values.json").read_text())
 GEMMA4 = "gemma4-12b-it-int4-autoround"
@@ -37,7 +38,7 @@ STATUS = {
     "production-candidate-requant": "candidate",
 }
 # Where ours is not what the lab's file says; the reason stands beside each value in the profile.
-DECIDED = {
+DECIDED: dict[str, dict[str, Any]] = {
     "minimax-m27-c1": {"status": "baseline", "cache": "minimax-quality-clean-20260521T152425Z"},
     "qwen36-27b-fp8-vrfai": {"status": "rejected"},
     "qwen36-35b-a3b-fp8": {"status": "blocked"},
@@ -52,7 +53,7 @@ DECIDED = {
     },
 }
 # What every profile for the cards gets and no file of the lab has.
-OURS_ONLY = {
+OURS_ONLY: dict[str, dict[str, Any]] = {
     "settings": {"shutdown_timeout": 10},
     "env": {
         "GLOO_SOCKET_IFNAME": "lo",

@@ -16,7 +16,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import SHIPPED, schema
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.schema import faults
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 
+STACKS = load_stacks()
 GOOD: dict[str, Any] = {
     "name": "x",
     "status": "experiment",
@@ -46,7 +48,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def refused(*profiles: dict[str, Any]) -> list[str]:
     """Return the messages, each as ``path: message`` without the file."""
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={profile["name"]: profile for profile in profiles}, stacks=["cpu", "lab-2.11", "gemma4"])
+        load_catalogue(inline={profile["name"]: profile for profile in profiles}, stacks=STACKS)
     return [str(problem).split(": ", 1)[1] for problem in caught.value.problems]
 
 

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the pinned release of an engine accepts, from tables recorded from the release itself."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .problems import did_you_mean
+from .reading import SHIPPED
+from .schema import Fault, type_name
+
+_KINDS = {"string": "text", "integer": "integer", "number": "number", "array": "array", "object": "object"}
+_WORDS = {"text": "text", "integer": "a whole number", "number": "a number", "array": "a list", "object": "a mapping"}
+
+
+@functools.cache
+def table(kind: str, version: str) -> Mapping[str, Any] | None:
+    """Return ``{options, environment, version, recorded_from}`` of a release, or None when it was not recorded."""
+    file = SHIPPED / "engines" / f"{kind}-{version}.json"
+    if not file.is_file():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def table_of(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the table of the release that a stack manifest pins, or None."""
+    engine = (manifest or {}).get("engine") or {}
+    return table(engine["kind"], engine["version"]) if {"kind", "version"} <= set(engine) else None
+
+
+def versions(kind: str = "vllm") -> list[str]:
+    """Return the recorded releases of an engine, oldest first."""
+    names = [file.stem.removeprefix(f"{kind}-") for file in (SHIPPED / "engines").glob(f"{kind}-*.json")]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+
+@functools.cache
+def takes_json_list(key: str) -> bool:
+    """Whether a list of this setting is one JSON word (``--x '["a"]'``) instead of one word per entry."""
+    options = [(table("vllm", version) or {})["options"].get(key, {}) for version in versions()]
+    return any(option.get("form") == "value" and "array" in option["accepts"] for option in options)
+
+
+@functools.cache
+def is_repeated(key: str) -> bool:
+    """Whether a list of this setting is the flag once per entry (``--x a --x b``)."""
+    options = [(table("vllm", version) or {})["options"].get(key, {}) for version in versions()]
+    return any(option.get("form") == "repeated" for option in options)
+
+
+def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield ``(path, message)`` for each setting that the release which a stack pins would refuse.
+
+    :param settings: ``engine.settings`` of a merged profile, clean by the schema.
+    :param manifest: the stack; one whose release was not recorded yields nothing, its engine is asked on the host.
+    """
+    known = table_of(manifest)
+    if known is None:
+        return
+    release = f"vLLM {known['version']}, which the stack {manifest['name']} pins,"
+    added = set(manifest["engine"].get("quantizations", []))
+    for key, value in settings.items():
+        where = f"engine.settings.{key}"
+        option = known["options"].get(key)
+        if option is None:
+            yield where, f"{release} has no --{_dashed(key)}{did_you_mean(key, known['options'])}"
+        elif value is None:
+            continue
+        elif option["form"] == "flag" and value is False:
+            yield where, f"{release} has no --no-{_dashed(key)}; leave the key out, or set it to null"
+        elif option["form"] not in ("flag", "switch"):
+            yield from _value_faults(where, value, option, release, added if key == "quantization" else set())
+
+
+def _dashed(key: str) -> str:
+    return key.replace("_", "-")
+
+
+def _value_faults(where: str, value: Any, option: Mapping[str, Any], release: str, added: set[str]) -> Iterator[Fault]:
+    listed = option["form"] in ("values", "repeated") and isinstance(value, list)
+    choices, accepts = option.get("choices"), option["accepts"]
+    for index, entry in enumerate(value if listed else [value]):
+        path = f"{where}[{index}]" if listed else where
+        kind = _KINDS.get(type_name(entry), "text")
+        # Every word of a command line is text, and a whole number is a number.
+        fits = {"integer": {"integer", "number", "text"}, "number": {"number", "text"}}.get(kind, {kind})
+        if choices is not None and str(entry) not in choices and entry not in added:
+            shown = ", ".join(choices)
+            yield path, f"{release} knows no {entry!r} there{did_you_mean(str(entry), choices)} (it knows {shown})"
+        elif not fits & set(accepts):
+            wanted = " or ".join(_WORDS[item] for item in accepts)
+            yield path, f"{release} wants {wanted} there, not {_WORDS[kind]}"
