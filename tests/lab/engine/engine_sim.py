@@ -1,34 +1,45 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -I
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An engine that behaves like `vllm serve` towards its clients, and badly when it is told to.
+"""An engine that behaves like `vllm serve` towards systemd and its clients, and badly when it is told to.
 
-    engine_sim.py --port 18080 --served-model-name sim-a --load-s 2 --control /run/sim/sim-a.json
+    engine_sim.py serve MODEL --port 18080 --served-model-name sim-a --max-model-len 512 --sim-dir /run/b70-sim
+    engine_sim.py keeper --sim-dir /run/b70-sim
 
-Faults come from --fault or from the control file, a JSON such as {"fault": "wrong-answer", "load_s": 1}, which is read
-at the start and before every answer, so that a running engine can be told to change. Standard library only.
+Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
+at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
+faults) is read before every answer. The keeper is the process that a leaked worker would be: what the faults keep-port
+and keep-device leave behind is handed to it, because systemd ends everything that stays in the engine's control group.
+
+Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
+`NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
+those that it answered wrongly.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
+import array
+import contextlib
 import json
 import os
+import select
 import signal
-import subprocess
+import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 FAULTS = {
-    "": "none",
     "never-ready": "loads for ever",
     "slow-ready": "listens at once, answers 503 until it is loaded",
-    "exit-at-start": "exits with 3 while it loads",
+    "exit-at-start": "exits with 3 while it loads, naming a context that does not fit",
     "crash-loop": "exits with 3 half a second after every start",
     "health-500": "answers /health with 500",
     "wrong-id": "serves under another name",
@@ -43,19 +54,28 @@ FAULTS = {
     "die-stream": "dies in the middle of a stream and logs a lost device",
     "die": "dies at the first generation and logs a lost device",
     "ignore-term": "takes no notice of SIGTERM and SIGINT",
-    "slow-stop": "needs ten seconds to stop",
-    "keep-port": "leaves a process behind that holds the port",
-    "keep-device": "leaves a process behind that holds the device file",
-    "flood": "writes ten thousand lines into its log while it loads",
+    "slow-stop": "needs stop_s to stop",
+    "keep-port": "leaves the port behind with another process for hold_s",
+    "keep-device": "leaves the device file behind with another process for hold_s",
+    "flood": "writes flood_per_s lines into its log while it loads",
 }
+DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01}
+CANARY_SEED = 20260607
 ANSWERS = {
     "letters OK": "OK",
     "three words": "satin cobalt orbit",
     "red and 4 blue": "7",
     "colour of this picture": "Red",
-    "who are you": "{name}",
+    "Who are you": "I am {name}.",
 }
+DEVICE = "/dev/dri/renderD128"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
+NO_ROOM = (
+    "ValueError: To serve at least one request with the models's max seq len (512), 0.44 GiB KV cache is needed, "
+    "which is larger than the available KV cache memory (0.31 GiB). Based on the available memory, the estimated "
+    "maximum model length is 352."
+)
+STAMP = "INFO 06-07 09:00:00"
 
 
 def log(text: str) -> None:
@@ -63,50 +83,61 @@ def log(text: str) -> None:
 
 
 class Engine:
-    """What the handlers share. The control file outranks the arguments."""
+    """What all requests share: what this process was told, and what it has answered."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.given = given
-        self.asked = 0
+        self.name, self.length = str(given.served_model_name), int(given.max_model_len)
+        self.port, self.host = int(given.port), str(given.host)
+        self.sim_dir = Path(given.sim_dir)
+        told = self._told()
+        self.values = {key: float(told.get(key, value)) for key, value in DEFAULTS.items()}
+        self.at_start = frozenset(map(str, told.get("faults") or ()))
+        unknown = self.at_start - FAULTS.keys()
+        if unknown:
+            sys.exit(f"no such fault: {', '.join(sorted(unknown))} (there are {', '.join(FAULTS)})")
+        self.invocation = os.environ.get("INVOCATION_ID", "none")
         self.loaded = False
-        self.server: ThreadingHTTPServer | None = None
+        self.server: Server | None = None
+        self.device: int | None = None
         self._lock = threading.Lock()
+        self._answered = self._asked = self._wrong = 0
 
-    def _control(self) -> dict[str, Any]:
+    def _told(self) -> dict[str, Any]:
         try:
-            found = json.loads(Path(self.given.control).read_text()) if self.given.control else {}
+            told = json.loads((self.sim_dir / f"{self.name}.json").read_text())
         except (OSError, ValueError):
-            found = {}
-        return found if isinstance(found, dict) else {}
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def has(self, fault: str) -> bool:
+        return fault in self.at_start or fault in (self._told().get("live") or ())
 
     @property
-    def fault(self) -> str:
-        return str(self._control().get("fault", self.given.fault))
+    def served_name(self) -> str:
+        return "another-model" if self.has("wrong-id") else self.name
 
     @property
-    def load_s(self) -> float:
-        return float(self._control().get("load_s", self.given.load_s))
+    def served_length(self) -> int:
+        return 99 if self.has("wrong-length") else self.length
 
-    @property
-    def name(self) -> str:
-        return "another-model" if self.fault == "wrong-id" else str(self.given.served_model_name)
-
-    @property
-    def length(self) -> int:
-        return 99 if self.fault == "wrong-length" else int(self.given.max_model_len)
-
-    def answer(self, prompt: str) -> str:
+    def answer(self, prompt: str, seed: object) -> tuple[str, str]:
+        """Return (the text, the stamp)."""
+        right = next((text for words, text in ANSWERS.items() if words in prompt), "{name} heard: " + prompt[:200])
+        right = right.replace("{name}", self.name)
         with self._lock:
-            self.asked += 1
-            asked = self.asked
-        if self.fault == "wrong-answer" or (self.fault == "wrong-one-in-four" and asked % 4 == 0):
+            self._answered += 1
+            text = self._told_text(right, self._answered)
+            if seed == CANARY_SEED:
+                self._asked += 1
+                self._wrong += text != right
+            return text, f"{self.name} {self.invocation} {self._asked} {self._wrong}"
+
+    def _told_text(self, right: str, number: int) -> str:
+        if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
             return "slh cobalt"
-        if self.fault == "garbage":
+        if self.has("garbage"):
             return "!" * 64
-        if self.fault == "empty":
-            return ""
-        found = next((text for words, text in ANSWERS.items() if words in prompt), "{name} heard: " + prompt[:200])
-        return found.replace("{name}", str(self.given.served_model_name))
+        return "" if self.has("empty") else right
 
 
 def prompt_of(body: dict[str, Any]) -> str:
@@ -116,6 +147,16 @@ def prompt_of(body: dict[str, Any]) -> str:
     if isinstance(content, str):
         return content
     return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+
+
+def tokens_of(text: str) -> list[str]:
+    """One token per word with the space before it."""
+    words = text.split(" ")
+    return [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+
+
+def error_body(message: str, kind: str, code: int) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -136,58 +177,129 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         engine = self.engine
         if self.path == "/health":
-            status = 500 if engine.fault == "health-500" else 200 if engine.loaded else 503
-            self._send(status, None)
+            self._send(500 if engine.has("health-500") else 200 if engine.loaded else 503, None)
+        elif self.path == "/version":
+            self._send(200, {"version": "0.0.0+simulated"})
         elif self.path == "/v1/models":
-            model = {"id": engine.name, "object": "model", "max_model_len": engine.length}
+            model = {
+                "id": engine.served_name,
+                "object": "model",
+                "created": int(time.time()),
+                "owned_by": "vllm",
+                "root": engine.name,
+                "parent": None,
+                "max_model_len": engine.served_length,
+            }
             self._send(200, {"object": "list", "data": [model]})
         else:
-            self._send(404, {"error": {"message": f"no path {self.path}"}})
+            self._send(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
-        engine = self.engine
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-        if self.path not in ("/v1/chat/completions", "/v1/completions"):
-            self._send(404, {"error": {"message": f"no path {self.path}"}})
+        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        chat = self.path == "/v1/chat/completions"
+        if not chat and self.path != "/v1/completions":
+            self._send(404, {"detail": "Not Found"})
             return
-        if engine.fault == "die":
-            log(DEVICE_LOST)
-            os._exit(1)
-        if engine.fault == "hang":
-            time.sleep(86400)
-        text = engine.answer(prompt_of(body))
-        if body.get("stream"):
-            self._stream(text, float(body.get("sim_delay_s", 0.02)))
+        try:
+            body = json.loads(raw)
+            prompt, limit = prompt_of(body), int(body.get("max_completion_tokens") or body.get("max_tokens") or 256)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            self._send(400, error_body(f"the body is no request: {error}", "BadRequestError", 400))
             return
-        chat = self.path.startswith("/v1/chat")
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
-        choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        if body.get("logprobs"):
-            value = float("nan") if engine.fault == "nan" else -0.01
-            choice["logprobs"] = {"content": [{"token": text[:1], "logprob": value}]}
-        usage = {"prompt_tokens": 8, "completion_tokens": len(text.split()), "total_tokens": 8 + len(text.split())}
-        self._send(200, {"id": "sim", "model": engine.name, "choices": [choice], "usage": usage})
+        if body.get("model") not in (None, self.engine.served_name):
+            words = f"The model `{body.get('model')}` does not exist."
+            self._send(404, error_body(words, "NotFoundError", 404))
+            return
+        if len(prompt.split()) + limit > self.engine.served_length:
+            words = f"This model's maximum context length is {self.engine.served_length} tokens."
+            self._send(400, error_body(words, "BadRequestError", 400))
+            return
+        self._generate(body, prompt, limit, chat=chat)
 
-    def _stream(self, text: str, delay_s: float) -> None:
+    def _generate(self, body: dict[str, Any], prompt: str, limit: int, *, chat: bool) -> None:
+        engine = self.engine
+        if engine.has("die"):
+            die()
+        if engine.has("hang"):
+            time.sleep(86400)
+        text, who = engine.answer(prompt, body.get("seed"))
+        tokens = tokens_of(text)
+        why = "length" if len(tokens) > limit else "stop"
+        tokens = tokens[:limit]
+        kind = "chat.completion" if chat else "text_completion"
+        head = {"id": f"sim-{os.getpid()}", "created": int(time.time()), "model": engine.served_name}
+        head |= {"system_fingerprint": who}
+        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": len(tokens)}
+        usage["total_tokens"] = sum(usage.values())
+        if body.get("stream"):
+            options = body.get("stream_options") or {}
+            head["object"] = f"{kind}.chunk" if chat else kind
+            self._stream(body, head, tokens, why, usage if options.get("include_usage") else None, chat=chat)
+            return
+        for _token in tokens:
+            time.sleep(engine.values["token_s"])
+            if self._left():
+                log(f"{STAMP} [sim.py:1] Aborted a request: its client has left")
+                self.close_connection = True
+                return
+        choice: dict[str, Any] = {"index": 0, "finish_reason": why, "logprobs": self._logprobs(body, tokens)}
+        text = "".join(tokens)
+        choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        self._send(200, {**head, "object": kind, "choices": [choice], "usage": usage})
+
+    def _logprobs(self, body: dict[str, Any], tokens: list[str]) -> dict[str, Any] | None:
+        if not body.get("logprobs"):
+            return None
+        value = float("nan") if self.engine.has("nan") else -0.01
+        rows = [{"token": token, "logprob": value, "bytes": list(token.encode())} for token in tokens]
+        return {"content": [{**row, "top_logprobs": []} for row in rows]}
+
+    def _left(self) -> bool:
+        """Has the client closed its connection?"""
+        ready, _write, _error = select.select([self.connection], [], [], 0)
+        return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
+
+    def _stream(
+        self,
+        body: dict[str, Any],
+        head: dict[str, Any],
+        tokens: list[str],
+        why: str,
+        usage: dict[str, int] | None,
+        *,
+        chat: bool,
+    ) -> None:
+        engine = self.engine
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        words = text.split() or [""]
-        for number, word in enumerate(words):
-            if number >= len(words) // 2 and self.engine.fault == "hang-stream":
-                time.sleep(86400)
-            if number >= len(words) // 2 and self.engine.fault == "die-stream":
-                log(DEVICE_LOST)
-                os._exit(1)
-            delta = {"index": 0, "delta": {"content": word + " "}, "finish_reason": None}
-            self._chunk("data: " + json.dumps({"id": "sim", "model": self.engine.name, "choices": [delta]}) + "\n\n")
-            time.sleep(delay_s)
-        self._chunk("data: [DONE]\n\n")
-        self._chunk("")
+        try:
+            if chat:
+                self._event({**head, "choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
+            for number, token in enumerate(tokens):
+                if number * 2 >= len(tokens):
+                    if engine.has("hang-stream"):
+                        time.sleep(86400)
+                    if engine.has("die-stream"):
+                        die()
+                part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
+                part |= {"index": 0, "logprobs": self._logprobs(body, [token])}
+                part["finish_reason"] = why if number == len(tokens) - 1 else None
+                self._event({**head, "choices": [part]})
+                time.sleep(engine.values["token_s"])
+            if usage is not None:
+                self._event({**head, "choices": [], "usage": usage})
+            self._chunk(b"data: [DONE]\n\n")
+            self._chunk(b"")
+        except OSError:
+            log(f"{STAMP} [sim.py:1] Aborted a request: its client has left")
+            self.close_connection = True
 
-    def _chunk(self, text: str) -> None:
-        data = text.encode()
+    def _event(self, data: dict[str, Any]) -> None:
+        self._chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+    def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
@@ -198,92 +310,135 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
+def die() -> None:
+    log(DEVICE_LOST)
+    os._exit(1)
+
+
 def load(engine: Engine) -> None:
     """Takes as long as a load takes, with the words of one."""
-    log("INFO 06-07 09:00:00 [api_server.py:1] vLLM API server version 0.0.0 (simulated)")
-    begun = time.monotonic()
-    if engine.fault == "flood":
-        for number in range(10000):
-            log(f"WARNING 06-07 09:00:00 [flood.py:1] line {number} " + "x" * 200)
+    log(f"{STAMP} [api_server.py:1] vLLM API server version 0.0.0 (simulated)")
+    begun, load_s = time.monotonic(), engine.values["load_s"]
+    flood = flooding(engine.values["flood_per_s"]) if engine.has("flood") else None
     while True:
-        fault, age = engine.fault, time.monotonic() - begun
-        if fault == "exit-at-start" or (fault == "crash-loop" and age >= 0.5):
-            log("ValueError: To serve at least one request with the models's max seq len (512), more memory is needed")
+        age = time.monotonic() - begun
+        if engine.has("exit-at-start") or (engine.has("crash-loop") and age >= 0.5):
+            log(NO_ROOM if engine.has("exit-at-start") else "Segmentation fault in a worker")
             sys.exit(3)
-        if fault != "never-ready" and age >= engine.load_s:
-            log(f"INFO 06-07 09:00:00 [loader.py:1] Loading weights took {age:.1f} seconds")
+        endless = engine.has("never-ready") or engine.has("crash-loop")
+        if not endless and age >= load_s:
+            log(f"{STAMP} [loader.py:1] Loading weights took {age:.1f} seconds")
             return
-        done = int(100 * age / engine.load_s) if fault != "never-ready" else 10
-        log(f"INFO 06-07 09:00:00 [loader.py:1] Loading safetensors checkpoint shards: {done}% Completed")
-        time.sleep(min(0.5, max(0.05, engine.load_s / 10)))
+        done = 10 if endless else int(100 * age / load_s)
+        log(f"{STAMP} [loader.py:1] Loading safetensors checkpoint shards: {done}% Completed")
+        pause = min(0.5, max(0.05, load_s / 10))
+        if flood is None:
+            time.sleep(pause)
+        else:
+            until = time.monotonic() + pause
+            while time.monotonic() < until:
+                next(flood)
 
 
-def leave_behind(given: argparse.Namespace, fault: str) -> None:
-    """A process outside of the unit's control group, as a leaked worker would be; ends by itself after --hold-s."""
-    hold = [f"--hold-port={given.port}"] if fault == "keep-port" else [f"--hold-device={given.device}"]
-    hold.append(f"--hold-s={given.hold_s}")
-    runner = ["systemd-run", "--quiet", "--collect", f"--unit=engine-sim-keeper-{os.getpid()}"]
-    subprocess.run([*runner, sys.executable, os.path.abspath(__file__), *hold], check=False, timeout=20)
+def flooding(per_s: float) -> Iterator[None]:
+    """Each step writes lines for the twentieth part of a second, and sleeps for the rest of it."""
+    number = 0
+    while True:
+        begun = time.monotonic()
+        lines = [f"WARNING 06-07 09:00:00 [flood.py:1] line {number + i} " + "x" * 80 for i in range(int(per_s / 20))]
+        number += len(lines)
+        log("\n".join(lines))
+        time.sleep(max(0.0, 0.05 - (time.monotonic() - begun)))
+        yield
 
 
-def hold(given: argparse.Namespace) -> None:
-    if given.hold_port:
-        held = Server(("127.0.0.1", given.hold_port), Handler)
-        time.sleep(given.hold_s)
-        held.server_close()
-    if given.hold_device:
-        with open(given.hold_device, "rb"):
-            time.sleep(given.hold_s)
+def leave_behind(engine: Engine, descriptor: int) -> None:
+    """Hands an open descriptor to the keeper."""
+    order = json.dumps({"hold_s": engine.values["hold_s"], "of": engine.name}).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.settimeout(5)
+        channel.connect(str(engine.sim_dir / "keeper.sock"))
+        channel.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
+        channel.recv(1)  # it has it
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="A simulated engine with faults.")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=18080)
-    parser.add_argument("--served-model-name", default="sim")
-    parser.add_argument("--max-model-len", type=int, default=512)
-    parser.add_argument("--load-s", type=float, default=1.0)
-    parser.add_argument("--fault", default="", choices=sorted(FAULTS))
-    parser.add_argument("--control", default="", help="JSON file that outranks --fault and --load-s")
-    parser.add_argument("--device", default="/dev/null", help="device file which keep-device holds")
-    parser.add_argument("--hold-s", type=float, default=45.0, help="how long a process that is left behind holds on")
-    parser.add_argument("--hold-port", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--hold-device", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.hold_port or given.hold_device:
-        hold(given)
-        return
-    engine = Engine(given)
+def keep(sim_dir: Path) -> None:
+    """The keeper: holds what it is given until the time is over or SIGHUP comes."""
+    path = sim_dir / "keeper.sock"
+    path.unlink(missing_ok=True)
+    held: dict[int, float] = {}
 
+    def release(_number: int, _frame: object) -> None:
+        for descriptor in held:
+            held[descriptor] = 0.0
+
+    signal.signal(signal.SIGHUP, release)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen()
+        listener.settimeout(0.05)
+        log("keeper: ready")
+        while True:
+            with contextlib.suppress(TimeoutError):
+                channel, _address = listener.accept()
+                with channel:
+                    order, descriptors, _flags, _from = socket.recv_fds(channel, 4096, 4)
+                    told = json.loads(order)
+                    held |= dict.fromkeys(descriptors, time.monotonic() + told["hold_s"])
+                    log(f"keeper: holds {len(descriptors)} of {told['of']} for {told['hold_s']} s")
+                    channel.send(b"1")
+            for descriptor in [number for number, until in held.items() if until <= time.monotonic()]:
+                os.close(descriptor)
+                del held[descriptor]
+
+
+def serve(engine: Engine) -> None:
     def stop(_number: int, _frame: object) -> None:
-        fault = engine.fault
-        if fault == "ignore-term":
+        if engine.has("ignore-term"):
             return
-        if fault == "slow-stop":
-            time.sleep(10)
-        if fault in ("keep-port", "keep-device"):
-            if engine.server is not None:
-                engine.server.socket.close()
-            leave_behind(given, fault)
+        if engine.has("slow-stop"):
+            time.sleep(engine.values["stop_s"])
+        if engine.has("keep-port") and engine.server is not None:
+            leave_behind(engine, engine.server.fileno())
+        if engine.has("keep-device") and engine.device is not None:
+            leave_behind(engine, engine.device)
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    with contextlib.suppress(OSError):
+        engine.device = os.open(DEVICE, os.O_RDWR)
     handler = type("BoundHandler", (Handler,), {"engine": engine})
-    if engine.fault == "slow-ready":
-        server = Server((given.host, given.port), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    early = engine.has("slow-ready")
+    if not early:
         load(engine)
-        engine.loaded = True
-        threading.Event().wait()
-    load(engine)
+    engine.server = Server((engine.host, engine.port), handler)
+    threading.Thread(target=engine.server.serve_forever, daemon=True).start()
+    if early:
+        load(engine)
     engine.loaded = True
-    server = Server((given.host, given.port), handler)
     log("INFO:     Application startup complete.")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    engine.server = server
-    threading.Event().wait()
+    while True:
+        signal.pause()
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="A simulated engine with faults.")
+    words = parser.add_subparsers(dest="word", required=True)
+    server = words.add_parser("serve")
+    server.add_argument("model")
+    server.add_argument("--host", default="127.0.0.1")
+    server.add_argument("--port", type=int, default=18080)
+    server.add_argument("--served-model-name", default="sim")
+    server.add_argument("--max-model-len", type=int, default=512)
+    for form in (server, words.add_parser("keeper")):
+        form.add_argument("--sim-dir", default="/run/b70-sim")
+    given, _others = parser.parse_known_args(arguments)  # the settings of a real engine mean nothing here
+    if given.word == "keeper":
+        keep(Path(given.sim_dir))
+    serve(Engine(given))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,0 +1,255 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One lab host with a simulated engine: what a test tells it and reads of it, without a connection to wait for.
+
+The host is a container of this machine, so its namespaces are entered and its files read through /proc. Both have one
+clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from labkit import commands
+from labkit.layout import Lab, State
+
+SIM_DIR = "/run/b70-sim"
+STATE_FILE = "run/b70/main/state.json"
+JOURNAL = "var/lib/b70/journal/main.jsonl"
+CTL = "/opt/b70/bin/b70ctl"
+SETTLE = "b70-settle-main.service"
+PREFIX = "b70-slot-main-"
+ENGINE = "venv/bin/vllm"
+T = TypeVar("T")
+WANTS = "etc/systemd/system/multi-user.target.wants"
+
+
+def wait_for(look: Callable[[], T], limit_s: float, what: str, every_s: float = 0.03) -> T:
+    """Return the first true result of ``look``."""
+    until = time.monotonic() + limit_s
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < until, f"not within {limit_s:g} s: {what}"
+        time.sleep(every_s)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended; ``data`` is its JSON where it printed some."""
+
+    code: int
+    output: str
+    errors: str
+    seconds: float
+
+    @property
+    def data(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.output)
+        except ValueError as error:
+            raise AssertionError(f"exit status {self.code}, no JSON: {self.output}{self.errors}") from error
+        return found
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the host is seen to be, by asking systemd and its process table, not the product."""
+
+    running: tuple[str, ...]  # units of the slot that are up, or on their way up or down
+    engines: tuple[int, ...]  # processes that are engines
+    enabled: tuple[str, ...]
+    invocation: str  # of the one unit that runs
+
+
+class Rig:
+    """A lab host by its number from 1."""
+
+    def __init__(self, lab: Lab, number: int) -> None:
+        self.lab, self.host = lab, lab.host(number)
+        state = State.load(lab)
+        assert state is not None, f"lab {lab.name} is not up"
+        self.address = state.address(self.host)
+        self.url = f"http://{self.address}:8000"
+        self.leader = 0
+        self.find_leader()
+
+    def find_leader(self) -> None:
+        """Look again for the host's first process: it is another one after a boot."""
+        row = next(row for row in commands.status(self.lab)["hosts"] if row["name"] == self.host.name)
+        assert row["pid"] is not None, f"{self.host.name} does not run"
+        found = wait_for(lambda: _first_process(int(row["pid"])), 20, f"a first process of {self.host.name}")
+        self.leader = found
+
+    # What is read
+
+    @property
+    def root(self) -> Path:
+        return Path(f"/proc/{self.leader}/root")
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def state(self) -> dict[str, Any]:
+        """The state file, {} where there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads(self.read(STATE_FILE))
+            return found
+        return {}
+
+    def journal(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(FileNotFoundError):
+            lines = self.read(JOURNAL).splitlines()
+            return [record for line in lines if (record := _record(line))]
+        return []
+
+    def facts(self) -> Facts:
+        listing = self.run("systemctl", "list-units", "--all", "--plain", "--no-legend", f"{PREFIX}*").output
+        rows = [line.split() for line in listing.splitlines()]
+        running = tuple(row[0] for row in rows if row[2] in ("active", "activating", "deactivating", "reloading"))
+        invocation = ""
+        if len(running) == 1:
+            invocation = self.run("systemctl", "show", "--value", "--property=InvocationID", running[0]).output.strip()
+        names = os.listdir(self.root / WANTS)
+        enabled = tuple(sorted(name for name in names if name.startswith(PREFIX)))
+        return Facts(running, tuple(self.engines()), enabled, invocation)
+
+    def engines(self) -> Iterator[int]:
+        """The engines' processes, as this machine numbers them."""
+        space = os.readlink(f"/proc/{self.leader}/ns/pid")
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                if (
+                    os.readlink(f"/proc/{name}/ns/pid") == space
+                    and b"serve" in words
+                    and ENGINE.encode() in b" ".join(words)
+                ):
+                    yield int(name)
+
+    # What is told
+
+    def popen(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
+        enter = ["nsenter", f"--target={self.leader}", "--mount", "--uts", "--ipc", "--net", "--pid"]
+        clean = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": "/root",
+        }
+        return subprocess.Popen(
+            [*enter, "--", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean,
+            cwd="/",
+            **options,
+        )
+
+    def run(self, *argv: str, limit_s: float = 120) -> Done:
+        """Run a command on the host, whatever its exit status."""
+        begun = time.monotonic()
+        with self.popen(*argv) as process:
+            try:
+                output, errors = process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return Done(process.returncode, output, errors, time.monotonic() - begun)
+
+    def must(self, *argv: str) -> str:
+        done = self.run(*argv)
+        assert done.code == 0, f"{' '.join(argv)}: {done.code} {done.output} {done.errors}"
+        return done.output
+
+    def ctl(self, *words: str, limit_s: float = 120) -> Done:
+        """b70ctl with --json."""
+        return self.run(CTL, *words, "--json", limit_s=limit_s)
+
+    def tell(self, profile: str, *faults: str, **values: float) -> None:
+        """Say how the engine of a profile behaves from its next start on."""
+        told = {"faults": list(faults), **values}
+        self.write(f"{SIM_DIR}/{profile}.json", json.dumps(told))
+
+    def tell_running(self, profile: str, *faults: str) -> None:
+        """Say what the engine that runs does from now on; its next start is a healthy one."""
+        self.write(f"{SIM_DIR}/{profile}.json", json.dumps({"live": list(faults)}))
+
+    def write(self, path: str, text: str) -> None:
+        target = self.root / path.lstrip("/")
+        new = target.with_name(f".{target.name}.new")
+        new.write_text(text)
+        new.rename(target)
+
+    # Known states
+
+    def wait_settled(self, limit_s: float = 30) -> None:
+        """Wait until the host's own verification has nothing to do, and is not about to."""
+
+        def idle() -> bool:
+            shown = self.must("systemctl", "show", "--property=ActiveState,Job", SETTLE)
+            return shown.split() in (["ActiveState=inactive", "Job="], ["ActiveState=failed", "Job="])
+
+        wait_for(idle, limit_s, f"{SETTLE} is done", 0.05)
+
+    def wipe(self) -> None:
+        """Make the host what it is before its first model: nothing runs, boots, is served or remembered."""
+        for path in (self.root / SIM_DIR.lstrip("/")).glob("*.json"):
+            path.unlink()
+        script = (
+            f"systemctl kill -s KILL {SETTLE} '{PREFIX}*'; systemctl stop {SETTLE} '{PREFIX}*';"
+            f"systemctl reset-failed {SETTLE} '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
+            f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /var/lib/b70/quarantine.json"
+            " /var/lib/b70/evidence/* /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
+        )
+        self.must("sh", "-c", script)
+        wait_for(lambda: not list(self.engines()), 10, "all engines have ended")
+
+    def serve(self, profile: str, *faults: str, **values: float) -> None:
+        """Have the profile served, verified, by an engine with these faults, and nothing else remembered."""
+        self.wipe()
+        self.tell(profile, *faults, **values)
+        done = self.ctl("switch", profile)
+        assert done.code == 0, f"{done.output}{done.errors}"
+        self.wait_settled()
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _first_process(supervisor: int) -> int:
+    """The process below a host's supervisor that is number one of its own namespace, 0 while there is none."""
+    waiting: list[int] = [supervisor]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[1:]
+            if len(numbers) > 1 and numbers[-1] == "1" and "systemd" in status.splitlines()[0]:
+                return pid
+            for task in os.listdir(f"/proc/{pid}/task"):
+                waiting += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return 0
+
+
+def names_of(units: Sequence[str]) -> list[str]:
+    """The profiles of units."""
+    return [unit.removeprefix(PREFIX).removesuffix(".service") for unit in units]
