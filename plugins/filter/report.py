@@ -10,6 +10,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import asked
+
 # More than this and a person scrolls past the sentence that says what happened.
 LOG_LINES = 8
 
@@ -72,8 +74,7 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
     if not profile or not engine:
         lines = [f"{host} serves nothing: {info.get('reason') or info.get('phase')}"]
     elif info.get("verified") and info.get("open"):
-        by = ", ".join(info.get("verified_by") or []) or "its gate"
-        proof = f"verified {info.get('verified_at')} by {by}"
+        proof = f"verified {info.get('verified_at')} by {asked(info.get('verified_by') or [])}"
         lines = [f"{host} serves {profile} (model id {info.get('served_model')}; {proof})", f"frontdoor: {url}"]
     else:
         lines = [f"{host} runs {profile}, NOT open to clients: {info.get('reason') or info.get('phase')}"]

@@ -91,7 +91,14 @@ verified_by:
   description: The canary cases it passed.
   returned: always
   type: list
-  elements: str
+  elements: dict
+  contains:
+    name:
+      description: The case.
+      type: str
+    repeats:
+      description: How often it was asked.
+      type: int
 fingerprint:
   description: Fingerprint of what runs.
   returned: always

@@ -200,7 +200,9 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "served_model": (state.profile or {}).get("served_model_name") if live and state is not None else None,
         "verified": bool(live and state is not None and state.verified),
         "verified_at": state.verified_at if live and state is not None else None,
-        "verified_by": list(memory.verified.cases) if memory.verified and memory.verified.profile == name else [],
+        "verified_by": [dict(case) for case in memory.verified.cases]
+        if memory.verified and memory.verified.profile == name
+        else [],
         "fingerprint": state.fingerprint if live and state is not None else None,
         "drift": _drift(fx, layout, state.fingerprint if live and state is not None else None, name),
         "engine": None if engine is None else _engine(engine, fx, layout),

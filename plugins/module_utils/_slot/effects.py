@@ -74,6 +74,9 @@ class Files(Protocol):
     def read(self, path: PurePosixPath) -> str | None:
         """The text, or None where there is no such file."""
 
+    def tail(self, path: PurePosixPath, limit: int) -> str | None:
+        """The last whole lines of the text, at most limit bytes, or None where there is no such file."""
+
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
         """Sorted names in a directory; empty where there is none."""
 

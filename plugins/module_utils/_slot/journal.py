@@ -4,8 +4,9 @@
 """The journal: append-only, one JSON per line. What it remembers is a fold over its lines; both are pure.
 
 Lines: `begin` (id, at, kind, from, to, who, why), `phase` (id, phase, direction: written as the phase begins),
-`end` (id, outcome, profile, fingerprint, verified, phases, failures, canary). A begin without its end is a switch
-that was interrupted: a kill, a reboot, a lost machine.
+`end` (id, outcome, profile, fingerprint, verified, phases, failures, canary, loads), and at the head of a file that
+follows another one `memory`: everything the lines before it teach. A begin without its end is a switch that was
+interrupted: a kill, a reboot, a lost machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .learned import Learned, learned_of
 from .types import End
 
 KEPT_ATTEMPTS = 20
@@ -28,7 +30,7 @@ class Verified:
     profile: str
     fingerprint: str
     at: str
-    cases: tuple[str, ...] = ()
+    cases: tuple[Mapping[str, Any], ...] = ()  # {name, repeats} of each case that it passed
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Attempt:
     seconds: float | None = None
     reason: str = ""
     who: str = ""
+    why: str = ""
     gate: str = ""
     profile: str | None = None  # what was served at its end
 
@@ -60,16 +63,17 @@ class Attempt:
             "seconds": self.seconds,
             "reason": self.reason,
             "who": self.who,
+            "why": self.why,
         }
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the journal knows. seconds: how long the last committed switch to a profile took, by profile name."""
+    """What the journal knows."""
 
     verified: Verified | None = None
     attempts: tuple[Attempt, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    learned: Learned = field(default_factory=Learned)
 
     @property
     def interrupted(self) -> Attempt | None:
@@ -90,6 +94,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         source=line.get("from"),
         target=line.get("to"),
         who=_text(line.get("who")),
+        why=_text(line.get("why")),
         gate=_text(line.get("gate")),
     )
     return replace(memory, attempts=(*memory.attempts, attempt)[-KEPT_ATTEMPTS:])
@@ -105,7 +110,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
         else attempt
         for attempt in memory.attempts
     )
-    memory = replace(memory, attempts=attempts)
+    memory = replace(memory, attempts=attempts, learned=_learn(memory.learned, line, outcome))
     if outcome in (INTERRUPTED, End.UNTOUCHED):
         return memory
     profile = line.get("profile")
@@ -113,13 +118,54 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
         if not line.get("verified"):
             return memory
         asked = [case for case in line.get("canary") or () if isinstance(case, Mapping)]
-        cases = tuple(_text(case.get("name")) for case in asked if case.get("profile") == profile)
+        cases: tuple[Mapping[str, Any], ...] = tuple(
+            {"name": _text(case.get("name")), "repeats": case.get("attempt")}
+            for case in asked
+            if case.get("profile") == profile and case.get("passed")
+        )
+        if not cases and memory.verified is not None and memory.verified.profile == profile:
+            # Recorded again without having been asked again: what it was asked then still holds.
+            cases = memory.verified.cases
         verified = Verified(_text(profile), _text(line.get("fingerprint")), _text(line.get("at")), cases)
-        seconds = dict(memory.seconds)
-        if outcome == End.COMMITTED and line.get("kind") == "switch" and isinstance(line.get("seconds"), (int, float)):
-            seconds[verified.profile] = float(line["seconds"])
-        return replace(memory, verified=verified, seconds=seconds)
+        return replace(memory, verified=verified)
     return replace(memory, verified=None)
+
+
+def _learn(learned: Learned, line: Mapping[str, Any], outcome: str) -> Learned:
+    for load in line.get("loads") or ():
+        if isinstance(load, Mapping) and isinstance(load.get("seconds"), (int, float)):
+            learned = learned.with_load(_text(load.get("key")), float(load["seconds"]))
+    seconds, key = line.get("seconds"), _text(line.get("key"))
+    if key and outcome == End.COMMITTED and line.get("kind") == "switch" and isinstance(seconds, (int, float)):
+        learned = learned.with_closed(key, float(seconds))
+    return learned
+
+
+def _restored(line: Mapping[str, Any]) -> Memory:
+    """The memory in a `memory` line. Raises TypeError where it is not of that shape."""
+    verified = line.get("verified")
+    known = None
+    if verified is not None:
+        known = Verified(**{**verified, "cases": tuple(verified.get("cases") or ())})
+    attempts = tuple(Attempt(**attempt) for attempt in line.get("attempts") or ())
+    return Memory(known, attempts, learned_of(line.get("learned")))
+
+
+def encode_memory(memory: Memory) -> str:
+    """The line that begins a file which follows another one."""
+    return encode(
+        "memory",
+        verified=None
+        if memory.verified is None
+        else {**memory.verified.__dict__, "cases": list(memory.verified.cases)},
+        attempts=[attempt.__dict__ for attempt in memory.attempts],
+        learned=memory.learned.as_dict(),
+    )
+
+
+def begins_with_memory(text: str) -> bool:
+    """Does this journal need none of the files before it?"""
+    return text.startswith('{"event":"memory"')
 
 
 def remember(lines: Iterable[str]) -> Memory:
@@ -133,7 +179,12 @@ def remember(lines: Iterable[str]) -> Memory:
         if not isinstance(line, Mapping):
             continue
         event = line.get("event")
-        if event == "begin":
+        if event == "memory":
+            try:
+                memory = _restored(line)
+            except (TypeError, AttributeError):
+                continue
+        elif event == "begin":
             memory = _begin(memory, line)
         elif event == "phase" and memory.attempts and memory.attempts[-1].id == line.get("id"):
             last = replace(memory.attempts[-1], phase=_text(line.get("phase")))

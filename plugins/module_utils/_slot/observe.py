@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from .effects import Effects
 from .identity import command_drift, environment_drift
-from .journal import Memory, Verified, remember
+from .journal import Memory, Verified, begins_with_memory, remember
 from .machine import Seen
 from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
@@ -19,6 +19,7 @@ from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, parse_state
 from .types import Layout, Request, SlotFault, UnitState
 
+JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
 _HEALTH_TIMEOUT_S = 2.0
 _HEALTH_TRIES = 3
 
@@ -52,10 +53,11 @@ def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
 
 
 def read_memory(fx: Effects, layout: Layout) -> Memory:
-    lines: list[str] = []
-    for path in (layout.journal_file.with_suffix(".jsonl.1"), layout.journal_file):
-        lines += (fx.files.read(path) or "").splitlines()
-    return remember(lines)
+    """What the journal remembers: of its last lines, and of the file before it where it does not say that itself."""
+    text = fx.files.tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
+    if not begins_with_memory(text):
+        text = (fx.files.tail(layout.older_journal(1), JOURNAL_TAIL_BYTES) or "") + text
+    return remember(text.splitlines())
 
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from . import canary as canaries
 from .canary import CanaryResult
+from .learned import compared, load_limit_s
 from .identity import check_process, check_served
 from .judge import came_up, healthy, is_down, stayed_up
 from .observe import slot_units
 from .profile import CanaryCase
 from .progress import engine_hint
-from .run import EngineRun, Run
+from .run import EngineRun, Load, Run
 from .symptoms import diagnose
 from .types import CardMemory, Holder, SlotFault, UnitState
 
@@ -24,6 +25,7 @@ MEMORY_LIMIT_S = 15.0
 _IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
+_SILENCE_S = 60.0
 _FAST_S, _SLOW_S = 0.2, 0.3
 _PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
@@ -110,12 +112,13 @@ def _needs(run: Run) -> tuple[int | None, bool]:
 
 
 def start(run: Run) -> None:
+    key, begun = run.learned_key(profile), run.fx.clock.monotonic()
     """Queues the start of the unit and tells the frontdoor what is coming."""
     profile = run.profile
     run.canary_passed = False
     run.fx.units.start(profile.unit)
     run.did(f"start {profile.unit}")
-    run.engine = EngineRun(profile)
+    run.engine = EngineRun(profile, begun=begun, key=key)
 
 
 def alive(run: Run) -> None:
@@ -147,28 +150,56 @@ def current_engine(run: Run) -> tuple[EngineRun, UnitState]:
 def health(run: Run) -> None:
     """Waits for GET /health of the engine, and gives up at once when its unit does."""
     engine, unit = current_engine(run)
-    limit = run.request.health_timeout_s or engine.profile.engine.start_timeout_s
+    loads = run.seen.memory.learned.loads.get(engine.key, ())
+    most = run.request.health_timeout_s or engine.profile.engine.start_timeout_s
+    limit = run.request.health_timeout_s or load_limit_s(loads, most)
     url = f"{engine.profile.engine.backend_url}/health"
-    hinted, hint = 0.0, None
+    watch = _LogWatch(run)
     got = "nothing"
-    for waited in run.poll(limit, _FAST_S):
+    waited = 0.0
+    for waited in run.poll(most, _FAST_S):
+            if engine.begun is not None:
+                run.loads.append(Load(engine.key, run.fx.clock.monotonic() - engine.begun))
         engine, unit = current_engine(run)
         reply = run.fx.http.get(url, 5.0)
         if healthy(reply):
             return
         got = reply.error or str(reply.status)
-        if waited - hinted >= _HINT_EVERY_S:
-            hinted = waited
-            lines = run.fx.units.log(unit, _HINT_LINES)
-            check_symptoms(lines)
-            new = engine_hint(lines)
-            if new is not None and new != hint:
-                hint = new
-                run.progress.say("hint", phase="health", text=hint)
+        watch.look(unit, waited)
+        if waited >= limit and waited - watch.spoke_at >= _SILENCE_S:
+            # Longer than such starts take, and it says nothing. One that still says something has the whole time.
+            break
         if waited > _PATIENT_AFTER_S:
             # A load of minutes isn't held up by looking at it five times a second.
             run.fx.clock.sleep(_SLOW_S)
-    raise SlotFault(f"{unit.name} was not ready within {limit:g} s: GET {url}", expected="200", got=got)
+    raise SlotFault(
+        f"{unit.name} was not ready within {waited:.0f} s{compared(loads, waited)}: GET {url}", expected="200", got=got
+    )
+
+
+class _LogWatch:
+    """Looks at the log of an engine that loads: what it says is shown, what is hopeless ends the wait."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._looked_at = 0.0
+        self._lines: tuple[str, ...] = ()
+        self._hint: str | None = None
+        self.spoke_at = 0.0  # seconds into the wait when the log was last seen to have grown
+
+    def look(self, unit: UnitState, waited: float) -> None:
+        """Raises SlotFault when the log says that the engine won't become ready."""
+        if waited - self._looked_at < _HINT_EVERY_S:
+            return
+        self._looked_at = waited
+        lines = self._run.fx.units.log(unit, _HINT_LINES)
+        if lines != self._lines:
+            self._lines, self.spoke_at = lines, waited
+        check_symptoms(lines)
+        hint = engine_hint(lines)
+        if hint is not None and hint != self._hint:
+            self._hint = hint
+            self._run.progress.say("hint", phase="health", text=hint)
 
 
 def check_symptoms(lines: Sequence[str]) -> None:

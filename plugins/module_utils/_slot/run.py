@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
+from .learned import key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
@@ -26,6 +29,29 @@ class EngineRun:
     restarts: int = 0
     invocation_id: str = ""
     started_at: str = ""
+    begun: float | None = None  # monotonic, where this run started it
+    key: str = ""  # under which its load time is remembered
+
+
+@dataclass(frozen=True)
+class Load:
+    """How long an engine took from its start to its health."""
+
+    key: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"key": self.key, "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What clients wait for in this direction: since when (UTC, and monotonic), and how long it will probably take."""
+
+    since: str
+    begun: float
+    key: str = ""
+    eta_s: float | None = None
 
 
 @dataclass
@@ -41,6 +67,8 @@ class Run:
     engine: EngineRun | None = None
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    wait: Wait | None = None
     actions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     failures: tuple[Failure, ...] = ()
@@ -72,6 +100,19 @@ class Run:
             return self.layout.profile_of(running)
         return self.seen.verified.profile if self.seen.verified is not None else None
 
+    def learned_key(self, profile: Profile) -> str:
+        """Under what name the next start of the profile is remembered."""
+        cache = profile.engine.env.get("VLLM_CACHE_ROOT")
+        cached = cache is None or bool(self.fx.files.names(PurePosixPath(cache)))
+        return key_of(profile.name, profile.stack_id, cached=cached)
+
+    def retry_after_s(self, default: int) -> int:
+        """What clients are told: the rest of the wait, or the default where nothing was learned yet."""
+        wait = self.wait
+        if wait is None or wait.eta_s is None:
+            return default
+        return max(1, math.ceil(wait.eta_s - (self.fx.clock.monotonic() - wait.begun)))
+
     def did(self, action: str) -> None:
         self.actions.append(action)
 
@@ -102,13 +143,14 @@ def describe(failure: Failure) -> str:
     return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
 
 
-def switch_part(run: Run, started_at: str, eta_s: float | None) -> Mapping[str, Any]:
+def switch_part(run: Run) -> Mapping[str, Any]:
     """The `switch` part of the state file."""
+    eta_s = None if run.wait is None else run.wait.eta_s
     return {
         "id": run.request.switch_id,
         "from": run.served_before,
         "to": run.profile.name if run.direction is not Direction.HALT and run.request.active else None,
-        "started_at": started_at,
+        "started_at": "" if run.wait is None else run.wait.since,
         "eta_s": None if eta_s is None else round(eta_s),
     }
 

@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from . import guards
-from .journal import INTERRUPTED, encode
+from .journal import INTERRUPTED, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine
-from .run import Run, switch_part
+from .run import Run, Wait, switch_part
 from .state_file import SlotState, current_env, profile_part, stamp
 from .types import Direction, End, SlotFault
 
 DEFAULT_RETRY_AFTER_S = 30
-JOURNAL_ROTATE_BYTES = 4 * 2**20
+JOURNAL_ROTATE_BYTES = 2**20  # about two hundred switches
+JOURNALS_KEPT = 5
 
 
 def guard_checks(run: Run) -> list[str]:
@@ -42,7 +42,7 @@ def journal(run: Run) -> None:
     """Begins the journal entry, and ends that of a run which was interrupted."""
     path = run.layout.journal_file
     if (run.fx.files.size(path) or 0) > JOURNAL_ROTATE_BYTES:
-        run.fx.files.rename(path, path.with_suffix(".jsonl.1"))
+        _rotate(run)
     now = stamp(run.fx.clock.now())
     lost = run.seen.memory.interrupted
     if lost is not None:
@@ -67,6 +67,16 @@ def journal(run: Run) -> None:
     run.journaled = True
 
 
+def _rotate(run: Run) -> None:
+    """Begins a new journal with what the old ones teach; the oldest is given up."""
+    files, layout = run.fx.files, run.layout
+    for number in range(JOURNALS_KEPT - 1, 0, -1):
+        if files.size(layout.older_journal(number)) is not None:
+            files.rename(layout.older_journal(number), layout.older_journal(number + 1))
+    files.rename(layout.journal_file, layout.older_journal(1))
+    files.append(layout.journal_file, encode_memory(run.seen.memory), sync=True)
+
+
 def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:
     """Ends the journal entry with the evidence."""
     since = run.closed_at
@@ -81,6 +91,8 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         fingerprint=fingerprint,
         verified=run.verified,
         seconds=seconds,
+        key="" if run.wait is None else run.wait.key,
+        loads=[load.as_dict() for load in run.loads],
         actions=run.actions,
         phases=[record.as_dict() for record in run.records],
         canary=[result.as_dict() for result in run.canary],
@@ -114,15 +126,19 @@ def close(run: Run) -> None:
     run.verified = False
     run.served = None
     halting = run.direction is Direction.HALT
-    eta = run.seen.memory.seconds.get(run.profile.name) if run.request.active and not halting else None
+    now, begun = stamp(run.fx.clock.now()), run.fx.clock.monotonic()
+    run.wait = Wait(now, begun)
+    if run.request.active and not halting:
+        key = run.learned_key(run.profile)
+        run.wait = Wait(now, begun, key, run.seen.memory.learned.eta_s(key))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",
         "reason": _close_reason(run),
-        "retry_after_s": max(1, math.ceil(eta)) if eta is not None else DEFAULT_RETRY_AFTER_S,
+        "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
     }
     if not halting:
-        fields["switch"] = switch_part(run, stamp(run.fx.clock.now()), eta)
+        fields["switch"] = switch_part(run)
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")
@@ -152,14 +168,13 @@ def drain(run: Run) -> None:
 def verifying_state(run: Run) -> None:
     """Tells the frontdoor whose engine is coming up; it stays closed."""
     profile = run.profile
-    eta = run.seen.memory.seconds.get(profile.name)
     engine = run.engine
     fields: dict[str, Any] = {
         **profile_part(profile),
         "phase": "verifying",
         "reason": _close_reason(run),
-        "retry_after_s": max(1, math.ceil(eta)) if eta is not None else DEFAULT_RETRY_AFTER_S,
-        "switch": switch_part(run, stamp(run.fx.clock.now()), eta),
+        "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
+        "switch": switch_part(run),
         "engine": None if engine is None else _engine_part(run),
     }
     try:

@@ -44,6 +44,12 @@ def _quarantine(info: Mapping[str, Any]) -> list[str]:
     return [*lines, f"{kept}no profile is taken until a reboot or `b70ctl clear-quarantine`"]
 
 
+def asked(cases: Sequence[Mapping[str, Any]]) -> str:
+    """The canary cases that were passed, and how often each was asked."""
+    named = [f"{case['name']} {case['repeats']}x" if case.get("repeats") else str(case["name"]) for case in cases]
+    return ", ".join(named) or "its gate"
+
+
 def status(info: Mapping[str, Any]) -> list[str]:
     """What `api.info` knows, most important first."""
     slot, name, engine = info["slot"], info["profile"], info["engine"]
@@ -51,7 +57,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines = [f"slot {slot} serves nothing: {info['reason'] or info['phase']}"]
     elif info["verified"] and info["open"]:
         lines = [f"slot {slot} serves {name} (model id {info['served_model']})"]
-        lines.append(f"verified: {info['verified_at']} by {', '.join(info['verified_by']) or 'its gate'}")
+        lines.append(f"verified: {info['verified_at']} by {asked(info['verified_by'])}")
     elif info["open"]:
         lines = [f"slot {slot} serves {name}, NOT verified"]
     elif info["phase"] in _AT_WORK:

@@ -36,6 +36,20 @@ class HostFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def tail(self, path: PurePosixPath, limit: int) -> str | None:
+        try:
+            with open(path, "rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                # One byte more tells whether the first line is whole.
+                begin = max(0, end - limit - 1)
+                file.seek(begin)
+                data = file.read(end - begin)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if begin:
+            data = data[data.find(b"\n") + 1 :] if b"\n" in data else b""
+        return data.decode("utf-8", "replace")
+
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(path)))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ _PROPERTIES = (
 _QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
 _LOG_LIMIT_S = 15.0
+_LOOKED = re.compile(r'"GET /(?:health|metrics|v1/models)\b[^"]*" 200')
+_LOOKS = 5  # how many lines are read for one that tells something
 _LINE_CHARS = 400
 _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
@@ -52,9 +55,15 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
 
 def _journal(lines: int, *options: str) -> tuple[str, ...]:
     """Last lines of the journal, each shortened: an engine may flood its log, and write lines without an end."""
-    done = _run(["journalctl", "--no-pager", "--quiet", f"--lines={lines}", *options], _LOG_LIMIT_S)
-    kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in done.stdout.split("\n")]
-    return tuple(line for line in kept if line)[-lines:]
+    asked = f"--lines={lines * _LOOKS}"
+    done = _run(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S)
+    return telling(done.stdout)[-lines:]
+
+
+def telling(text: str) -> tuple[str, ...]:
+    """The lines of a log, shortened, without the ones that only say that somebody looked at the engine."""
+    kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in text.split("\n")]
+    return tuple(line for line in kept if line and not _LOOKED.search(line))
 
 
 def _number(text: str) -> int:

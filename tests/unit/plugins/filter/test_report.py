@@ -100,7 +100,7 @@ SERVING = {
     "served_model": "tiny-a",
     "verified": True,
     "verified_at": "2026-06-07T09:08:44Z",
-    "verified_by": ["exact_ok", "copy_phrase"],
+    "verified_by": [{"name": "exact_ok", "repeats": 3}, {"name": "copy_phrase", "repeats": 3}],
     "engine": ENGINE,
     "enabled_units": ["b70-slot-main-tiny-a.service"],
     "drift": None,
@@ -110,7 +110,7 @@ SERVING = {
 
 def test_the_status_of_a_served_model_names_the_proof_and_the_address():
     assert slot_status(SERVING, "h1", URL) == [
-        "h1 serves tiny-a (model id tiny-a; verified 2026-06-07T09:08:44Z by exact_ok, copy_phrase)",
+        "h1 serves tiny-a (model id tiny-a; verified 2026-06-07T09:08:44Z by exact_ok 3x, copy_phrase 3x)",
         f"frontdoor: {URL}",
         "engine: b70-slot-main-tiny-a.service is active (running) since 2026-06-07T09:00:00Z, healthy",
         "at boot: b70-slot-main-tiny-a.service",

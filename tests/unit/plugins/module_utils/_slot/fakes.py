@@ -204,6 +204,11 @@ class FakeFiles:
         found = self._world.texts.get(path)
         return None if found is None else found[0]
 
+    def tail(self, path: PurePosixPath, limit: int) -> str | None:
+        self._world.step()
+        found = self._world.texts.get(path)
+        return None if found is None else found[0][-limit:]
+
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
         self._world.step()
         return tuple(sorted({known.name for known in self._world.texts if known.parent == path}))

@@ -54,7 +54,7 @@ def test_switch_and_status(world):
     code, text = b70ctl(world, "status")
     assert code == command.DONE
     assert "slot main serves a (model id a)" in text
-    assert "by exact_ok, sum" in text
+    assert "by exact_ok 4x, sum 4x" in text
     assert f"at boot: {LAYOUT.unit('a')}" in text
 
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import PurePosixPath
 
@@ -22,8 +23,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show, telling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode, remember
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import JOURNAL_TAIL_BYTES
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
 
 SHOW = """\
 Type=exec
@@ -89,6 +92,50 @@ def test_files(tmp_path):
     files.remove(folder / "k")
     assert files.writable(folder / "not" / "yet") is None
     assert files.free_bytes(folder / "not" / "yet") > 0
+
+
+def test_the_end_of_a_huge_journal_is_read_at_once(tmp_path):
+    path = PurePosixPath(tmp_path / "main.jsonl")
+    line = json.dumps({"event": "end", "id": "x", "phases": ["y" * 900]}) + "\n"
+    with open(path, "w") as file:
+        for _ in range(100):
+            file.write(line * 1200)
+    assert os.stat(path).st_size > 100 * 2**20
+    with open(path, "a") as file:
+        file.write(
+            encode("begin", id="last", at="t", kind="switch", **{"from": None, "to": "b"}) + '{"event": "end", "i'
+        )
+    layout = Layout(state_dir=PurePosixPath(tmp_path))
+    os.makedirs(layout.journal_file.parent)
+    os.rename(path, layout.journal_file)
+    begun = time.monotonic()
+    text = HostFiles().tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
+    memory = remember(text.splitlines())
+    assert time.monotonic() - begun < 0.5
+    assert len(text) <= JOURNAL_TAIL_BYTES
+    assert text.startswith('{"event": "end"')
+    assert memory.interrupted is not None
+    assert (memory.interrupted.id, memory.interrupted.target) == ("last", "b")
+
+
+def test_the_tail_is_made_of_whole_lines(tmp_path):
+    path = PurePosixPath(tmp_path / "journal")
+    assert HostFiles().tail(path, 10) is None
+    HostFiles().append(path, "one\n", sync=True)
+    HostFiles().append(path, "two\nthree", sync=True)
+    assert HostFiles().tail(path, 100) == "one\ntwo\nthree"
+    assert HostFiles().tail(path, 9) == "two\nthree"
+    assert HostFiles().tail(path, 8) == "three"
+    assert HostFiles().tail(path, 4) == ""
+    # What a crash tore off is ended before more is written.
+    HostFiles().append(path, "four\n", sync=True)
+    assert HostFiles().tail(path, 100) == "one\ntwo\nthree\nfour\n"
+
+
+def test_looks_at_the_engine_do_not_push_its_own_words_out():
+    text = "INFO serving\n" + 'INFO:     127.0.0.1:4 - "GET /health HTTP/1.1" 200 OK\n' * 3 + "5%\r7%\n\n"
+    assert telling(text) == ("INFO serving", "7%")
+    assert telling('INFO:  127.0.0.1:4 - "GET /health HTTP/1.1" 500 X\n' + "y" * 999)[1:] == ("y" * 400,)
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):

@@ -397,7 +397,7 @@ def test_progress_tells_every_phase(world):
     assert lines[-1] == lines[-1] | {"event": "end", "outcome": "committed"}
     ended = [line["phase"] for line in lines if line["event"] == "phase" and line["state"] == "end"]
     assert ended == names(result)
-    assert "Loading weights took 3.1 seconds" in [line.get("text") for line in lines if line["event"] == "hint"]
+    assert "weights loaded in 3.1 s" in [line.get("text") for line in lines if line["event"] == "hint"]
 
 
 def test_the_frontdoor_is_told_from_where_to_where(world):

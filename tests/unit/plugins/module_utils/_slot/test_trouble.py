@@ -10,6 +10,7 @@ import json
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import World, request
@@ -96,9 +97,36 @@ def test_the_memory_of_the_cards_is_waited_for(world):
 def test_the_journal_is_rotated_and_still_remembered(world):
     switch(world, "a")
     text, _when = world.texts[LAYOUT.journal_file]
-    world.put(LAYOUT.journal_file, text + json.dumps({"event": "note", "text": "x" * 5_000_000}) + "\n")
+    world.put(LAYOUT.journal_file, text + json.dumps({"event": "note", "text": "x" * 2_000_000}) + "\n")
     world.unit("b").fault = "wrong_answer"
     result = switch(world, "b")
     assert result["rolled_back"]
     assert len(world.texts[LAYOUT.journal_file][0]) < 100_000
-    assert api.info(world.effects(), LAYOUT)["last_verified"] == "a"
+    info = api.info(world.effects(), LAYOUT)
+    assert (info["last_verified"], [item["to"] for item in info["switches"]]) == ("a", ["a", "b"])
+    # The new file needs none of the files before it.
+    del world.texts[LAYOUT.older_journal(1)]
+    assert api.info(world.effects(), LAYOUT) == info
+
+
+def test_old_journals_are_given_up_in_their_turn(world):
+    for number in range(8):
+        switch(world, "ab"[number % 2])
+        text, _when = world.texts[LAYOUT.journal_file]
+        world.put(LAYOUT.journal_file, text + json.dumps({"event": "note", "text": "x" * 2_000_000}) + "\n")
+    switch(world, "c")
+    kept = [number for number in range(1, 20) if LAYOUT.older_journal(number) in world.texts]
+    assert kept == [1, 2, 3, 4, 5]
+    assert len(read_memory(world.effects(), LAYOUT).attempts) == 9
+
+
+def test_a_disk_that_is_full_when_a_new_journal_begins_forgets_nothing(world):
+    switch(world, "a")
+    text, _when = world.texts[LAYOUT.journal_file]
+    world.put(LAYOUT.journal_file, text + json.dumps({"event": "note", "text": "x" * 2_000_000}) + "\n")
+    world.full = {LAYOUT.state_dir}
+    assert switch(world, "b")["outcome"] == "untouched"
+    world.full = set()
+    world.unit("b").fault = "wrong_answer"
+    assert switch(world, "b")["profile"] == "a"
+    world.promise()
