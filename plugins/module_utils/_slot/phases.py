@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from . import canary as canaries
 from .canary import CanaryResult
-from .learned import compared, load_limit_s
 from .identity import check_process, check_served
 from .judge import came_up, healthy, is_down, stayed_up
+from .learned import compared, load_limit_s
 from .observe import slot_units
 from .profile import CanaryCase
 from .progress import engine_hint
@@ -25,10 +25,10 @@ MEMORY_LIMIT_S = 15.0
 _IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
-_SILENCE_S = 60.0
 _FAST_S, _SLOW_S = 0.2, 0.3
 _PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
+_SILENCE_S = 60.0
 _HINT_LINES = 30
 _HOPELESS = ("device_lost",)  # others end the process by themselves, and some are survived
 
@@ -112,10 +112,10 @@ def _needs(run: Run) -> tuple[int | None, bool]:
 
 
 def start(run: Run) -> None:
-    key, begun = run.learned_key(profile), run.fx.clock.monotonic()
     """Queues the start of the unit and tells the frontdoor what is coming."""
     profile = run.profile
     run.canary_passed = False
+    key, begun = run.learned_key(profile), run.fx.clock.monotonic()
     run.fx.units.start(profile.unit)
     run.did(f"start {profile.unit}")
     run.engine = EngineRun(profile, begun=begun, key=key)
@@ -158,11 +158,11 @@ def health(run: Run) -> None:
     got = "nothing"
     waited = 0.0
     for waited in run.poll(most, _FAST_S):
-            if engine.begun is not None:
-                run.loads.append(Load(engine.key, run.fx.clock.monotonic() - engine.begun))
         engine, unit = current_engine(run)
         reply = run.fx.http.get(url, 5.0)
         if healthy(reply):
+            if engine.begun is not None:
+                run.loads.append(Load(engine.key, run.fx.clock.monotonic() - engine.begun))
             return
         got = reply.error or str(reply.status)
         watch.look(unit, waited)
