@@ -307,11 +307,11 @@ class Layout:
     def journal_file(self) -> PurePosixPath:
         return self.state_dir / "journal" / f"{self.slot}.jsonl"
 
-    def unit(self, profile: str) -> str:
     def older_journal(self, number: int) -> PurePosixPath:
         """The journal before this one (1), the one before that (2) …"""
         return self.journal_file.with_name(f"{self.journal_file.name}.{number}")
 
+    def unit(self, profile: str) -> str:
         return f"{self.unit_prefix}{profile}.service"
 
     @property
