@@ -15,6 +15,7 @@ from ._catalogue.problems import did_you_mean
 from ._catalogue.stacks import canonical, stack_id
 from ._render_engine import Variable, engine_argv, engine_environment, environment_file
 from ._render_program import program_files, program_path
+from ._render_typed import expanded, numa_directives
 from ._render_unit import MARKER, settle_name, settle_text, unit_name, unit_text
 
 SCHEMA = 1
@@ -134,6 +135,7 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
     if manifest is None:
         hint = did_you_mean(profile["stack"], settings["stacks"])
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
+    profile = expanded(profile, manifest)
     identity = stack_id(manifest)
     places = _places(profile, identity, settings)
     engine, canary = profile["engine"], profile["canary"]
@@ -202,7 +204,9 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         base = f"{checked['config_dir']}/profiles/{name}"
         header = f"{MARKER[2:]}\nEnvironment of {resolved['unit']}; not a shell script."
         earlier = [unit_name(other, checked["slot"]) for other in names[:index]] + list(checked["legacy_units"])
-        directives = {**checked, "kill_signal": profiles[name]["engine"]["kill_signal"]}
+        engine = profiles[name]["engine"]
+        numa = list(numa_directives(engine["numa"]))
+        directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa}
         text = unit_text(resolved, directives, earlier)
         # Lets the host see that a unit was edited by hand.
         resolved["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()

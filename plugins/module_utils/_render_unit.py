@@ -104,7 +104,8 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
 def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier: Sequence[str]) -> str:
     """Return the unit of one resolved profile.
 
-    :param settings: the slot's settings (see ``arcpro.b70.render_slot``).
+    :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``
+        and the directives ``numa``.
     :param earlier: units that must not run beside this one: those of the slot that sort before it, and legacy ones.
         Each pair is named on one side only: mutual ``After=`` makes a transaction cyclic, while ``Conflicts=`` works
         both ways.
@@ -149,6 +150,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier:
         "RestartPreventExitStatus=203",
         "OOMPolicy=stop",
         "LimitNOFILE=1048576",
+        *settings["numa"],
         _HARDENING.rstrip("\n"),
         f"ReadWritePaths={' '.join(_path(path) for path in writable)}",
         "",

@@ -16,8 +16,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks impor
 from tools import engines
 
 STACKS = load_stacks()
-FOLDERS = [engines.ROOT / "inventory" / "lab_profiles", engines.ROOT / "tests" / "engines" / "examples"]
-CATALOGUE = load_catalogue([folder for folder in FOLDERS if folder.is_dir()], stacks=STACKS)
+FOLDERS = [engines.ROOT / "inventory" / "lab_profiles", engines.ROOT / "roles" / "profiles" / "files" / "examples"]
+CATALOGUE = load_catalogue(FOLDERS, stacks=STACKS)
 SLOT = {
     **dict.fromkeys(("config_dir", "unit_dir", "tmpfiles_dir", "run_dir", "state_dir", "lib_dir", "bin_dir"), "/d"),
     **dict.fromkeys(("models_dir", "stacks_dir", "cache_dir", "hf_home"), "/data"),

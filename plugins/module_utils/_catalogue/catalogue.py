@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .checking import combination_faults, value_at
+from .._render_typed import derived_settings
+from .checking import PATCHED_QUANTIZATIONS, combination_faults
 from .engines import setting_faults
 from .merging import Library, Source, merge_chain
 from .problems import CatalogueError, Problem, did_you_mean
@@ -49,7 +50,15 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
         hint = did_you_mean(stack, stacks) or f"; there are {', '.join(sorted(stacks))}"
         yield "stack", f'there is no stack manifest "{stack}"{hint}'
         return
-    yield from setting_faults(value_at(merged, "engine.settings") or {}, stacks[stack])
+    engine, manifest = merged.get("engine") or {}, stacks[stack]
+    derived = derived_settings(engine, manifest)
+    settings = {**(engine.get("settings") or {}), **{key: value for key, (value, _path) in derived.items()}}
+    for path, message in setting_faults(settings, manifest):
+        yield derived.get(path.removeprefix("engine.settings."), ("", path))[1], message
+    method = (engine.get("online_quantization") or {}).get("method")
+    if method in PATCHED_QUANTIZATIONS and method not in (manifest.get("engine") or {}).get("quantizations", []):
+        message = f"no release of vLLM quantises to {method}; a stack whose engine does says so in engine.quantizations"
+        yield "engine.online_quantization.method", f"{message}, and {stack} does not"
 
 
 def load_catalogue(
@@ -122,7 +131,12 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "engine": {
             "kind": engine.get("kind", "vllm"),
             "served_model_name": engine.get("served_model_name", name),
+            "task": engine.get("task", "generate"),
             "settings": settings,
+            "online_quantization": engine.get("online_quantization"),
+            "devices": engine.get("devices"),
+            "collectives": engine.get("collectives", {}),
+            "numa": engine.get("numa"),
             "extra_args": engine.get("extra_args", []),
             "env": engine.get("env", {}),
             "cache_key": engine.get("cache_key", name),

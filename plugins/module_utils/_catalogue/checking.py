@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .._render_typed import DERIVED_ENV, TASKS, derived_settings
 from .problems import did_you_mean
 from .reading import schema
 from .schema import Fault
@@ -62,6 +63,8 @@ _SCRIPT_SETTINGS = {
         )
     },
 }
+# Known to patched engines only.
+PATCHED_QUANTIZATIONS = ("sym_int4",)
 PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", "cache_dir", "cache_root", "hf_home")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 REQUIRED = ("status", "stack", "model.directory", "engine.settings.max_model_len")
@@ -175,9 +178,32 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
     if used > cards:
         product = " x ".join(f"{key} {settings[key]}" for key in sizes if settings.get(key))
         yield "cards", f"{product} needs {used} cards, but cards is {cards}"
-    mask = value_at(profile, "engine.env.ZE_AFFINITY_MASK")
-    if mask and len(mask.split(",")) != cards:
-        yield "engine.env.ZE_AFFINITY_MASK", f"names {len(mask.split(','))} cards ({mask}), but cards is {cards}"
+    devices = value_at(profile, "engine.devices")
+    if devices and len(devices) != cards:
+        yield "engine.devices", f"names {len(devices)} cards ({devices}), but cards is {cards}"
+    if settings.get("enable_expert_parallel") and used == 1:
+        yield "engine.settings.enable_expert_parallel", "has nothing to spread experts over: one card is used"
+
+
+def _typed(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    engine = profile.get("engine") or {}
+    settings = engine.get("settings") or {}
+    if not profile.get("cards") and engine.get("devices"):
+        yield "engine.devices", "names cards, but cards is 0"
+    for key, (_value, path) in derived_settings(engine, None).items():
+        if settings.get(key) is not None:
+            yield f"engine.settings.{key}", f"is given twice: {path} sets it as well"
+    pools = TASKS.get(engine.get("task") or "generate", (None, None))[0] == "pooling"
+    if pools and settings.get("speculative_config"):
+        yield "engine.settings.speculative_config", f"speculates on tokens, but engine.task is {engine['task']}"
+    numa = engine.get("numa") or {}
+    nodes, policy = numa.get("nodes") or [], numa.get("policy")
+    if policy in ("bind", "preferred", "interleave") and not nodes:
+        yield "engine.numa.nodes", f"is missing: the policy {policy} needs nodes"
+    if policy == "preferred" and len(nodes) > 1:
+        yield "engine.numa.nodes", f"names {len(nodes)} nodes, but only one can be preferred"
+    if nodes and not policy:
+        yield "engine.numa.policy", "is missing: say what the nodes are for, bind for example"
 
 
 def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
@@ -211,6 +237,8 @@ def _environment(profile: Mapping[str, Any]) -> Iterator[Fault]:
         where = f"engine.env.{name}"
         if name in OWNED_ENV:
             yield where, f"belongs to the slot; use {OWNED_ENV[name]}"
+        elif name in DERIVED_ENV:
+            yield where, f"is set by {DERIVED_ENV[name]}; use that, or slot_env for one site"
         elif name in _SCRIPT_SETTINGS:
             yield where, f"was a variable of the lab's start script and does nothing here; use {_SCRIPT_SETTINGS[name]}"
         elif name.startswith(("FRONTDOOR_", "MODEL_SLOT_")):
@@ -249,6 +277,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _limits,
     _canary,
     _cards,
+    _typed,
     _arguments,
     _environment,
     _placeholders,

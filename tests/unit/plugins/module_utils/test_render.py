@@ -301,7 +301,9 @@ def test_arguments_are_quoted_for_systemd(word, quoted):
 def test_the_environment_file_names_origins():
     lines = rendered()["minimax-m27-c1.env"].splitlines()
     for name, origin in {
-        "CCL_ATL_TRANSPORT": "profile _b70-xpu",
+        "CCL_ATL_TRANSPORT": "profile _b70-xpu (engine.collectives.transport)",
+        "ZE_AFFINITY_MASK": "profile _b70-xpu (engine.devices)",
+        "GLOO_SOCKET_IFNAME": "profile _defaults (engine.collectives.interface)",
         "VLLM_XPU_USE_LLM_SCALER_MOE": "profile minimax-m27-c1",
         "LD_LIBRARY_PATH": "stack lab-2.11",
         "HF_HOME": "slot main",

@@ -179,3 +179,17 @@ def test_stack_manifests_say_why_they_cannot_be_installed():
         assert "not part of this release" in STACKS[name]["reason"]
     assert STACKS["gemma4"]["packages"]["transformers"] == "5.10.2"
     assert STACKS["lab-2.11"]["packages"]["transformers"] == "5.7.0"
+
+
+def test_there_is_an_example_of_everything_that_is_no_plain_text_model():
+    examples = load_catalogue([SHIPPED / "examples"], stacks=STACKS)
+    ours = {name: profile for name, profile in examples.items() if name not in CATALOGUE}
+    assert {profile["engine"]["task"] for profile in ours.values()} == {"generate", "embed", "score", "transcription"}
+    assert {kind for profile in ours.values() for kind in profile["modalities"]} == {"text", "image", "video", "audio"}
+    assert all(profile["status"] == "experiment" and not profile["evidence"] for profile in ours.values())
+    listed = {
+        profile["engine"]["online_quantization"]["method"]
+        for profile in ours.values()
+        if profile["engine"]["online_quantization"]
+    }
+    assert listed == {"fp8", "sym_int4"}

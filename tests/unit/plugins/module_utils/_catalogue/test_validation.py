@@ -101,6 +101,17 @@ BROKEN = [
     ("engine/extra_args", ["value"], "'value' is a value without a flag"),
     ("engine/extra_args", ["-q", "fp8"], "'-q' is a short flag"),
     ("engine/extra_args", "--x", "must be a list, not '--x'"),
+    ("engine/env/CCL_TOPO_P2P_ACCESS", "1", "is set by engine.collectives.memory; use that, or slot_env"),
+    ("engine/devices", [0], "engine.devices: names cards, but cards is 0"),
+    ("engine/devices", [0, 0], "engine.devices: holds an entry twice"),
+    ("engine/collectives", {"memory": "p2pp"}, "'p2pp' is none of p2p, usm"),
+    ("engine/collectives", {"iface": "lo"}, 'unknown key "iface"; did you mean "interface"?'),
+    ("engine/task", "embedding", 'is none of generate, embed, classify, score, transcription; did you mean "embed"?'),
+    ("engine/online_quantization", {"method": "sym_int4"}, "no release of vLLM quantises to sym_int4; a stack whose"),
+    ("engine/numa", {"policy": "bind"}, "engine.numa.nodes: is missing: the policy bind needs nodes"),
+    ("engine/numa", {"nodes": [0]}, "engine.numa.policy: is missing: say what the nodes are for"),
+    ("engine/numa", {"policy": "preferred", "nodes": [0, 1]}, "only one can be preferred"),
+    ("engine/numa", {"cpus": "0-"}, "must be a list like 0-17,72-89"),
     ("engine/kind", "vlm", 'is none of vllm; did you mean "vllm"?'),
     ("engine/kill_signal", "SIGKILL", "is none of SIGINT, SIGTERM, SIGQUIT"),
     ("engine/cache_key", "a/b", "must be one folder name without slashes"),
@@ -140,8 +151,28 @@ def test_cards_must_suffice():
         "cards: tensor_parallel_size 2 x pipeline_parallel_size 2 needs 4 cards, but cards is 2"
     ]
     profile = changed("cards", 2)
-    profile["engine"]["env"]["ZE_AFFINITY_MASK"] = "0,1,2"
-    assert "names 3 cards (0,1,2), but cards is 2" in refused(profile)[0]
+    profile["engine"]["devices"] = [0, 1, 2]
+    assert "engine.devices: names 3 cards ([0, 1, 2]), but cards is 2" in refused(profile)[0]
+
+
+def test_what_is_said_twice_is_refused():
+    profile = changed("engine/task", "embed")
+    profile["engine"]["settings"] |= {"runner": "generate", "speculative_config": {"method": "mtp"}}
+    assert refused(profile) == [
+        "engine.settings.runner: is given twice: engine.task sets it as well",
+        "engine.settings.speculative_config: speculates on tokens, but engine.task is embed",
+    ]
+    profile = changed("engine/online_quantization", {"method": "fp8"})
+    profile["engine"]["settings"]["quantization"] = "fp8"
+    assert "given twice: engine.online_quantization.method sets it" in refused(profile)[0]
+
+
+def test_experts_need_cards_to_be_spread_over():
+    profile = changed("cards", 2)
+    profile["engine"]["settings"]["enable_expert_parallel"] = True
+    assert "nothing to spread experts over" in refused(profile)[0]
+    profile["engine"]["settings"]["data_parallel_size"] = 2
+    assert "x" in load_catalogue(inline={"x": profile}, stacks=STACKS)
 
 
 def test_an_image_case_needs_images():

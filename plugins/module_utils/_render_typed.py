@@ -1,0 +1,116 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a profile says in words of its own becomes flags, environment and directives of the unit. Pure.
+
+``engine.task`` and ``engine.online_quantization`` become settings, ``engine.devices`` and ``engine.collectives`` become
+environment, ``engine.numa`` becomes directives. Each result remembers the key that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# task: (--runner, --convert); before 0.13 it was one flag, --task.
+TASKS: dict[str, tuple[str | None, str | None]] = {
+    "generate": (None, None),
+    "transcription": (None, None),
+    "embed": ("pooling", "embed"),
+    "classify": ("pooling", "classify"),
+    "score": ("pooling", None),
+}
+_RUNNER_SINCE = (0, 13)
+# Variables that only a key of the profile sets, and the key.
+DERIVED_ENV = {
+    "ONEAPI_DEVICE_SELECTOR": "engine.devices",
+    "ZE_AFFINITY_MASK": "engine.devices",
+    "CCL_ATL_TRANSPORT": "engine.collectives.transport",
+    "CCL_TOPO_P2P_ACCESS": "engine.collectives.memory",
+    "CCL_ZE_IPC_EXCHANGE": "engine.collectives.ipc_exchange",
+    "CCL_KVS_IFACE": "engine.collectives.interface",
+    "FI_TCP_IFACE": "engine.collectives.interface",
+    "GLOO_SOCKET_IFNAME": "engine.collectives.interface",
+    "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT": "engine.online_quantization.offload_weights_first",
+}
+
+
+def _release(manifest: Mapping[str, Any] | None) -> tuple[int, ...]:
+    version = ((manifest or {}).get("engine") or {}).get("version")
+    return tuple(int(part) for part in version.split(".")) if version else _RUNNER_SINCE
+
+
+def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> dict[str, tuple[Any, str]]:
+    """Return ``{setting: (value, the key it comes from)}`` of an engine section, for the release of its stack."""
+    found: dict[str, tuple[Any, str]] = {}
+    task = engine.get("task")
+    runner, convert = TASKS.get(task or "generate", (None, None))
+    if runner and _release(manifest) < _RUNNER_SINCE:
+        found["task"] = (task, "engine.task")
+    elif runner:
+        found["runner"] = (runner, "engine.task")
+        if convert:
+            found["convert"] = (convert, "engine.task")
+    method = (engine.get("online_quantization") or {}).get("method")
+    if method:
+        found["quantization"] = (method, "engine.online_quantization.method")
+    return found
+
+
+def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]:
+    """Return the variables that the typed sections of an engine stand for; ``DERIVED_ENV`` names their keys."""
+    found: dict[str, str] = {}
+    devices = engine.get("devices")
+    if devices:
+        found["ZE_AFFINITY_MASK"] = ",".join(map(str, devices))
+        # The mask numbers the cards that it leaves anew, from 0; the selector counts those.
+        found["ONEAPI_DEVICE_SELECTOR"] = "level_zero:" + ",".join(map(str, range(len(devices))))
+    collectives = engine.get("collectives") or {}
+    interface = collectives.get("interface")
+    if interface:
+        found["GLOO_SOCKET_IFNAME"] = interface
+    if cards:
+        pairs = {
+            "CCL_ATL_TRANSPORT": collectives.get("transport"),
+            "CCL_TOPO_P2P_ACCESS": {"p2p": "1", "usm": "0"}.get(collectives.get("memory") or ""),
+            "CCL_ZE_IPC_EXCHANGE": collectives.get("ipc_exchange"),
+            "CCL_KVS_IFACE": interface,
+            "FI_TCP_IFACE": interface,
+        }
+        found |= {name: value for name, value in pairs.items() if value}
+    offload = (engine.get("online_quantization") or {}).get("offload_weights_first")
+    if offload is not None:
+        found["VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT"] = "1" if offload else "0"
+    return found
+
+
+def numa_directives(numa: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the directives of ``engine.numa``: memory by policy and nodes, processors by list or those of the nodes."""
+    if not numa:
+        return
+    nodes = ",".join(map(str, numa.get("nodes") or []))
+    if numa.get("policy"):
+        yield f"NUMAPolicy={numa['policy']}"
+    if nodes:
+        yield f"NUMAMask={nodes}"
+    if numa.get("cpus") or nodes:
+        yield f"CPUAffinity={numa.get('cpus') or 'numa'}"
+
+
+def expanded(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile of the catalogue whose settings and environment hold all that its typed sections stand for."""
+    engine, origins = profile["engine"], dict(profile["origins"])
+
+    def author(path: str) -> str:
+        name = origins.get(path) or next((who for key, who in origins.items() if key.startswith(f"{path}.")), "")
+        return f"{name or profile['name']} ({path})"
+
+    settings = dict(engine["settings"])
+    for key, (value, path) in derived_settings(engine, manifest).items():
+        settings[key] = value
+        origins[f"engine.settings.{key}"] = author(path)
+    environment = derived_environment(engine, profile["cards"])
+    for name in environment:
+        origins[f"engine.env.{name}"] = author(DERIVED_ENV[name])
+    engine = {**engine, "settings": settings, "env": {**environment, **engine["env"]}}
+    return {**profile, "engine": engine, "origins": origins}
