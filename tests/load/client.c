@@ -2,10 +2,10 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 //
-// Load generator:  client HOST PORT WARMUP_S SECONDS NAME:CONNECTIONS:BODY_BYTES:TARGET...
-// Every connection of a group sends its POST again as soon as the answer is complete. Prints one JSON object: for each group the
-// counts, and percentiles in microseconds of the time to the first body byte, to the complete answer, and of each event's way
-// from the backend.
+// Load generator:  client HOST PORT WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
+// The connections of a group begin evenly spread over SPREAD_MS. Each sends its POST again as soon as the answer is complete.
+// Prints one JSON object: for each group the counts, and percentiles in microseconds of the time to the first body byte, to the
+// complete answer, and of each event's way from the backend.
 #include "common.h"
 
 #define MAX_CONNS 4096
@@ -32,9 +32,13 @@ static double percentile(const hist *h, double p) {
   return (double)h->max / 1000.0;
 }
 
+typedef struct conn conn;
+
 typedef struct {
   char name[32], target[256];
-  int conns;
+  int conns, joined;
+  uint64_t next_join, join_every;
+  conn *first_conn;
   long body;
   char *request;
   size_t request_size;
@@ -42,14 +46,14 @@ typedef struct {
   hist first, whole, way;
 } group;
 
-typedef struct {
+struct conn {
   int fd, in_body, chunked, status;
   long left;
   size_t sent, have;
   uint64_t started;
   group *g;
   char *buf;
-} conn;
+};
 
 static struct sockaddr_in to;
 static int ep, counting;
@@ -164,7 +168,11 @@ int main(int argc, char **argv) {
   group *gs = calloc((size_t)groups, sizeof *gs);
   for (int i = 0; i < groups; i++) {
     group *g = &gs[i];
-    if (sscanf(argv[5 + i], "%31[^:]:%d:%ld:%255s", g->name, &g->conns, &g->body, g->target) != 4) { fprintf(stderr, "bad group %s\n", argv[5 + i]); return 2; }
+    double spread;
+    if (sscanf(argv[5 + i], "%31[^:]:%d:%lf:%ld:%255s", g->name, &g->conns, &spread, &g->body, g->target) != 5 || g->conns < 1) {
+      fprintf(stderr, "bad group %s\n", argv[5 + i]);
+      return 2;
+    }
     g->request = malloc((size_t)g->body + 2048);
     int n = sprintf(g->request, "POST %s HTTP/1.1\r\nHost: %s:%s\r\nUser-Agent: load\r\nAccept: */*\r\nContent-Type: application/json\r\n"
                     "Content-Length: %ld\r\n\r\n", g->target, argv[1], argv[2], g->body);
@@ -174,13 +182,14 @@ int main(int argc, char **argv) {
     memset(g->request + n + top, 'A', (size_t)(g->body - top - 4));
     memcpy(g->request + n + g->body - 4, "\"}]}", 4);
     g->request_size = (size_t)(n + g->body);
-    for (int k = 0; k < g->conns && total < MAX_CONNS; k++) {
+    g->first_conn = &all[total];
+    g->next_join = now_ns();
+    g->join_every = (uint64_t)(spread * 1e6 / g->conns);
+    if (total + g->conns > MAX_CONNS) { fprintf(stderr, "more than %d connections\n", MAX_CONNS); return 2; }
+    for (int k = 0; k < g->conns; k++) {
       conn *c = &all[total++];
       c->g = g;
       c->buf = malloc(BUF);
-      join(c);
-      // spread the phases of the streams
-      if (k % 8 == 7) usleep(300);
     }
   }
   uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9);
@@ -189,7 +198,13 @@ int main(int argc, char **argv) {
     uint64_t now = now_ns();
     if (now >= end) break;
     if (!counting && now >= start) counting = 1;
-    int n = wait_until(ep, got, 512, counting ? end : start);
+    uint64_t wake = counting ? end : start;
+    for (int i = 0; i < groups; i++) {
+      group *g = &gs[i];
+      for (; g->joined < g->conns && now >= g->next_join; g->next_join += g->join_every) join(&g->first_conn[g->joined++]);
+      if (g->joined < g->conns && g->next_join < wake) wake = g->next_join;
+    }
+    int n = wait_until(ep, got, 512, wake);
     for (int i = 0; i < n; i++) {
       conn *c = got[i].data.ptr;
       if (got[i].events & EPOLLOUT) push(c);

@@ -170,7 +170,8 @@ class ObjectDefaults:
 
     def pieces(self, body: bytes) -> Pieces:
         """The changed body, to be written piece by piece: a large one is not copied."""
-        if body.find(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
+        # from behind: on a large body that is several times faster in CPython than from the front
+        if body.rfind(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
             # a small body is sent in one piece anyway
             return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
         try:

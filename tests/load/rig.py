@@ -1,0 +1,278 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The test rig: an engine that costs nothing, nginx and the frontdoor as processes, and loads driven at them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
+BACKEND_PORT, NGINX_PORT, NGINX_LIMITED_PORT, DOOR_PORT, DOOR_LIMITED_PORT, PROBE_PORT, PROBED_PORT = range(
+    18291, 18298
+)
+CHAT = "/v1/chat/completions"
+#: of the proxies that limit
+SLOTS = 8
+_SEARCH = os.environ["PATH"] + ":/usr/sbin"
+
+_NGINX = """
+worker_processes 1;
+daemon off;
+pid {dir}/nginx.pid;
+error_log {dir}/error.log crit;
+worker_rlimit_nofile 65536;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off;
+  client_body_temp_path {dir}/body;
+  proxy_temp_path {dir}/proxy;
+  fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
+  client_max_body_size 64m;
+  client_body_buffer_size 2m;
+  keepalive_requests 100000000;
+  upstream engine {{ server 127.0.0.1:{backend}; keepalive 1024; keepalive_requests 100000000; }}
+  limit_conn_zone $server_port zone=slots:1m;
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location / {{
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_set_header X-Forwarded-For $remote_addr; proxy_buffering off;
+    }}
+  }}
+  server {{
+    listen 127.0.0.1:{limited} backlog=4096;
+    location / {{
+      limit_conn slots {slots};
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+    }}
+  }}
+}}
+"""
+_DOOR = """
+[listen]
+host = "127.0.0.1"
+port = {port}
+backlog = 4096
+[slot]
+state_file = ""
+[backend]
+url = "http://127.0.0.1:{backend}"
+[admission]
+max_active_generations = {slots}
+[request]
+chat_template_kwargs = {{ enable_thinking = false }}
+"""
+# as the unit sets them
+_DOOR_ENV = {
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_ARENA_MAX": "1",
+    "PYTHONPATH": str(PACKAGE / "src"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One load: the generator's groups, the seconds until it is level, and whether the proxies limit to SLOTS."""
+
+    groups: tuple[str, ...]
+    warmup_s: float = 0.7
+    limited: bool = False
+
+
+@dataclasses.dataclass
+class Target:
+    """Something to send requests to: the port, the port that limits, and the processes that count on either."""
+
+    port: int
+    limited_port: int
+    pids: Callable[[bool], list[int]]
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """CPU time of processes with all their threads, from the scheduler (ns resolution)."""
+    total = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def rss_mb(pids: list[int]) -> float:
+    """Largest resident set among processes, in MB."""
+    rows = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    return max((int(row.split("VmRSS:")[1].split()[0]) / 1024 for row in rows), default=0.0)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a port accepts."""
+    started = time.monotonic()
+    while time.monotonic() - started < 10:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args!r} ended with {process.returncode}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.002)
+    raise SystemExit(f"nothing listens on port {port} after 10 s")
+
+
+def have_nginx() -> bool:
+    """Whether there is an nginx to compare with."""
+    return shutil.which("nginx", path=_SEARCH) is not None
+
+
+def compile_tools(folder: Path) -> dict[str, Path]:
+    """Compile the backend and the load generator, unless that was done before."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise SystemExit("no C compiler: apt-get install gcc libc6-dev")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {}
+    for name in ("backend", "client"):
+        source, binary = HERE / f"{name}.c", folder / name
+        newest = max(source.stat().st_mtime, (HERE / "common.h").stat().st_mtime)
+        if not binary.exists() or binary.stat().st_mtime < newest:
+            subprocess.run([compiler, "-O2", "-Wall", "-o", str(binary), str(source)], check=True)
+        made[name] = binary
+    return made
+
+
+def environment(folder: Path, python: str) -> str:
+    """The frontdoor's own environment, made as the role makes it on a host; returns its Python."""
+    uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
+    lock = PACKAGE / "requirements.txt"
+    made_from = hashlib.sha256(lock.read_bytes() + os.path.realpath(python).encode()).hexdigest()
+    stamp, made = folder / "venv" / ".made-from", str(folder / "venv" / "bin" / "python")
+    if not stamp.exists() or stamp.read_text() != made_from:
+        shutil.rmtree(folder / "venv", ignore_errors=True)
+        sync = [uv, "pip", "sync", "-q", "--system-certs", "--compile-bytecode", "--require-hashes", "--python", made]
+        for argv in ([uv, "venv", "-q", "--python", python, str(folder / "venv")], [*sync, str(lock)]):
+            subprocess.run(argv, check=True)
+        stamp.write_text(made_from)
+    return made
+
+
+@contextlib.contextmanager
+def running(argv: list[str], *, port: int, core: int | None, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, pinned to a core, that listens."""
+    pin = ["taskset", "-c", str(core)] if core is not None else []
+    process = subprocess.Popen([*pin, *argv], **options)
+    try:
+        wait_for(port, process)
+        yield process
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        process.kill()
+        process.wait()
+
+
+class Rig:
+    """The engine, the proxies and the load generator, and where they run. Use as a context manager."""
+
+    def __init__(self, folder: Path, tools: dict[str, Path], python: str, *, pin: bool) -> None:
+        self._folder = folder
+        self._tools = tools
+        self._python = python
+        pin = pin and (os.cpu_count() or 1) > 1
+        self._proxy_core = 0 if pin else None
+        self._other_core = 1 if pin else None
+        self._stack = contextlib.ExitStack()
+        self.targets = {"direct": Target(BACKEND_PORT, BACKEND_PORT, lambda limited: [])}
+
+    def __enter__(self) -> Rig:
+        backend = [str(self._tools["backend"]), str(BACKEND_PORT)]
+        self._stack.enter_context(running(backend, port=BACKEND_PORT, core=self._other_core))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def add_nginx(self) -> None:
+        """Start nginx, without and with a limit."""
+        conf = self._folder / "nginx.conf"
+        ports = {"backend": BACKEND_PORT, "port": NGINX_PORT, "limited": NGINX_LIMITED_PORT}
+        conf.write_text(_NGINX.format(dir=self._folder, slots=SLOTS, **ports))
+        self._folder.chmod(0o777)
+        argv = ["nginx", "-e", str(self._folder / "start.log"), "-c", str(conf)]
+        env = {**os.environ, "PATH": _SEARCH}
+        nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, core=self._proxy_core, env=env))
+        self.targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda limited: _children(nginx.pid))
+
+    def add_frontdoor(self) -> None:
+        """Start two frontdoors, without and with a limit."""
+        free = self._stack.enter_context(self.frontdoor(DOOR_PORT, BACKEND_PORT, 4096))
+        limited = self._stack.enter_context(self.frontdoor(DOOR_LIMITED_PORT, BACKEND_PORT, SLOTS))
+        pids = {False: [free.pid], True: [limited.pid]}
+        self.targets["frontdoor"] = Target(DOOR_PORT, DOOR_LIMITED_PORT, lambda limited: pids[limited])
+
+    @contextlib.contextmanager
+    def frontdoor(self, port: int, backend: int, slots: int) -> Iterator[subprocess.Popen[bytes]]:
+        """A frontdoor as a process: metrics, admission, event log and injection are on."""
+        conf = self._folder / f"{port}.toml"
+        conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots))
+        argv = [self._python, "-m", "frontdoor", "--config", str(conf)]
+        env = {**os.environ, **_DOOR_ENV}
+        with (
+            open(self._folder / f"{port}.log", "wb") as log,
+            running(argv, port=port, core=self._proxy_core, env=env, stdout=log) as process,
+        ):
+            yield process
+
+    def load(self, target: Target, scenario: Scenario, seconds: float) -> dict[str, Any]:
+        """Run one scenario against one target; return the generator's report with CPU and memory of the target."""
+        port = target.limited_port if scenario.limited else target.port
+        pin = ["taskset", "-c", str(self._other_core)] if self._other_core is not None else []
+        _engine_at_rest()
+        timing = [str(scenario.warmup_s), str(seconds)]
+        generator = [*pin, str(self._tools["client"]), "127.0.0.1", str(port), *timing, *scenario.groups]
+        process = subprocess.Popen(generator, stdout=subprocess.PIPE)
+        time.sleep(scenario.warmup_s + 0.1)
+        pids = target.pids(scenario.limited)
+        before, since = cpu_seconds(pids), time.monotonic()
+        time.sleep(max(0.2, seconds - 0.3))
+        used, elapsed = cpu_seconds(pids) - before, time.monotonic() - since
+        memory = rss_mb(pids)
+        out, _ = process.communicate(timeout=seconds + 20)
+        report: dict[str, Any] = json.loads(out)
+        report["cpu"] = used / elapsed if pids else 0.0
+        report["rss_mb"] = memory
+        report["most_active"] = _engine_counts()["most_active"]
+        return report
+
+
+def _engine_at_rest() -> None:
+    """Wait until the engine has noticed that the load before is gone; its counters begin anew."""
+    for _ in range(500):
+        if not _engine_counts()["active"]:
+            return
+        time.sleep(0.01)
+    raise SystemExit("the engine still serves clients that left 5 s ago")
+
+
+def _engine_counts() -> dict[str, int]:
+    """The engine's counters since they were last asked for."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{BACKEND_PORT}/stats", timeout=5) as answer:
+        found: dict[str, int] = json.load(answer)
+        return found
