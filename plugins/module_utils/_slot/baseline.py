@@ -9,7 +9,7 @@ A baseline is written when somebody asks for it and never by itself: a corrupt e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 

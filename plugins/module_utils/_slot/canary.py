@@ -15,23 +15,35 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from .degenerate import degenerate
+from .needle import prompt as long_prompt
 from .profile import CanaryCase, Profile
 from .types import Reply, SlotFault
 
 SHOWN = 200  # characters of an answer that go into a result
-RUN_LIMIT = 12  # the same word or character this often in a row is garbage
+NAN = "the engine computes NaN: a log probability of its answer is no number"
 _COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A generated text. finish_reason: stop, length … as the engine says it. prompt_tokens: what it counted."""
+
+    text: str
+    finish_reason: str = ""
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True)
 class CanaryResult:
     """One case: passed only when every repeat passed. got, sha256 and seconds: of the first that failed, or the last.
 
-    seconds: latency of that request. attempt: its number, from 1.
+    seconds: latency of that request. attempt: its number, from 1. problem: why it failed, where the two sides don't say
+    it. note: what is worth knowing although it passed.
     """
 
     profile: str
@@ -43,6 +55,9 @@ class CanaryResult:
     seconds: float
     attempt: int = 1
     problem: str = ""
+    note: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -55,6 +70,9 @@ class CanaryResult:
             "seconds": round(self.seconds, 3),
             "attempt": self.attempt,
             "problem": self.problem,
+            "note": self.note,
+            "finish_reason": self.finish_reason,
+            "prompt_tokens": self.prompt_tokens,
         }
 
 
@@ -63,8 +81,15 @@ def normalise(text: str) -> str:
 
 
 def digest(text: str) -> str:
-    """sha256 of the normalised text, in hex."""
-    return hashlib.sha256(normalise(text).encode()).hexdigest()
+    """sha256 of the normalised text, in hex. Halves of characters, which JSON can hold, count as they are."""
+    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def shown(text: str) -> str:
+    """The normalised text, cut, with what no screen should be given written as escapes."""
+    whole = normalise(text)
+    cut = whole if len(whole) <= SHOWN else whole[:SHOWN] + "…"
+    return "".join(char if char.isprintable() or char in "\t\n" else ascii(char)[1:-1] for char in cut)
 
 
 def png(width: int, height: int, colour: str) -> bytes:
@@ -93,11 +118,19 @@ def image_url(image: Mapping[str, Any] | str) -> str:
 
 
 def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
-    """Body of POST /v1/chat/completions for a case: greedy, seeded, not streamed."""
+    """Body of POST /v1/chat/completions for a case: greedy, seeded, not streamed. The same for every repeat."""
     content: Any = case.prompt
+    if case.long is not None:
+        content = long_prompt(
+            case.long,
+            case.prompt,
+            max_model_len=profile.engine.max_model_len,
+            max_tokens=case.max_tokens,
+            seed=profile.canary.seed,
+        )
     if case.image is not None:
         content = [
-            {"type": "text", "text": case.prompt},
+            {"type": "text", "text": content},
             {"type": "image_url", "image_url": {"url": image_url(case.image)}},
         ]
     body: dict[str, Any] = {
@@ -114,6 +147,25 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
     return body
 
 
+def repeated(profile: Profile, body: Mapping[str, Any], attempt: int, salt: str) -> dict[str, Any]:
+    """The body as one attempt sends it, from 1 on.
+
+    The first asks for log probabilities too, which show numbers that are none. On vLLM the first of each pair of
+    attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left, so
+    both ways are tried. salt: what no earlier request has used.
+    """
+    extra: dict[str, Any] = {"logprobs": True} if attempt == 1 else {}
+    if profile.engine.kind == "vllm":
+        extra["cache_salt"] = f"{salt}-{(attempt + 1) // 2}"
+    return {**body, **extra}
+
+
+def request_hash(body: Mapping[str, Any]) -> str:
+    """sha256 over what is asked, without the name under which the model is served."""
+    asked = {key: value for key, value in body.items() if key != "model"}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
 def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
     """The cheapest request that makes the engine compute: one token, with its log probability where it can be had."""
     body = payload(profile, CanaryCase("first_token", "Say one word.", 1, "contains", ""))
@@ -122,22 +174,29 @@ def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
     return body
 
 
-def answer(reply: Reply) -> str:
+def answer(reply: Reply) -> Answer:
     """The generated text of a chat completion. Raises SlotFault when there is none."""
     if reply.status != 200:
         got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
-        raise SlotFault("the engine did not answer a generation request", expected="200", got=got.strip())
+        raise SlotFault("the engine did not answer a generation request", expected="200", got=shown(got))
     try:
         data = json.loads(reply.text)
-        message = data["choices"][0]["message"]
+        choice = data["choices"][0]
+        message = choice["message"]
         text = message.get("content")
         if text is None:
             text = message.get("reasoning_content") or message.get("reasoning") or ""
+        counted = (data.get("usage") or {}).get("prompt_tokens")
+        return Answer(str(text), str(choice.get("finish_reason") or ""), counted if isinstance(counted, int) else None)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SlotFault(
-            "the engine's answer is not a chat completion", expected="choices[0].message", got=reply.text[:SHOWN]
+            "the engine's answer is not a chat completion", expected="choices[0].message", got=shown(reply.text)
         ) from error
-    return str(text)
+
+
+def refusal(reply: Reply) -> str:
+    """What came in place of an answer that can be used."""
+    return shown(f"{reply.status} {reply.text}") if reply.status != 200 else "200 with NaN in logprobs"
 
 
 def nan_logprob(reply: Reply) -> bool:
@@ -151,60 +210,81 @@ def nan_logprob(reply: Reply) -> bool:
         values = [entry["logprob"] for entry in entries]
     except (ValueError, LookupError, TypeError):
         return False
-    return any(isinstance(value, float) and math.isnan(value) for value in values)
-
-
-def degenerate(text: str, expected: str = "") -> str:
-    """Why this text is no language at all, or "" when nothing is wrong with it."""
-    stripped = normalise(text)
-    if not stripped:
-        return "the answer is empty"
-    if "\ufffd" in stripped:
-        return "the answer holds replacement characters"
-    if any(ord(char) < 32 and char not in "\t\n\r" for char in stripped):
-        return "the answer holds control characters"
-    for unit, what in ((list(stripped), "character"), (stripped.split(), "word")):
-        run, last = 0, None
-        for item in unit:
-            run = run + 1 if item == last else 1
-            last = item
-            if run >= RUN_LIMIT and not item.isspace() and item * RUN_LIMIT not in expected:
-                return f"the answer repeats the {what} {item!r} {run} times or more"
-    return ""
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
 
 
 def expectation(case: CanaryCase) -> str:
     """The expected side in words."""
-    return case.expected if case.compare == "exact" else f"{case.compare}: {case.expected}"
+    return case.expected if case.compare == "exact" else f"{case.compare}: {case.expected}".rstrip(": ")
 
 
 def matches(case: CanaryCase, text: str) -> bool:
+    """Is it the wanted answer? For compare baseline, expected is the recorded hash, or empty while it is recorded."""
     got = normalise(text)
     if case.compare == "exact":
         return got == normalise(case.expected)
     if case.compare == "contains":
         return case.expected.casefold() in got.casefold()
-    if case.compare == "sha256":
-        return digest(text) == case.expected.lower().removeprefix("sha256:")
-    return re.search(case.expected, got) is not None
+    if case.compare == "regex":
+        return re.search(case.expected, got) is not None
+    if case.compare == "baseline" and not case.expected:
+        return True
+    return digest(text) == case.expected.lower().removeprefix("sha256:")
 
 
-def evaluate(profile: Profile, case: CanaryCase, text: str, seconds: float, attempt: int) -> CanaryResult:
+def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, attempt: int) -> CanaryResult:
     """Judgement of one answer. Raises SlotFault when the case's own regular expression is broken."""
-    problem = degenerate(text, case.expected)
     try:
-        passed = not problem and matches(case, text)
+        matched = matches(case, got.text)
     except re.error as error:
         raise SlotFault(f"canary {case.name}: {case.expected!r} is no regular expression ({error})") from error
-    shown = normalise(text)
+    # What is right to the letter is right, however odd it looks.
+    certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline")
+    problem = "" if certain else degenerate(got.text)
+    if not matched and not problem and got.finish_reason == "length":
+        problem = f"the answer was cut off after max_tokens {case.max_tokens}"
     return CanaryResult(
         profile=profile.name,
         name=case.name,
-        passed=passed,
+        passed=matched and not problem,
         expected=expectation(case)[:SHOWN],
-        got=shown if len(shown) <= SHOWN else shown[:SHOWN] + "…",
-        sha256=digest(text),
+        got=shown(got.text),
+        sha256=digest(got.text),
         seconds=seconds,
         attempt=attempt,
         problem=problem,
+        finish_reason=got.finish_reason,
+        prompt_tokens=got.prompt_tokens,
     )
+
+
+def unanswered(
+    profile: Profile, case: CanaryCase, problem: str, got: str = "", seconds: float = 0.0, attempt: int = 1
+) -> CanaryResult:
+    """A case that failed without a text to judge."""
+    return CanaryResult(profile.name, case.name, False, expectation(case)[:SHOWN], got, "", seconds, attempt, problem)
+
+
+def differing(results: Sequence[CanaryResult]) -> str:
+    """How the answers of one case's repeats differ, or "" when they are the same.
+
+    At temperature 0 with one seed an engine that nobody else uses has no reason to answer differently.
+    """
+    first: dict[str, CanaryResult] = {}
+    for result in results:
+        first.setdefault(result.sha256, result)
+    if len(first) < 2:
+        return ""
+    seen = [f"{result.got[:40]!r} ({sha[:12]}, answer {result.attempt})" for sha, result in first.items()]
+    return f"the repeats answered differently: {'; '.join(seen[:3])}"
+
+
+def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryResult:
+    """One result of a case out of its repeats, of which only the last can have failed.
+
+    must_agree: answers that differ fail the case; otherwise they are noted.
+    """
+    last, problem = results[-1], differing(results)
+    if not last.passed or not problem:
+        return last
+    return replace(last, passed=False, problem=problem) if must_agree else replace(last, note=problem)

@@ -26,7 +26,7 @@ def degenerate(text: str) -> str:
     stripped = text.strip()
     if not stripped:
         return "the answer is empty"
-    return _unprintable(stripped) or _whole(stripped) or _characters(stripped) or _words(stripped.split())
+    return _unprintable(stripped) or _whole(stripped) or _words(stripped.split()) or _characters(stripped)
 
 
 def _unprintable(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from . import machine, phases, quarantine, recover, settle
+from . import asking, machine, phases, quarantine, recover, settle
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
@@ -77,8 +77,8 @@ class Driver:
             Phase.ALIVE: self._alive,
             Phase.HEALTH: phases.health,
             Phase.IDENTITY: phases.identity,
-            Phase.FIRST_TOKEN: phases.first_token,
-            Phase.CANARY: phases.canary,
+            Phase.FIRST_TOKEN: asking.first_token,
+            Phase.CANARY: asking.canary,
             Phase.OPEN: settle.open_frontdoor,
             Phase.ENABLE: settle.enable,
             Phase.COMMIT: settle.commit,

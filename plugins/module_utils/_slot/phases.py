@@ -1,19 +1,16 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The phases that deal with the engine: stop, release, start, alive, health, identity, first token, canary."""
+"""The phases that deal with the engine as a process: stop, release, start, alive, health, identity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import canary as canaries
-from .canary import CanaryResult
 from .identity import check_process, check_served
 from .judge import came_up, healthy, is_down, stayed_up
 from .learned import compared, load_limit_s
 from .observe import slot_units
-from .profile import CanaryCase
 from .progress import engine_hint
 from .run import EngineRun, Load, Run
 from .symptoms import diagnose
@@ -215,84 +212,3 @@ def identity(run: Run) -> None:
     check_served(engine.profile, run.fx.http.get(f"{engine.profile.engine.backend_url}/v1/models", 10.0))
     processes = run.fx.processes
     check_process(engine.profile, processes.cmdline(unit.main_pid), processes.environ(unit.main_pid))
-
-
-def first_token(run: Run) -> None:
-    """One token: the engine computes. /health alone doesn't say so."""
-    engine, _unit = current_engine(run)
-    profile = engine.profile
-    url = f"{profile.engine.backend_url}/v1/chat/completions"
-    limit = profile.canary.timeout_s
-    reply = run.fx.http.post(url, canaries.first_token_payload(profile, logprobs=True), limit)
-    if canaries.nan_logprob(reply):
-        raise SlotFault(
-            "the engine computes NaN: the log probability of its first token is no number",
-            expected="a finite log probability",
-            got="nan",
-        )
-    if reply.status == 400:
-        # Not every engine offers log probabilities; that alone is no failure.
-        reply = run.fx.http.post(url, canaries.first_token_payload(profile, logprobs=False), limit)
-    canaries.answer(reply)
-
-
-def canary(run: Run) -> None:
-    """Asks every case as often as wanted; a wrong answer fails the phase after all cases were asked once."""
-    engine, _unit = current_engine(run)
-    repeats = run.request.canary_repeats or engine.profile.canary.repeats
-    results: list[CanaryResult] = []
-    for case in engine.profile.canary.cases:
-        result = _ask(run, engine, case, repeats)
-        results.append(result)
-        run.canary.append(result)
-        state = "passed" if result.passed else "failed"
-        run.progress.say("hint", phase="canary", text=f"{case.name} {state}")
-    current_engine(run)
-    wrong = [result for result in results if not result.passed]
-    if wrong:
-        first = wrong[0]
-        which = f"answer {first.attempt} of {repeats}"
-        others = f"; also failed: {', '.join(result.name for result in wrong[1:])}" if len(wrong) > 1 else ""
-        why = f": {first.problem}" if first.problem else ""
-        raise SlotFault(
-            f"canary case {first.name} of {engine.profile.name} failed at {which}{why}{others}",
-            expected=repr(first.expected),
-            got=repr(first.got),
-        )
-    run.canary_passed = True
-
-
-def _ask(run: Run, engine: EngineRun, case: CanaryCase, repeats: int) -> CanaryResult:
-    url = f"{engine.profile.engine.backend_url}/v1/chat/completions"
-    body = canaries.payload(engine.profile, case)
-    attempt = 1
-    while True:
-        begun = run.fx.clock.monotonic()
-        reply = run.fx.http.post(url, body, engine.profile.canary.timeout_s)
-        seconds = run.fx.clock.monotonic() - begun
-        try:
-            text = canaries.answer(reply)
-        except SlotFault as fault:
-            # No answer at all: asking on would only wait on.
-            run.canary.append(
-                CanaryResult(
-                    engine.profile.name,
-                    case.name,
-                    False,
-                    canaries.expectation(case),
-                    fault.got or "",
-                    "",
-                    seconds,
-                    attempt,
-                    fault.message,
-                )
-            )
-            raise SlotFault(
-                f"canary case {case.name} of {engine.profile.name} got no answer: {fault.message}",
-                expected=repr(case.expected),
-                got=fault.got,
-            ) from fault
-        result = canaries.evaluate(engine.profile, case, text, seconds, attempt)
-        if not result.passed or attempt >= repeats:
-            return result
-        attempt += 1

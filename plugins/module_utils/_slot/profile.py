@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from .needle import Long
 from .types import SlotFault
 
 SCHEMA = 1
-COMPARES = ("exact", "contains", "regex", "sha256")
+COMPARES = ("exact", "contains", "regex", "sha256", "baseline")
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
 @dataclass(frozen=True)
 class CanaryCase:
-    """A small deterministic request whose answer is known."""
+    """A small deterministic request whose answer is known. expected: empty for compare baseline."""
 
     name: str
     prompt: str
@@ -28,6 +29,7 @@ class CanaryCase:
     compare: str
     expected: str
     image: Mapping[str, Any] | str | None = None
+    long: Long | None = None
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,17 @@ def _case(data: Any, where: str, index: int) -> CanaryCase:
         prompt=read.get("prompt", str),
         max_tokens=read.get("max_tokens", int),
         compare=compare,
-        expected=read.get("expected", str),
+        expected=read.get("expected", str, "" if compare == "baseline" else ...),
         image=read.get("image", (Mapping, str), None),
+        long=None if read.get("long", Mapping, None) is None else _long(read.section("long")),
     )
+
+
+def _long(read: _Reader) -> Long:
+    depth = float(read.get("depth", (int, float), Long.depth))
+    if not 0 <= depth <= 1:
+        raise read.fault("depth", f"is {depth:g}, wanted 0 to 1")
+    return Long(note=read.get("note", str), tokens=read.get("tokens", int, Long.tokens), depth=depth)
 
 
 def _canary(read: _Reader, where: str) -> Canary:

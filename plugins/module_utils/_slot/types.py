@@ -238,6 +238,7 @@ class Request:
     health_timeout_s: float | None = None
     lock_timeout_s: float = 0.0
     canary_repeats: int | None = None
+    record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
     planned: str | None = None  # check mode only: JSON text that will be the profile's file when this play is done
     switch_id: str = ""

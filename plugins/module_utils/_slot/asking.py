@@ -1,0 +1,135 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The phases that ask the engine: its first token, and the canary with its baseline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from . import canary as canaries
+from .baseline import Baseline, Recorded, baseline_file, baseline_text, expected_of, parse_baseline
+from .canary import CanaryResult
+from .phases import current_engine
+from .profile import CanaryCase
+from .run import EngineRun, Run
+from .types import Reply, SlotFault
+
+PATH = "/v1/chat/completions"
+
+
+def first_token(run: Run) -> None:
+    """One token: the engine computes. /health alone doesn't say so."""
+    engine, _unit = current_engine(run)
+    reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=True))
+    if canaries.nan_logprob(reply):
+        raise SlotFault(canaries.NAN, expected="finite log probabilities", got=canaries.refusal(reply))
+    if reply.status == 400:
+        # Not every engine offers log probabilities; that alone is no failure.
+        reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=False))
+    canaries.answer(reply)
+
+
+def canary(run: Run) -> None:
+    """Asks every case as often as wanted; a wrong answer fails the phase after all cases were asked.
+
+    With `record_baseline` the cases that are compared with a baseline are not judged by one: when all cases have passed
+    and all repeats agreed, what they answered becomes the baseline.
+    """
+    engine, _unit = current_engine(run)
+    profile = engine.profile
+    repeats = run.request.canary_repeats or profile.canary.repeats
+    recording = run.request.record_baseline
+    file = baseline_file(run.layout, profile.name)
+    needed = [case for case in profile.canary.cases if case.compare == "baseline"]
+    baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file))
+    answers: dict[str, Recorded] = {}
+    results: list[CanaryResult] = []
+    for case in profile.canary.cases:
+        result = _ask(run, engine, case, repeats, baseline, recording)
+        results.append(result)
+        run.canary.append(result)
+        state = "passed" if result.passed else "failed"
+        run.progress.say("hint", phase="canary", text=f"{case.name} {state}")
+        if result.note:
+            run.warn(f"canary case {case.name} of {profile.name}: {result.note}")
+        if case in needed:
+            asked = canaries.request_hash(canaries.payload(profile, case))
+            answers[case.name] = Recorded(result.sha256, result.got, asked)
+    current_engine(run)
+    wrong = [result for result in results if not result.passed]
+    if wrong:
+        raise _failure(wrong, repeats)
+    if recording and answers:
+        now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        recorded = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
+        run.fx.files.write(file, baseline_text(recorded))
+        run.did(f"record the baseline of {profile.name}: {', '.join(answers)}")
+    elif recording:
+        run.warn(f"nothing to record: no canary case of {profile.name} has compare: baseline")
+    run.canary_passed = True
+
+
+def _failure(wrong: list[CanaryResult], repeats: int) -> SlotFault:
+    first = wrong[0]
+    why = f": {first.problem}" if first.problem else ""
+    others = f"; also failed: {', '.join(result.name for result in wrong[1:])}" if len(wrong) > 1 else ""
+    return SlotFault(
+        f"canary case {first.name} of {first.profile} failed at answer {first.attempt} of {repeats}{why}{others}",
+        expected=repr(first.expected),
+        got=repr(first.got),
+    )
+
+
+def _ask(
+    run: Run, engine: EngineRun, case: CanaryCase, repeats: int, baseline: Baseline | None, recording: bool
+) -> CanaryResult:
+    """The result of a case. Raises SlotFault when no answer comes: asking on would only wait on."""
+    profile = engine.profile
+    body = canaries.payload(profile, case)
+    known, recorded = case, None
+    if case.compare == "baseline" and not recording:
+        recorded, problem = expected_of(baseline, profile.fingerprint, case.name, canaries.request_hash(body))
+        if recorded is None:
+            return canaries.unanswered(profile, case, problem)
+        known = replace(case, expected=recorded.sha256)
+    results: list[CanaryResult] = []
+    salt = f"canary-{run.fx.clock.monotonic():.6f}"
+    for attempt in range(1, repeats + 1):
+        asked = canaries.repeated(profile, body, attempt, salt)
+        results.append(_answered(run, engine, known, asked, attempt, recorded.text if recorded else None))
+        if not results[-1].passed:
+            break
+    return canaries.summed_up(results, must_agree=case.compare == "baseline")
+
+
+def _answered(
+    run: Run, engine: EngineRun, case: CanaryCase, body: dict[str, Any], attempt: int, recorded: str | None
+) -> CanaryResult:
+    """The result of one attempt; recorded: the baseline's text where the case has one."""
+    profile = engine.profile
+    reply, seconds = _posted(run, engine, body)
+    if canaries.nan_logprob(reply):
+        return canaries.unanswered(profile, case, canaries.NAN, canaries.refusal(reply), seconds, attempt)
+    if reply.status == 400 and body.pop("logprobs", False):
+        # As for the first token: without them then.
+        reply, seconds = _posted(run, engine, body)
+    try:
+        got = canaries.answer(reply)
+    except SlotFault as fault:
+        run.canary.append(canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, attempt))
+        raise SlotFault(
+            f"canary case {case.name} of {profile.name} got no answer: {fault.message}",
+            expected=repr(canaries.expectation(case)),
+            got=fault.got,
+        ) from fault
+    result = canaries.evaluate(profile, case, got, seconds, attempt)
+    return result if recorded is None else replace(result, expected=f"baseline: {recorded}")
+
+
+def _posted(run: Run, engine: EngineRun, body: dict[str, Any]) -> tuple[Reply, float]:
+    """(the engine's reply, seconds)."""
+    begun = run.fx.clock.monotonic()
+    reply = run.fx.http.post(f"{engine.profile.engine.backend_url}{PATH}", body, engine.profile.canary.timeout_s)
+    return reply, run.fx.clock.monotonic() - begun

@@ -1,0 +1,234 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The canary inside a switch: what is sent, what fails it and in which words, and baselines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, baseline
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import Baseline, Recorded
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
+from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
+from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
+from unit.plugins.module_utils._slot.world import World, profile_data, request
+
+FILE = baseline.baseline_file(LAYOUT, "a")
+KNOWN = {"name": "ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
+LEARNED = {"name": "poem", "prompt": "3 + 4", "max_tokens": 8, "compare": "baseline"}
+
+
+class Scripted(FakeHttp):
+    """An engine whose answers to canary cases are scripted: a function of (prompt, number of the request)."""
+
+    def __init__(self, world, script):
+        super().__init__(world)
+        self.script, self.sent = script, []
+
+    def post(self, url, body, timeout_s):
+        if body["max_tokens"] == 1:
+            return super().post(url, body, timeout_s)
+        self._world.step()
+        self._world.mono += 0.02
+        self.sent.append(body)
+        said = self.script(body, len(self.sent))
+        return said if isinstance(said, Reply) else chat(said)
+
+
+def run(script, cases=(KNOWN,), repeats=3, world=None, **changes):
+    """(result of a switch, what was sent, the world)."""
+    world = world or World()
+    world.render("a", canary__cases=list(cases), canary__repeats=repeats)
+    http = Scripted(world, script)
+    changes = {"on_failure": OnFailure.STOP, "who": "ann", **changes}
+    result = api.switch(replace(world.effects(), http=http), LAYOUT, request("a", **changes))
+    return result, http.sent, world
+
+
+def right(body, _number):
+    return {"say OK": "OK", "3 + 4": "seven"}[body["messages"][0]["content"]]
+
+
+def test_every_repeat_is_sent_and_the_first_asks_for_log_probabilities():
+    result, sent, _world = run(right, repeats=4)
+    assert result["verified"]
+    assert [body.get("logprobs") for body in sent] == [True, None, None, None]
+    assert len({body["cache_salt"] for body in sent}) == 2
+
+
+def test_two_verifications_never_share_a_cache():
+    world = World()
+    _result, first, _world = run(right, world=world)
+    world.unit("a").restarts = 0
+    world.crash("a")
+    _result, second, _world = run(right, world=world)
+    assert not {body["cache_salt"] for body in first} & {body["cache_salt"] for body in second}
+
+
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_one_wrong_answer_among_the_repeats_fails(bad):
+    result, sent, _world = run(lambda body, number: "slh" if number == bad else "OK")
+    assert not result["verified"]
+    assert len(sent) == bad
+    failure = result["failure"]
+    assert failure["message"] == f"canary case ok of a failed at answer {bad} of 3"
+    assert (failure["expected"], failure["got"]) == ("'OK'", "'slh'")
+    assert result["canary"][0]["attempt"] == bad
+
+
+def test_an_engine_without_log_probabilities_is_asked_without_them():
+    refused = Reply(400, '{"error": {"message": "logprobs are not supported"}}')
+    result, sent, _world = run(lambda body, _number: refused if "logprobs" in body else "OK")
+    assert result["verified"]
+    assert len(sent) == 4
+
+
+def test_an_engine_that_refuses_everything_fails_with_its_words():
+    result, _sent, _world = run(lambda _body, _number: Reply(400, "maximum context length is 512 tokens"))
+    assert result["failure"]["message"] == (
+        "canary case ok of a got no answer: the engine did not answer a generation request"
+    )
+    assert result["failure"]["got"] == "400 maximum context length is 512 tokens"
+    assert result["canary"][0]["problem"] == "the engine did not answer a generation request"
+
+
+def test_nan_deep_in_a_case_is_named():
+    result, _sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "")
+    assert result["failure"]["message"] == (
+        "canary case ok of a failed at answer 1 of 3: "
+        "the engine computes NaN: a log probability of its answer is no number"
+    )
+    assert "Out of range float values are not JSON compliant" in result["failure"]["got"]
+
+
+def test_the_other_failed_cases_are_named():
+    cases = (KNOWN, {**KNOWN, "name": "again"}, {**KNOWN, "name": "fine", "prompt": "3 + 4", "expected": "7"})
+    result, _sent, _world = run(lambda body, _n: "7", cases)
+    assert result["failure"]["message"] == "canary case ok of a failed at answer 1 of 3; also failed: again"
+
+
+def test_answers_that_differ_but_are_right_pass_with_a_warning():
+    lax = {**KNOWN, "compare": "contains", "expected": "ok"}
+    result, _sent, _world = run(lambda _body, number: "OK" if number < 3 else "It is OK", (lax,))
+    assert result["verified"]
+    assert result["canary"][0]["note"].startswith("the repeats answered differently: 'OK' (")
+    warnings = [text for text in result["warnings"] if "answered differently" in text]
+    assert warnings[0].startswith("canary case ok of a: the repeats answered differently")
+
+
+# -- baselines
+
+
+def recorded(world):
+    text = world.texts.get(FILE)
+    return None if text is None else json.loads(text[0])
+
+
+def test_a_baseline_is_recorded_when_asked_for_and_then_judges():
+    result, _sent, world = run(right, (KNOWN, LEARNED), record_baseline=True)
+    assert result["verified"]
+    data = recorded(world)
+    assert (data["schema"], data["profile"], data["fingerprint"], data["who"]) == (1, "a", "sha256:a-1", "ann")
+    assert list(data["cases"]) == ["poem"]
+    assert data["cases"]["poem"]["text"] == "seven"
+    world.crash("a")
+    assert run(right, (KNOWN, LEARNED), world=world)[0]["verified"]
+    world.crash("a")
+    result, _sent, world = run(lambda b, n: right(b, n).replace("seven", "eight"), (KNOWN, LEARNED), world=world)
+    assert not result["verified"]
+    assert result["failure"]["message"] == "canary case poem of a failed at answer 1 of 3"
+    assert (result["failure"]["expected"], result["failure"]["got"]) == ("'baseline: seven'", "'eight'")
+    assert recorded(world) == data
+
+
+def test_nothing_is_recorded_by_itself():
+    result, _sent, world = run(right, (KNOWN, LEARNED))
+    assert not result["verified"]
+    assert recorded(world) is None
+    assert "canary case poem of a failed at answer 1 of 3: no baseline is recorded; " in result["failure"]["message"]
+    assert baseline.RECORD in result["failure"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (lambda b, n: "no" if b["messages"][0]["content"] == "say OK" else "seven", "canary case ok"),
+        (lambda b, n: right(b, n) if n < 6 else "eight", "the repeats answered differently"),
+        (lambda b, n: "OK" if b["messages"][0]["content"] == "say OK" else "!" * 40, "nothing but '!'"),
+    ],
+)
+def test_what_is_not_sound_is_not_recorded(script, words):
+    result, _sent, world = run(script, (KNOWN, LEARNED), record_baseline=True)
+    assert not result["verified"]
+    assert words in result["failure"]["message"]
+    assert recorded(world) is None
+
+
+def test_recording_without_such_a_case_says_so():
+    result, _sent, world = run(right, record_baseline=True)
+    assert result["verified"]
+    assert recorded(world) is None
+    assert "nothing to record: no canary case of a has compare: baseline" in result["warnings"]
+
+
+def kept(**changes):
+    values = {"profile": "a", "fingerprint": "sha256:f", "recorded_at": "2026-06-07T09:00:00Z", "who": "ann"}
+    return Baseline(**(values | {"cases": {"poem": Recorded("ab", "seven", "asked")}} | changes))
+
+
+@pytest.mark.parametrize(
+    ("known", "case", "asked", "words"),
+    [
+        (None, "poem", "asked", "no baseline is recorded"),
+        (kept(fingerprint="sha256:0123456789abcdef"), "poem", "asked", "another fingerprint (sha256:0123456789ab"),
+        (kept(), "song", "asked", "does not hold this case"),
+        (kept(), "poem", "else", "holds another question under this name"),
+    ],
+)
+def test_a_baseline_that_does_not_fit_says_how_to_record_one(known, case, asked, words):
+    found, problem = baseline.expected_of(known, "sha256:f", case, asked)
+    assert found is None
+    assert words in problem
+    assert problem.endswith(baseline.RECORD)
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),
+        st.builds(Recorded, st.text(max_size=64), st.text(max_size=baseline.SHOWN), st.text(max_size=64)),
+    )
+)
+def test_a_baseline_reads_back_what_was_written(cases):
+    written = kept(cases=cases)
+    assert baseline.parse_baseline(baseline.baseline_text(written), "f") == written
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "Expecting"), ("[]", "indices"), ('{"schema": 9}', "schema 9"), ('{"schema": 1}', "has no 'profile'")],
+)
+def test_a_broken_baseline_is_named(text, words):
+    with pytest.raises(SlotFault, match=r"x/a\.json can't be read .*" + words):
+        baseline.parse_baseline(text, "x/a.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"compare": "guess"}, "compare is 'guess'"),
+        ({"expected": None}, "expected is missing"),
+        ({"long": {"tokens": 5}}, "long.note is missing"),
+        ({"long": {"note": "n", "depth": 2}}, "depth is 2"),
+    ],
+)
+def test_a_broken_case_is_named(changes, words):
+    from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+
+    with pytest.raises(SlotFault, match=words):
+        parse_profile(json.dumps(profile_data("a", canary__cases=[{**KNOWN, **changes}])), "a.json")
