@@ -82,6 +82,7 @@ class Rig:
         self.address = state.address(self.host)
         self.url = f"http://{self.address}:8000"
         self.leader = 0
+        self._healthy = ""  # the profile of which only healthy engines were started since the last wipe
         self.find_leader()
 
     def find_leader(self) -> None:
@@ -112,6 +113,13 @@ class Rig:
             lines = self.read(JOURNAL).splitlines()
             return [record for line in lines if (record := _record(line))]
         return []
+
+    def attempts_open(self) -> list[str]:
+        """Ids of attempts in the journal that have no end."""
+        ended = {record["id"] for record in self.journal() if record["event"] == "end"}
+        return [
+            str(record["id"]) for record in self.journal() if record["event"] == "begin" if record["id"] not in ended
+        ]
 
     def facts(self) -> Facts:
         listing = self.run("systemctl", "list-units", "--all", "--plain", "--no-legend", f"{PREFIX}*").output
@@ -181,11 +189,14 @@ class Rig:
 
     def tell(self, profile: str, *faults: str, **values: float) -> None:
         """Say how the engine of a profile behaves from its next start on."""
+        if profile == self._healthy and faults:
+            self._healthy = ""
         told = {"faults": list(faults), **values}
         self.write(f"{SIM_DIR}/{profile}.json", json.dumps(told))
 
     def tell_running(self, profile: str, *faults: str) -> None:
-        """Say what the engine that runs does from now on; its next start is a healthy one."""
+        """Say what the engine that runs does from now on, as long as the file is there."""
+        self._healthy = ""
         self.write(f"{SIM_DIR}/{profile}.json", json.dumps({"live": list(faults)}))
 
     def write(self, path: str, text: str) -> None:
@@ -225,6 +236,18 @@ class Rig:
         done = self.ctl("switch", profile)
         assert done.code == 0, f"{done.output}{done.errors}"
         self.wait_settled()
+        self._healthy = "" if faults else profile
+
+    def have(self, profile: str) -> None:
+        """Have the profile served by a healthy engine: as it is, where that is so already."""
+        state, told = self.state(), self._healthy == profile
+        if told and state.get("open") and state["profile"]["name"] == profile and self.attempts_open() == []:
+            facts = self.facts()
+            if facts.invocation == state["engine"]["invocation_id"] and names_of(facts.enabled) == [profile]:
+                for path in (self.root / SIM_DIR.lstrip("/")).glob("*.json"):
+                    path.unlink()
+                return
+        self.serve(profile)
 
 
 def _record(line: str) -> dict[str, Any] | None:

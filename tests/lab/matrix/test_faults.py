@@ -12,10 +12,15 @@ import pytest
 
 from matrix.promise import assert_serves, assert_stopped
 from matrix.recording import Recording
-from matrix.rig import Rig
+from matrix.rig import Done, Rig
 
 pytestmark = pytest.mark.matrix
 Begin = Callable[[], Recording]
+
+# first: nothing was served before · switch: something was, and there is to be no way back · back: there is one, and it
+# leads to a healthy engine · broken: there is one, and the engine that it leads to does not start rightly again
+SITUATIONS = ("first", "switch", "broken", "back")
+SECOND_FAULT = "wrong-length"  # of the engine that a broken way back leads to
 
 
 @dataclass(frozen=True)
@@ -43,39 +48,99 @@ FAULTS = (
     Fault("hang", ("first_token",), target="sim-short"),
     Fault("die", ("first_token",), "device_lost"),
 )
-faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+# Faults of an engine that is to stop, and what it leaves behind for the next one to wait for.
+OUTSTAYING = ("ignore-term", "slow-stop", "keep-port", "keep-device")
+# What takes longer, or is louder, but is no failure.
+SURVIVED = ("slow-ready", "flood")
 
 
-def assert_named(result: dict[str, object], fault: Fault) -> None:
-    """The failure says which phase found the fault, and which symptom explains it."""
+def assert_failed(done: Done, outcome: str, phases: tuple[str, ...], symptom: str | None, *, second: str = "") -> None:
+    """The result names the phase that found the fault, and the symptom that explains it; so for the way back."""
+    result = done.data
+    assert (done.code, result["outcome"]) == (1, outcome), done
     failure = result["failure"]
-    assert isinstance(failure, dict), result
-    assert failure["phase"] in fault.phases, failure
-    assert failure["symptom"] == fault.symptom, failure
-    assert str(failure["message"]) in str(result["msg"]), result
+    assert failure["phase"] in phases, failure
+    assert failure["symptom"] == symptom, failure
+    assert failure["message"] in result["msg"], result
+    later = [(one["phase"], one["direction"]) for one in result["failures"]]
+    assert later == ([(second, "back")] if second else []), result
 
 
-@faults
-def test_a_first_deploy_of_a_broken_engine_ends_stopped(rig: Rig, recorded: Begin, fault: Fault) -> None:
-    rig.wipe()
+def pair(fault: str) -> tuple[str, str]:
+    """What is served before, and what is switched to."""
+    return ("sim-card-a", "sim-card-b") if fault == "keep-device" else ("sim-a", "sim-b")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_engine_that_is_broken(rig: Rig, recorded: Begin, situation: str, fault: Fault) -> None:
+    if situation == "first":
+        rig.wipe()
+    else:
+        rig.have("sim-a")
     rig.tell(fault.target, fault.name)
+    if situation == "broken":
+        rig.tell("sim-a", SECOND_FAULT)
     recording = recorded()
-    done = rig.ctl("switch", fault.target)
+    words = ["--on-failure", "stop"] if situation == "switch" else []
+    done = rig.ctl("switch", fault.target, *words)
     rig.wait_settled()
-    assert (done.code, done.data["outcome"]) == (1, "stopped"), done
-    assert_named(done.data, fault)
-    assert_stopped(rig, done.data["failure"]["message"])
-    assert recording.names() == set()
+    if situation == "back":
+        assert_failed(done, "rolled_back", fault.phases, fault.symptom)
+        assert_serves(rig, "sim-a")
+    else:
+        second = "identity" if situation == "broken" else ""
+        assert_failed(done, "stopped", fault.phases, fault.symptom, second=second)
+        assert_stopped(rig, *(failure["message"] for failure in [done.data["failure"], *done.data["failures"]]))
+    assert recording.names() == (set() if situation == "first" else {"sim-a"})
 
 
-@faults
-def test_a_switch_to_a_broken_engine_goes_back(rig: Rig, recorded: Begin, fault: Fault) -> None:
-    rig.serve("sim-a")
-    rig.tell(fault.target, fault.name)
+@pytest.mark.parametrize("fault", OUTSTAYING)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_engine_that_does_not_want_to_go(rig: Rig, recorded: Begin, situation: str, fault: str) -> None:
+    old, new = pair(fault)
+    values = {"hold_s": 1.5, "stop_s": 1.5}
+    if situation == "first":
+        rig.wipe()
+    else:
+        rig.serve(old, fault, **values)
+    if situation == "switch":
+        rig.tell(new)
+    else:
+        rig.tell(new, "wrong-id", fault, **values)
+    rig.tell(old, *([SECOND_FAULT, fault] if situation == "broken" else []), **values)
     recording = recorded()
-    done = rig.ctl("switch", fault.target)
+    done = rig.ctl("switch", new)
     rig.wait_settled()
-    assert (done.code, done.data["outcome"]) == (1, "rolled_back"), done
-    assert_named(done.data, fault)
-    assert_serves(rig, "sim-a")
-    assert recording.names() == {"sim-a"}
+    if situation == "switch":
+        assert (done.code, done.data["outcome"]) == (0, "committed"), done
+        assert_serves(rig, new)
+    elif situation == "back":
+        assert_failed(done, "rolled_back", ("identity",), None)
+        assert_serves(rig, old)
+    else:
+        assert_failed(done, "stopped", ("identity",), None, second="identity" if situation == "broken" else "")
+        assert_stopped(rig, done.data["failure"]["message"])
+    assert recording.names() <= {old, new}
+    if situation != "first":
+        taken = {
+            record["name"]: record["seconds"] for record in done.data["phases"] if record["direction"] == "forward"
+        }
+        assert taken["release" if fault.startswith("keep") else "stop"] > 1, f"the fault did not strike: {taken}"
+
+
+@pytest.mark.parametrize("fault", SURVIVED)
+@pytest.mark.parametrize("situation", ["first", "switch", "back"])
+def test_an_engine_that_is_only_slow_or_loud(rig: Rig, recorded: Begin, situation: str, fault: str) -> None:
+    if situation == "first":
+        rig.wipe()
+    else:
+        rig.have("sim-a")
+    rig.tell("sim-b", *(["wrong-id"] if situation == "back" else [fault]), load_s=1.0)
+    if situation == "back":
+        rig.tell("sim-a", fault, load_s=1.0)
+    recorded()
+    done = rig.ctl("switch", "sim-b")
+    rig.wait_settled()
+    assert done.data["outcome"] == ("rolled_back" if situation == "back" else "committed"), done
+    assert_serves(rig, "sim-a" if situation == "back" else "sim-b")

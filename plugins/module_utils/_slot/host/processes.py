@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Mapping, Sequence
 
 from ..types import CardMemory, Holder
@@ -67,16 +68,35 @@ def _targets(pid: int) -> set[str]:
     return found
 
 
-def _fdinfo(pid: int, paths: set[str]) -> list[str]:
-    """What the kernel tells of the process's open files of these paths."""
-    texts = []
-    for name in _names(f"/proc/{pid}/fd"):
+def _identity(path: str) -> tuple[int, ...] | None:
+    """What a file is whatever it is called: a device by its number, another file by its place on its disk."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return (about.st_rdev,) if stat.S_ISCHR(about.st_mode) else (about.st_dev, about.st_ino)
+
+
+def _held(pid: int, wanted: Mapping[tuple[int, ...], str]) -> dict[str, str]:
+    """Which of its open files are among the wanted ones: their number as text, and the wanted path.
+
+    A process with a mount namespace of its own (a container, a hardened service) has them under other paths, and when
+    that namespace is gone the kernel shows the end of the path only. Just files of the same last name are looked at
+    more closely: a look at any file could wait for a server that does not answer.
+    """
+    folder = f"/proc/{pid}/fd"
+    names = {os.path.basename(path) for path in wanted.values()}
+    found = {}
+    for number in _names(folder):
         try:
-            if os.readlink(f"/proc/{pid}/fd/{name}") in paths:
-                texts.append(_read(f"/proc/{pid}/fdinfo/{name}").decode("utf-8", "replace"))
+            if os.path.basename(os.readlink(f"{folder}/{number}")) not in names:
+                continue
         except OSError:
             continue
-    return texts
+        identity = _identity(f"{folder}/{number}")
+        if identity is not None and identity in wanted:
+            found[number] = wanted[identity]
+    return found
 
 
 def _names(folder: str) -> list[str]:
@@ -128,14 +148,15 @@ class ProcTable:
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         if not paths:
             return ()
-        wanted = set(paths)
+        wanted = {identity: path for path in paths if (identity := _identity(path))}
         holders = []
         for pid in _pids():
-            held = sorted(wanted & _targets(pid))
+            held = _held(pid, wanted)
             if held:
-                resident = resident_bytes(_fdinfo(pid, wanted))
+                texts = [_read(f"/proc/{pid}/fdinfo/{number}").decode("utf-8", "replace") for number in held]
+                resident = resident_bytes(texts)
                 amount = f" ({resident / 2**30:.1f} GiB of card memory)" if resident else ""
-                holders.append(_holder(pid, ", ".join(held) + amount))
+                holders.append(_holder(pid, ", ".join(sorted(set(held.values()))) + amount))
         return tuple(holders)
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:

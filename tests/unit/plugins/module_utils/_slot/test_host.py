@@ -239,6 +239,21 @@ def server():
     httpd.server_close()
 
 
+def test_a_card_is_held_whatever_its_path_is_called_where_the_holder_is(tmp_path):
+    device, elsewhere = tmp_path / "dev" / "renderD999", tmp_path / "other" / "renderD999"
+    for path in (device, elsewhere):
+        path.parent.mkdir()
+    device.write_text("")
+    os.link(device, elsewhere)
+    another = tmp_path / "renderD999"
+    another.write_text("")
+    with another.open():
+        assert ProcTable().device_holders([str(device)]) == ()
+    with elsewhere.open():
+        (holder,) = ProcTable().device_holders([str(device)])
+    assert (holder.pid, holder.what) == (os.getpid(), str(device))
+
+
 def test_a_wanted_start_does_not_count_among_those_that_repeat_too_quickly(tmp_path, monkeypatch):
     calls = tmp_path / "calls"
     program = tmp_path / "systemctl"
