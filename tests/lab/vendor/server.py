@@ -1,0 +1,114 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The vendors' web server: files over HTTP on the lab's bridge, where its hosts and nobody else can reach it.
+
+By hand: `python3 -m vendor.server DIRECTORY [--lab NAME]` in tests/lab makes the repositories and serves them until it is
+interrupted; it prints the variables for ansible-playbook as `-e @FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from labkit.layout import State, open_lab
+from vendor import packages, repository
+
+
+@dataclass(frozen=True)
+class Vendors:
+    """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository."""
+
+    url: str
+    root: Path
+    ring: repository.Keys
+    gpu_driver: str
+    oneapi: str
+    stranger: str
+
+    def variables(self, system: str) -> dict[str, Any]:
+        """The roles' variables that lead to this server; `system` as in gpu_driver_systems."""
+        return {
+            "gpu_driver_force": True,
+            "gpu_driver_systems": [system],
+            "gpu_driver_repository_url": f"{self.url}/gpu",
+            "gpu_driver_repository_key_url": f"{self.url}/gpu.asc",
+            "gpu_driver_repository_key_fingerprint": self.gpu_driver,
+            "oneapi_force": True,
+            "oneapi_repository_url": f"{self.url}/oneapi",
+            "oneapi_repository_key_url": f"{self.url}/oneapi.asc",
+            "oneapi_repository_key_fingerprint": self.oneapi,
+        }
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def serve(directory: Path, address: str) -> Iterator[str]:
+    """Serve `directory` on a free port of `address`; yields the URL without a slash at its end."""
+    handler = functools.partial(_Quiet, directory=str(directory))
+    server = ThreadingHTTPServer((address, 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{address}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+@contextlib.contextmanager
+def vendors(directory: Path, address: str) -> Iterator[Vendors]:
+    """Make both repositories in the empty `directory` and serve them on `address`."""
+    root = directory / "www"
+    with repository.keys(directory / "gnupg") as ring, serve(root, address) as url:
+        stranger, gpu, oneapi = (ring.make(name) for name in ("stranger", "gpu driver", "oneapi"))
+        repository.make(root / "gpu", "noble", packages.gpu_driver(), ring, gpu)
+        repository.make(root / "oneapi", "all", packages.oneapi(), ring, oneapi)
+        (root / "gpu.asc").write_text(ring.public(gpu), encoding="ascii")
+        # Intel publishes former keys and the present one in one file.
+        (root / "oneapi.asc").write_text(ring.public(stranger, oneapi), encoding="ascii")
+        (root / "stranger.asc").write_text(ring.public(stranger), encoding="ascii")
+        yield Vendors(url, root, ring, gpu, oneapi, stranger)
+
+
+def gateway(lab: str | None = None) -> str:
+    """The address of this machine on the lab's bridge. Raises SystemExit when that lab is not up."""
+    state = State.load(open_lab(lab))
+    if state is None:
+        raise SystemExit("that lab is not up: make lab-up")
+    return state.gateway
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="must not exist")
+    parser.add_argument("--lab")
+    parser.add_argument("--system", default="debian 12", help="what the hosts are, as ID and VERSION_ID")
+    given = parser.parse_args(arguments)
+    given.directory.mkdir(parents=True)
+    with vendors(given.directory, gateway(given.lab)) as made:
+        file = given.directory / "variables.json"
+        file.write_text(json.dumps(made.variables(given.system), indent=2) + "\n", encoding="utf-8")
+        print(f"serving at {made.url}; use it with: -e @{file}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
