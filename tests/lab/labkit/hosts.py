@@ -112,6 +112,7 @@ def nspawn_argv(lab: Lab, host: Host) -> list[str]:
         "systemd-nspawn", f"--directory={host.root}", f"--machine={host.machine}", f"--hostname={host.name}", "--boot",
         "--register=no", "--keep-unit", "--link-journal=no", "--console=passive", "--resolv-conf=off", "--timezone=off",
         f"--network-bridge={lab.bridge}", f"--bind={lab.host_cache}:/var/cache/b70", f"--tmpfs=/dev/shm:{memory}",
+        "--system-call-filter=@swap",
     ]  # fmt: skip
     for directory in package_clients().local_directories():
         if directory.is_dir():
@@ -151,9 +152,18 @@ def stop(host: Host, patience: float = 8) -> None:
     if not group.directories and systemd_is_init():
         return
     group.kill()
+    _swaps_off(host)
     group.remove()
     host.pid_file.unlink(missing_ok=True)
     _leftovers(host)
+
+
+def _swaps_off(host: Host) -> None:
+    """Switch off the swap files of a host that was killed: they belong to the kernel, which is this machine's."""
+    for line in Path("/proc/swaps").read_text(encoding="utf-8").splitlines()[1:]:
+        file = host.root / line.split()[0].lstrip("/")
+        if file.is_file():
+            run(["swapoff", file], check=False)
 
 
 def _leftovers(host: Host) -> None:
