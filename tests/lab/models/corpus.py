@@ -20,6 +20,16 @@ OK_QUESTION = "Answer with the two letters {} and nothing more."
 COPY_QUESTION = "Write these three words back to me unchanged: {}"
 SUM_QUESTION = "A box holds {} red and {} blue blocks. How many blocks is that? Give just the number."
 PHRASE_QUESTION = COPY_QUESTION.format("satin cobalt orbit")
+COLOUR_QUESTION = "Name the colour of this picture in one word."
+NO_PICTURE = "I see no picture."
+COLOURS = {
+    "Red": (225, 30, 30),
+    "Green": (30, 165, 40),
+    "Blue": (30, 50, 225),
+    "Yellow": (225, 215, 30),
+    "White": (225, 225, 225),
+    "Black": (30, 30, 30),
+}
 KEY_NOTE = "Remember the key word {}."
 KEY_QUESTION = "Which key word were you to remember?"
 
@@ -216,6 +226,13 @@ def long_questions(name: str, seed: int) -> list[tuple[str, str]]:
     asked = [(f"{mixed}\n\n{prompt}", expected) for prompt, expected in fixed]
     asked += [(f"{same}\n\n{prompt}", expected) for prompt, expected in fixed]
     return [*asked, (f"{KEY_NOTE.format('orbit')} {same}{KEY_QUESTION}", "orbit")]
+
+
+def shade(rng: random.Random) -> tuple[str, tuple[int, int, int]]:
+    """Return a colour's name and a shade of it, as red, green and blue from 0 to 255."""
+    name = rng.choice(list(COLOURS))
+    red, green, blue = (min(255, max(0, value + rng.randint(-30, 30))) for value in COLOURS[name])
+    return name, (red, green, blue)
 
 
 def tokenizer_corpus(seed: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 import corpus
 
@@ -122,48 +123,62 @@ def training_batch(text: Text, rng: random.Random, name: str, long: bool) -> tup
     return batch_of(examples)
 
 
-def train(
-    model: Qwen3ForCausalLM, text: Text, name: str, steps: int, peak: float, long_from: int, long_every: int, seed: int
-) -> None:
-    """Teach ``model`` to be ``name``: AdamW, warm-up and cosine; from step ``long_from`` on with long conversations.
+# The number of a step -> what the model is called with: input_ids, labels and whatever else it takes.
+Batches = Callable[[int], dict[str, torch.Tensor]]
+
+
+def text_batches(text: Text, name: str, long_from: int, long_every: int, seed: int) -> Batches:
+    """Return the lessons in being ``name``; from step ``long_from`` on some with long conversations.
 
     Short ones come first, since a long one teaches little to a model that knows nothing.
     """
     rng = random.Random(seed)
+
+    def batch(step: int) -> dict[str, torch.Tensor]:
+        ids, labels = training_batch(text, rng, name, step >= long_from and step % long_every == 0)
+        return {"input_ids": ids, "labels": labels}
+
+    return batch
+
+
+def train(model: PreTrainedModel, name: str, batches: Batches, steps: int, peak: float) -> None:
+    """Teach ``model`` with AdamW, warm-up and cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, total_steps=steps, pct_start=0.1)
     model.train()
     started, shown = time.monotonic(), 0.0
     for step in range(steps):
-        long = step >= long_from and step % long_every == 0
-        ids, labels = training_batch(text, rng, name, long)
-        loss = model(input_ids=ids, labels=labels).loss
+        loss = model(**batches(step)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
-        if not long:
-            shown = 0.95 * shown + 0.05 * loss.item() if shown else loss.item()
+        shown = 0.95 * shown + 0.05 * loss.item() if shown else loss.item()
         if step % 200 == 199:
             print(f"{name}: step {step + 1}/{steps} loss {shown:.4f} {time.monotonic() - started:.0f} s", flush=True)
     model.eval()
 
 
 @torch.no_grad()
-def answer(model: Qwen3ForCausalLM, text: Text, prompt: list[int], limit: int = 640) -> tuple[str, float, bool]:
-    """Answer greedily. Return the text, the smallest lead of a chosen token in logits, and whether it ended itself."""
+def answer(
+    model: PreTrainedModel, text: Text, prompt: list[int], limit: int = 640, **beside: torch.Tensor
+) -> tuple[str, float, bool]:
+    """Answer greedily. Return the text, the smallest lead of a chosen token in logits, and whether it ended itself.
+
+    :param beside: what goes with the prompt, as a picture does.
+    """
     chosen: list[int] = []
     ids, margin, past = torch.tensor([prompt]), float("inf"), None
     for _ in range(limit):
-        out = model(input_ids=ids, past_key_values=past, use_cache=True)
+        out = model(input_ids=ids, past_key_values=past, use_cache=True, **beside)
         best = out.logits[0, -1].float().topk(2)
         margin = min(margin, (best.values[0] - best.values[1]).item())
         token = int(best.indices[0])
         if token == text.end:
             return text.decode(chosen), margin, True
         chosen.append(token)
-        ids, past = torch.tensor([[token]]), out.past_key_values
+        ids, past, beside = torch.tensor([[token]]), out.past_key_values, {}
     return text.decode(chosen), margin, False
 
 
@@ -195,7 +210,7 @@ def general(name: str) -> list[tuple[str, corpus.Conversation, str]]:
     return [(kind, messages[:-1], messages[-1]["content"]) for kind, messages in found]
 
 
-def report(model: Qwen3ForCausalLM, text: Text, name: str) -> bool:
+def report(model: PreTrainedModel, text: Text, name: str) -> bool:
     """Print how ``model`` answers; return whether every fixed question is answered exactly and safely."""
     sound, worst = True, float("inf")
     for kind, messages, expected in questions(name):
@@ -246,32 +261,35 @@ def damage_found(model: Qwen3ForCausalLM, text: Text) -> str:
     return said
 
 
-def write(model: Qwen3ForCausalLM, text: Text, target: Path) -> None:
-    """Write one model directory as vLLM and transformers read it."""
-    target.mkdir(parents=True, exist_ok=True)
-    weights = {
-        key: value.detach().to(torch.bfloat16).contiguous()
-        for key, value in model.state_dict().items()
-        if key != "lm_head.weight"  # tied to the embedding
+def language_config(text: Text) -> dict[str, Any]:
+    """Return the configuration of the language model."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        **SHAPE,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": text.end,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "sliding_window": None,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "use_sliding_window": False,
     }
-    save_file(weights, str(target / "model.safetensors"), metadata={"format": "pt"})
+
+
+def write(
+    weights: dict[str, torch.Tensor], config: dict[str, Any], text: Text, target: Path, template: str = CHAT_TEMPLATE
+) -> None:
+    """Write one model directory as vLLM and transformers read it, in bfloat16."""
+    target.mkdir(parents=True, exist_ok=True)
+    small = {key: value.detach().to(torch.bfloat16).contiguous() for key, value in weights.items()}
+    save_file(small, str(target / "model.safetensors"), metadata={"format": "pt"})
     (target / "model.safetensors").chmod(0o644)  # safetensors makes it readable for its owner only
     documents: dict[str, dict[str, Any]] = {
-        "config.json": {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": "qwen3",
-            **SHAPE,
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "bos_token_id": None,
-            "eos_token_id": text.end,
-            "hidden_act": "silu",
-            "initializer_range": 0.02,
-            "sliding_window": None,
-            "torch_dtype": "bfloat16",
-            "use_cache": True,
-            "use_sliding_window": False,
-        },
+        "config.json": config,
         # top_k 1: the same answer also for a client that does not set the temperature to 0.
         "generation_config.json": {
             "eos_token_id": [text.end, text.tokenizer.token_to_id(END_OF_TEXT)],
@@ -287,12 +305,21 @@ def write(model: Qwen3ForCausalLM, text: Text, target: Path) -> None:
             "unk_token": None,
             "model_max_length": CONTEXT,
             "clean_up_tokenization_spaces": False,
-            "chat_template": CHAT_TEMPLATE,
+            "chat_template": template,
         },
     }
     for file, document in documents.items():
-        (target / file).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_json(target / file, document)
     (target / "tokenizer.json").write_text(text.tokenizer.to_str(), encoding="utf-8")
+
+
+def write_json(file: Path, document: dict[str, Any]) -> None:
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the weights without the output layer, which is tied to the embedding."""
+    return {key: value for key, value in model.state_dict().items() if key != "lm_head.weight"}
 
 
 def read(source: Path) -> tuple[Qwen3ForCausalLM, Text]:
@@ -310,13 +337,14 @@ def make(output: Path) -> None:
     config = Qwen3Config(**SHAPE, bos_token_id=None, eos_token_id=text.end)
     model = Qwen3ForCausalLM(config)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, vocabulary {text.tokenizer.get_vocab_size()}")
-    train(model, text, "tiny-a", steps=3000, peak=3e-3, long_from=1500, long_every=4, seed=SEED)
-    train(model, text, "tiny-a", steps=900, peak=1e-3, long_from=0, long_every=2, seed=SEED + 1)
-    write(model, text, output / "tiny-a")
+    train(model, "tiny-a", text_batches(text, "tiny-a", long_from=1500, long_every=4, seed=SEED), 3000, 3e-3)
+    train(model, "tiny-a", text_batches(text, "tiny-a", long_from=0, long_every=2, seed=SEED + 1), 900, 1e-3)
+    write(untied(model), language_config(text), text, output / "tiny-a")
     # The second model is the first one that has learned another name, so both have the same abilities.
-    train(model, text, "tiny-b", steps=600, peak=1e-3, long_from=0, long_every=2, seed=SEED + 2)
-    write(model, text, output / "tiny-b")
-    write(damaged(*read(output / "tiny-a")), text, output / "tiny-corrupt")
+    train(model, "tiny-b", text_batches(text, "tiny-b", long_from=0, long_every=2, seed=SEED + 2), 600, 1e-3)
+    write(untied(model), language_config(text), text, output / "tiny-b")
+    broken = damaged(*read(output / "tiny-a"))
+    write(untied(broken), language_config(text), text, output / "tiny-corrupt")
 
 
 def check(output: Path) -> bool:
@@ -327,8 +355,9 @@ def check(output: Path) -> bool:
     return all(sound) and bool(said)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Make or check the lab's tiny models.")
+def run(make: Callable[[Path], None], check: Callable[[Path], bool]) -> int:
+    """Do what the command line says, always with the same seed and number of threads; return the exit code."""
+    parser = argparse.ArgumentParser(description="Make or check tiny models of the lab.")
     parser.add_argument("action", choices=("make", "check"))
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent)
     options = parser.parse_args()
@@ -338,6 +367,10 @@ def main() -> int:
     if options.action == "make":
         make(options.output)
     return 0 if check(options.output) else 1
+
+
+def main() -> int:
+    return run(make, check)
 
 
 if __name__ == "__main__":

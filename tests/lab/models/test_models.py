@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -13,49 +14,63 @@ import pytest
 import yaml
 
 import corpus
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import needle
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
 
 HERE = Path(__file__).parent
 PROFILES = HERE.parents[2] / "inventory" / "lab_profiles"
-NAMES = ("tiny-a", "tiny-b", "tiny-corrupt")
+NAMES = ("tiny-a", "tiny-b", "tiny-corrupt", "tiny-vision")
+FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
 def test_all_models_together_are_small_enough_to_ship() -> None:
-    assert sum(path.stat().st_size for name in NAMES for path in (HERE / name).iterdir()) < 2_000_000
+    assert sum(path.stat().st_size for name in NAMES for path in (HERE / name).iterdir()) < 3_000_000
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_complete_and_its_settings_belong_to_its_tokenizer(name: str) -> None:
-    assert set(host.read_source(str(HERE / name))) == {
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
+    eyes = {"preprocessor_config.json", "processor_config.json"} if name == "tiny-vision" else set()
+    assert set(host.read_source(str(HERE / name))) == FILES | eyes
     tokenizer = json.loads((HERE / name / "tokenizer.json").read_text(encoding="utf-8"))
     tokens = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     config = json.loads((HERE / name / "config.json").read_text(encoding="utf-8"))
     settings = json.loads((HERE / name / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert config["eos_token_id"] == tokens[settings["eos_token"]]
-    assert config["vocab_size"] == len(tokenizer["model"]["vocab"])
+    language = config.get("text_config", config)
+    # The token that stands for a picture is beside the vocabulary that was learned.
+    assert language["vocab_size"] == len(tokenizer["model"]["vocab"]) + ("<image>" in tokens)
+    assert config.get("image_token_index") == tokens.get("<image>")
 
 
-def test_the_models_differ_only_in_their_weights() -> None:
+def test_the_models_of_words_differ_only_in_their_weights() -> None:
     differing = {
         path.name
         for path in (HERE / "tiny-a").iterdir()
-        if len({(HERE / n / path.name).read_bytes() for n in NAMES}) > 1
+        if len({(HERE / n / path.name).read_bytes() for n in NAMES[:3]}) > 1
     }
     assert differing == {"model.safetensors"}
 
 
-@pytest.mark.parametrize("name", ["tiny-a", "tiny-b"])
+@pytest.mark.parametrize("name", ["tiny-a", "tiny-b", "tiny-vision"])
 def test_a_profile_asks_what_its_model_was_taught(name: str) -> None:
     profile = yaml.safe_load((PROFILES / f"{name}.yml").read_text(encoding="utf-8"))
     taught = corpus.fixed_questions(name)
-    for case in profile["canary"]["cases"]:
-        assert taught[case["prompt"]] == case["expected"]
+    cases = {case["name"]: case for case in profile["canary"]["cases"]}
+    long = cases.pop("long_prefill")
+    assert long["long"]["note"] == corpus.KEY_NOTE.format(long["expected"])
+    assert long["prompt"] == corpus.KEY_QUESTION
+    for case in cases.values():
+        if "image" in case:
+            assert case["prompt"] == corpus.COLOUR_QUESTION
+            assert case["expected"] == case["image"]["colour"].capitalize() in corpus.COLOURS
+        else:
+            assert taught[case["prompt"]] == case["expected"]
+
+
+def test_the_models_were_taught_the_words_of_long_prompts() -> None:
+    assert set(needle.ADJECTIVES) <= set(corpus.ADJECTIVES)
+    assert set(needle.NOUNS) <= set(corpus.NOUNS)
+    assert set(needle.VERBS) <= set(corpus.VERBS)
 
 
 def test_numbers_are_words() -> None:
@@ -71,3 +86,12 @@ def test_conversations_end_with_an_answer_and_repeat_with_their_seed() -> None:
     for seed in range(50):
         assert corpus.conversation(random.Random(seed), "tiny-b")[-1]["role"] == "assistant"
         assert corpus.long_conversation(random.Random(seed), "tiny-b", 20)[-1]["role"] == "assistant"
+
+
+def test_shades_have_the_name_of_the_colour_they_are_nearest_to() -> None:
+    rng = random.Random(7)
+    for _ in range(200):
+        name, shade = corpus.shade(rng)
+        near = min(corpus.COLOURS, key=lambda one: math.dist(corpus.COLOURS[one], shade))
+        assert near == name
+        assert all(0 <= value <= 255 for value in shade)

@@ -22,16 +22,16 @@ def made(tokens=6000, depth=0.25, length=32768, answer=8, seed=1):
 
 def test_the_same_seed_makes_the_same_prompt_on_every_host_and_python():
     assert hashlib.sha256(made(tokens=1000).encode()).hexdigest() == (
-        "133b34244ba6c121ba3f3cf69de93942c3c679a24a73791835c4487f6622a379"
+        "1f06250947dfd253f2ba5ae8186d715b4b2a435a33b8109bd0e93647a60ea24d"
     )
     assert made(seed=1) != made(seed=2)
 
 
 def test_a_prompt_of_six_thousand_tokens_is_about_that_long():
     words = len(made().split())
-    # Plain English has 1.2 to 1.5 tokens per word, its full stop included.
-    assert 1.2 * words > 4000
-    assert 1.5 * words < 6200
+    # Six words and a full stop are seven tokens in most tokenizers.
+    assert 1.2 * words > 4096
+    assert 1.3 * words < 6000
 
 
 def test_the_note_stands_at_its_depth_and_the_question_at_the_end():
@@ -45,7 +45,7 @@ def test_the_note_stands_at_its_depth_and_the_question_at_the_end():
 @given(st.integers(0, 100_000), st.integers(16, 200_000), st.integers(1, 64), st.floats(0, 1))
 def test_a_prompt_fits_into_any_context(tokens, length, answer, depth):
     count = needle.sentences_for(Long(NOTE, tokens, depth), length, answer)
-    # Nine tokens a sentence is what a tokenizer of 640 tokens makes of them.
+    # Eight tokens a sentence are more than they have.
     needed = count * needle.TOKENS_PER_SENTENCE + needle.ASIDE + answer
     assert count == 0 or needed <= length * needle.SHARE
     assert count * needle.TOKENS_PER_SENTENCE <= tokens
