@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         "--accept-status", metavar="STATUS", action="append", default=[], help="serve a profile of this refused status"
     )
     stop = word("stop", "stop the engine, and start none at boot")
-    verify = word("verify", "verify the engine that runs, and open the frontdoor for it")
+    verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     recover = word("recover", "settle an interrupted switch, and verify what should run")
     recover.add_argument(
         "--boot",
@@ -176,7 +176,7 @@ def _change(
             words = f"nothing runs in slot {layout.slot}; start something with `b70ctl switch PROFILE`"
             say({"failed": True, "msg": words}, [words])
             return NOT_SERVING
-        request = replace(request, profile=name)
+        request = replace(request, profile=name, recheck=True)
     else:
         boot = arguments.boot
         request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)

@@ -29,6 +29,7 @@ from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Re
 LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
+_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL)  # nothing was touched yet
 _LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
 
 
@@ -93,7 +94,7 @@ class Driver:
                 result = self._phase(step)
                 state = machine.advance(state, result)
                 run.failures = state.failures
-                if isinstance(result, Failure) and run.journaled and self._fx.units.stopping():
+                if isinstance(result, Failure) and step.phase not in _BEFORE and self._fx.units.stopping():
                     # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
                     # open, and the next one settles it.
                     state = replace(state, end=End.INTERRUPTED)
@@ -199,7 +200,8 @@ class Driver:
     @staticmethod
     def _alive(run: Run) -> None:
         phases.alive(run)
-        settle.verifying_state(run)
+        if not run.rechecking:
+            settle.verifying_state(run)
 
     def _failure(self, step: Step, fault: SlotFault) -> Failure:
         log, unit_settled = self._log(step.phase)

@@ -56,7 +56,8 @@ class Units(Protocol):
         """Is the host going down?"""
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
-        """Last lines of the unit's log, of its current or last process where that is known."""
+        """Last lines of the unit's log, of its current or last process where that is known; none where it can't be
+        read."""
 
     def kernel_log(self, lines: int) -> tuple[str, ...]:
         """Last lines of the kernel's log of this boot."""

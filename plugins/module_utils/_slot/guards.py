@@ -16,6 +16,7 @@ from .slot_file import read_slot_file
 from .types import Layout, Mode, Request, SlotFault, UnitState
 
 WARNED = ("experiment", "research")
+NEED_RUN_BYTES = 2**20  # state and progress
 NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
 NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
@@ -93,16 +94,25 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
 
 
-def check_space(fx: Effects, layout: Layout, profile: Profile) -> None:
-    """What will be written can be written, and there is room."""
+def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen: Seen) -> None:
+    """What will be written can be written, and there is room. What only verifies in place needs less of it."""
     wants = layout.unit_dir / "multi-user.target.wants"
-    for path in (layout.slot_run_dir, layout.state_dir, layout.config_dir, wants):
+    replaces = plan.kind is Kind.SWITCH
+    boots = [unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled]
+    places = [layout.slot_run_dir]
+    if replaces or boots != [profile.unit] or not seen.current_env_matches:
+        places += [layout.config_dir, wants]
+    if replaces:
+        places.append(layout.state_dir)
+    for path in places:
         problem = fx.files.writable(path)
         if problem is not None:
             raise SlotFault(f"{path} can't be written to ({problem}), so a switch could not be recorded")
-    needs = [(layout.state_dir, NEED_STATE_BYTES)]
+    needs = [(layout.slot_run_dir, NEED_RUN_BYTES)]
     cache = profile.engine.env.get("VLLM_CACHE_ROOT")
-    if cache:
+    if replaces:
+        needs.append((layout.state_dir, NEED_STATE_BYTES))
+    if replaces and cache:
         needs.append((PurePosixPath(cache), NEED_CACHE_BYTES))
     for path, need in needs:
         free = fx.files.free_bytes(path)
@@ -139,15 +149,14 @@ def check_unit(unit: UnitState) -> None:
         )
 
 
-def check_all(
-    fx: Effects, layout: Layout, request: Request, profile: Profile, unit: UnitState, ours: Sequence[str]
-) -> list[str]:
+def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: Plan, profile: Profile) -> list[str]:
     """All guards in the order in which a person would want to hear of them. Returns warnings."""
+    check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused)
-    check_unit(unit)
+    check_unit(next((unit for unit in seen.units if unit.name == profile.unit), UnitState(profile.unit)))
     check_weights(fx, profile)
     check_stack(fx, profile)
-    check_space(fx, layout, profile)
+    check_space(fx, layout, profile, plan, seen)
     check_cards(fx, profile)
-    check_port(fx, profile, ours)
+    check_port(fx, profile, [unit.name for unit in (*seen.units, *seen.legacy) if unit.running])
     return [warning] if warning else []

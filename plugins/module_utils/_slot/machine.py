@@ -22,16 +22,17 @@ from .journal import Memory, Verified
 from .profile import Profile
 from .quarantine import Quarantine
 from .state_file import SlotState
-from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, UnitState
+from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, SlotFault, UnitState
 
 
 class Kind(StrEnum):
     """NOTHING: as asked for already. FINISH: verified, but not open, enabled or recorded. VERIFY: it runs, unproven.
-    SWITCH: stop what runs, start the target. STOP: stop what runs."""
+    RECHECK: it is served and asked again meanwhile. SWITCH: stop what runs, start the target. STOP: stop what runs."""
 
     NOTHING = "nothing"
     FINISH = "finish"
     VERIFY = "verify"
+    RECHECK = "recheck"
     SWITCH = "switch"
     STOP = "stop"
 
@@ -122,12 +123,33 @@ def _kind(request: Request, seen: Seen) -> Kind:
     return Kind.FINISH
 
 
+def _in_place(request: Request, seen: Seen) -> Kind:
+    """How what runs is verified where it is. Raises SlotFault where only a switch could do what is asked for."""
+    name = seen.target_name
+    unit = next((unit for unit in seen.units if unit.name == seen.target_unit and unit.running), None)
+    others = [other.name for other in (*seen.units, *seen.legacy) if other.running and other.name != seen.target_unit]
+    problem = ""
+    if unit is None:
+        problem = "its engine does not run"
+    elif others:
+        problem = f"{others[0]} runs beside it"
+    elif unit.sub == "auto-restart" or unit.active == "deactivating":
+        problem = f"{unit.name} is {unit.describe()}"
+    elif not seen.same_rendering:
+        problem = "its engine was started from an older rendering than the one on this host"
+    if unit is None or problem:
+        raise SlotFault(f"{name} can't be verified where it is: {problem}; `b70ctl switch {name}` starts it anew")
+    return Kind.RECHECK if _proven(replace(request, gate=Gate.VERIFIED), seen, unit) else Kind.VERIFY
+
+
 def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
         return ()
     if kind is Kind.FINISH:
         return (*head, *FINISHING)
+    if kind is Kind.RECHECK:
+        return (Phase.JOURNAL, *VERIFYING, *FINISHING)
     if kind is Kind.VERIFY:
         return (*head, Phase.CLOSE, *_NEEDS[gate], *FINISHING)
     if kind is Kind.STOP:
@@ -138,19 +160,19 @@ def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
 def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
     """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
 
-    A profile that is only verified in place has a way back to itself: a fresh process of the same rendering.
+    A profile that is verified in place has a way back to itself: a fresh process of the same rendering.
     """
     if not request.active or seen.previous is None or seen.verified is None:
         return None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
-        return seen.previous if kind is Kind.VERIFY and unchanged else None
+        return seen.previous if kind in (Kind.VERIFY, Kind.RECHECK) and unchanged else None
     return seen.previous
 
 
 def plan(request: Request, seen: Seen) -> Plan:
     """The run that leads from what was seen to what was asked for."""
-    kind = _kind(request, seen)
+    kind = _in_place(request, seen) if request.recheck else _kind(request, seen)
     phases = _forward(kind, request.gate)
     known = (*seen.legacy, *seen.units)
     keep = seen.target_unit if request.active and Phase.STOP not in phases else None
@@ -172,14 +194,16 @@ def _actions(
     for phase in phases:
         if phase is Phase.CLOSE:
             actions.append(CLOSE_ACTION)
+        elif phase is Phase.DRAIN:
+            actions += [f"disable {name}" for name in disable]
         elif phase is Phase.STOP:
-            actions += [*(f"stop {name}" for name in stop), *(f"disable {name}" for name in disable)]
+            actions += [f"stop {name}" for name in stop]
         elif phase is Phase.START:
             actions.append(f"start {unit}")
         elif phase is Phase.OPEN:
             actions.append(open_action(seen.target_name or ""))
         elif phase is Phase.ENABLE:
-            if Phase.STOP not in phases:
+            if Phase.DRAIN not in phases:
                 actions += [f"disable {name}" for name in disable]
             target = next((known for known in seen.units if known.name == unit), None)
             if target is None or not target.enabled or unit in disable:

@@ -17,7 +17,7 @@ from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
 from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, parse_state
-from .types import Layout, Request, SlotFault, UnitState
+from .types import Gate, Layout, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
 _HEALTH_TIMEOUT_S = 2.0
@@ -139,7 +139,9 @@ def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Se
     unit = next((unit for unit in units if unit.name == target.unit), UnitState(target.unit))
     same = unit.running and same_rendering(fx, layout, target, state, unit)
     answers = same and unit.settled and engine_answers(fx, target.engine.backend_url)
-    wanted = current_env(layout.slot, target, bool(state and state.verified))
+    # After a boot there is no state: then it is what this run will write.
+    proven = state.verified if state is not None else request.gate is Gate.VERIFIED
+    wanted = current_env(layout.slot, target, proven)
     return replace(
         seen,
         target=target,

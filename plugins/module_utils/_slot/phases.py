@@ -18,6 +18,7 @@ from .types import CardMemory, Holder, SlotFault, UnitState
 
 ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0
+RECHECK_LIMIT_S = 10.0  # an engine that is served answers at once
 MEMORY_LIMIT_S = 15.0
 _IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
 DEFAULT_STOP_LIMIT_S = 240.0
@@ -31,18 +32,12 @@ _HOPELESS = ("device_lost",)  # others end the process by themselves, and some a
 
 
 def stop(run: Run) -> None:
-    """Stops and disables every unit of the slot and every legacy unit; waits until systemd says they are down."""
-    units, legacy = slot_units(run.fx, run.layout)
-    known = (*legacy, *units)
+    """Stops every unit of the slot and every legacy unit; waits until systemd says they are down."""
+    known = disable_all(run)
     names = [unit.name for unit in known if unit.running]
     for name in names:
         run.fx.units.stop(name)
         run.did(f"stop {name}")
-    # Meanwhile: from here on a crash of the host boots nothing, until a switch commits.
-    for unit in known:
-        if unit.enabled:
-            run.fx.units.disable(unit.name)
-            run.did(f"disable {unit.name}")
     limit = _stop_limit(run, names)
     waiting = list(names)
     for _waited in run.poll(limit, _FAST_S):
@@ -59,6 +54,19 @@ def stop(run: Run) -> None:
         expected="inactive",
         got=run.unit(waiting[0]).describe(),
     )
+
+
+def disable_all(run: Run) -> tuple[UnitState, ...]:
+    """From here on a crash of the host boots nothing, until a switch commits. Returns the units there are.
+
+    It comes before anything is stopped: where it is refused, the engine is as it was.
+    """
+    units, legacy = slot_units(run.fx, run.layout)
+    for unit in (*legacy, *units):
+        if unit.enabled:
+            run.fx.units.disable(unit.name)
+            run.did(f"disable {unit.name}")
+    return (*legacy, *units)
 
 
 def _stop_limit(run: Run, names: list[str]) -> float:
@@ -149,6 +157,8 @@ def health(run: Run) -> None:
     engine, unit = current_engine(run)
     loads = run.seen.memory.learned.loads.get(engine.key, ())
     most = run.request.health_timeout_s or engine.profile.engine.start_timeout_s
+    if run.rechecking:
+        most = min(most, RECHECK_LIMIT_S)
     limit = run.request.health_timeout_s or load_limit_s(loads, most)
     url = f"{engine.profile.engine.backend_url}/health"
     watch = _LogWatch(run)

@@ -90,6 +90,11 @@ class Run:
         return profile
 
     @property
+    def rechecking(self) -> bool:
+        """Is an engine asked again that is being served meanwhile?"""
+        return self.plan.kind is Kind.RECHECK and self.direction is Direction.FORWARD
+
+    @property
     def served_before(self) -> str | None:
         """The profile whose engine was in the slot when the run began."""
         state = self.seen.state

@@ -12,10 +12,10 @@ from . import guards
 from .journal import INTERRUPTED, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
-from .phases import current_engine
+from .phases import current_engine, disable_all
 from .run import Run, Wait, switch_part
 from .state_file import SlotState, current_env, profile_part, stamp
-from .types import Direction, End, SlotFault
+from .types import Direction, End, Mode, Phase, SlotFault
 
 DEFAULT_RETRY_AFTER_S = 30
 JOURNAL_ROTATE_BYTES = 2**20  # about two hundred switches
@@ -24,10 +24,7 @@ JOURNALS_KEPT = 5
 
 def guard_checks(run: Run) -> list[str]:
     """Looks only. Returns warnings, raises SlotFault."""
-    ours = [unit.name for unit in (*run.seen.units, *run.seen.legacy) if unit.running]
-    guards.check_quarantine(run.request, run.seen, run.plan)
-    unit = run.unit(run.profile.unit)
-    warnings = guards.check_all(run.fx, run.layout, run.request, run.profile, unit, ours)
+    warnings = guards.check_all(run.fx, run.layout, run.request, run.seen, run.plan, run.profile)
     if run.seen.previous_problem:
         warnings.append(f"there is no way back: {run.seen.previous_problem}")
     return warnings
@@ -40,6 +37,16 @@ def guard(run: Run) -> None:
 
 def journal(run: Run) -> None:
     """Begins the journal entry, and ends that of a run which was interrupted."""
+    try:
+        _begin(run)
+    except OSError as error:
+        if run.request.mode is Mode.SWITCH or Phase.STOP in run.plan.forward:
+            raise
+        # Nobody asked for it, and what runs already is only verified: a full disk is no reason to serve nothing.
+        run.warn(f"the journal can't be written to ({error}), so this run will not be in it")
+
+
+def _begin(run: Run) -> None:
     path = run.layout.journal_file
     if (run.fx.files.size(path) or 0) > JOURNAL_ROTATE_BYTES:
         _rotate(run)
@@ -147,6 +154,11 @@ def close(run: Run) -> None:
             raise
         # Back and halt go on: the file is written, and a frontdoor that is late still applies it.
         run.warn("the frontdoor was slow to close")
+    except OSError as error:
+        if run.direction is Direction.FORWARD:
+            raise
+        # What it was told last is either closed, or open for a process that is about to be gone.
+        run.warn(f"{run.layout.state_file} could not be written ({error}); the frontdoor goes by what it says")
 
 
 def _close_reason(run: Run) -> str:
@@ -159,10 +171,16 @@ def _close_reason(run: Run) -> str:
 
 
 def drain(run: Run) -> None:
-    """Lets running generations finish. What is left at the limit ends with the engine; that is no failure."""
+    """Lets running generations finish. What is left at the limit ends with the engine; that is no failure.
+
+    On the way forward this is the last moment at which the engine is as it was, so it is here that it stops being what
+    boots: where systemd can't do that, the switch ends without harm.
+    """
     left = run.front.drain(run.request.drain_timeout_s)
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
+    if run.direction is Direction.FORWARD:
+        disable_all(run)
 
 
 def verifying_state(run: Run) -> None:
@@ -181,6 +199,9 @@ def verifying_state(run: Run) -> None:
         run.front.publish(fields)
     except SlotFault:
         run.warn("the frontdoor was slow to show that the engine is being verified")
+    except OSError as error:
+        # It stays closed, as it was told before; only what it says is older.
+        run.warn(f"that the engine is being verified could not be written to {run.layout.state_file} ({error})")
 
 
 def _engine_part(run: Run) -> Mapping[str, Any] | None:
@@ -228,16 +249,26 @@ def open_frontdoor(run: Run) -> None:
 
 
 def enable(run: Run) -> None:
-    """Makes this unit, and no other of the slot, start at boot."""
+    """Makes this unit, and no other of the slot, start at boot.
+
+    A disk that refuses that is no reason to stop an engine that is verified and served: then nothing starts at boot.
+    """
     units, legacy = slot_units(run.fx, run.layout)
     name = run.profile.unit
-    for unit in (*legacy, *units):
-        if unit.enabled and unit.name != name:
-            run.fx.units.disable(unit.name)
-            run.did(f"disable {unit.name}")
-    if not any(unit.name == name and unit.enabled for unit in units):
-        run.fx.units.enable(name)
-        run.did(f"enable {name}")
+    try:
+        for unit in (*legacy, *units):
+            if unit.enabled and unit.name != name:
+                run.fx.units.disable(unit.name)
+                run.did(f"disable {unit.name}")
+        if not any(unit.name == name and unit.enabled for unit in units):
+            run.fx.units.enable(name)
+            run.did(f"enable {name}")
+    except SlotFault as fault:
+        why = f"{fault.message}: {fault.got}" if fault.got else fault.message
+        run.warn(
+            f"{run.profile.name} is served, but what starts at boot could not be changed ({why}); "
+            "run the switch again when it can"
+        )
 
 
 def commit(run: Run) -> None:
@@ -255,8 +286,10 @@ def commit(run: Run) -> None:
     profile = run.profile
     run.did(commit_action(profile.name))
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
+    text = current_env(layout.slot, profile, run.verified)
     try:
-        files.write(layout.current_env, current_env(layout.slot, profile, run.verified))
+        if files.read(layout.current_env) != text:
+            files.write(layout.current_env, text)
         record_end(run, outcome, profile.name, profile.fingerprint)
     except OSError as error:
         # A verified engine is served and will be after a boot: no reason to stop it. The next run records it.

@@ -240,6 +240,7 @@ class Request:
     canary_repeats: int | None = None
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
+    recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
     planned: str | None = None  # check mode only: JSON text that will be the profile's file when this play is done
     switch_id: str = ""
     who: str = ""

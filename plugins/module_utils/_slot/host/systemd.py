@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -19,6 +20,7 @@ _PROPERTIES = (
 _QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
 _LOG_LIMIT_S = 15.0
+_TRIES, _AGAIN_S = 3, 0.5
 _LOOKED = re.compile(r'"GET /(?:health|metrics|v1/models)\b[^"]*" 200')
 _LOOKS = 5  # how many lines are read for one that tells something
 _LINE_CHARS = 400
@@ -42,6 +44,16 @@ def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.C
         raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
 
 
+def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
+    """As `_checked`, for what changes nothing: a manager that reloads itself may miss one question in a long wait."""
+    for _attempt in range(_TRIES - 1):
+        try:
+            return _checked(argv, may_be_empty=may_be_empty)
+        except SlotFault:
+            time.sleep(_AGAIN_S)
+    return _checked(argv, may_be_empty=may_be_empty)
+
+
 def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
     """may_be_empty: a failure without a word on either stream only says that nothing matched."""
     done = _run(argv)
@@ -56,7 +68,11 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
 def _journal(lines: int, *options: str) -> tuple[str, ...]:
     """Last lines of the journal, each shortened: an engine may flood its log, and write lines without an end."""
     asked = f"--lines={lines * _LOOKS}"
-    done = _run(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S)
+    try:
+        done = _run(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S)
+    except SlotFault:
+        # A journal that can't be read in time says nothing; that must not fail what goes well.
+        return ()
     return telling(done.stdout)[-lines:]
 
 
@@ -114,14 +130,14 @@ class Systemd:
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         if not names:
             return ()
-        text = _checked(["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *names])
+        text = _asked(["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *names])
         found = {unit.name: unit for unit in parse_show(text)}
         return tuple(found.get(name, UnitState(name)) for name in names)
 
     def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
         if not names:
             return {}
-        text = _checked(["systemctl", "list-unit-files", *_QUIET, "--", *names], may_be_empty=True)
+        text = _asked(["systemctl", "list-unit-files", *_QUIET, "--", *names], may_be_empty=True)
         rows = [line.split() for line in text.splitlines()]
         return {row[0]: row[1] for row in rows if len(row) > 1}
 
@@ -129,7 +145,7 @@ class Systemd:
         pattern = f"{prefix}*.service"
         names: set[str] = set()
         for words in (["list-unit-files"], ["list-units", "--all"]):
-            for line in _checked(["systemctl", *words, *_QUIET, "--", pattern], may_be_empty=True).splitlines():
+            for line in _asked(["systemctl", *words, *_QUIET, "--", pattern], may_be_empty=True).splitlines():
                 name = line.split(maxsplit=1)[0] if line.strip() else ""
                 if name.startswith(prefix):
                     names.add(name)

@@ -112,6 +112,8 @@ class FakeUnits:
 
     def disable(self, name: str) -> None:
         self._world.step(f"disable {name}")
+        if LAYOUT.unit_dir in self._world.readonly:
+            raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
         self._world.units[name].enabled = False
 
     def stopping(self) -> bool:

@@ -96,6 +96,16 @@ class SlotModel(RuleBasedStateMachine):
             assert (world.running, world.starts) == before, result["msg"]
 
     @rule(name=NAMES)
+    def verify(self, name):
+        self.run(name, recheck=True)
+
+    @rule(name=NAMES, after=st.integers(1, 60))
+    def verify_that_is_killed(self, name, after):
+        self.world.kill_at = self.world.effects_done + after
+        self.run(name, recheck=True)
+        self.world.kill_at = None
+
+    @rule(name=NAMES)
     def engine_loses_its_card(self, name):
         if self.world.unit(name).up:
             self.world.lose_card(name)

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import World, request
 
@@ -107,6 +107,87 @@ def test_the_journal_is_rotated_and_still_remembered(world):
     # The new file needs none of the files before it.
     del world.texts[LAYOUT.older_journal(1)]
     assert api.info(world.effects(), LAYOUT) == info
+
+
+def read_only_from(world, phase):
+    """Effects of a host whose /etc becomes read-only as the frontdoor is told of this phase."""
+    effects = world.effects()
+    write = effects.files.write
+
+    def note(path, text):
+        write(path, text)
+        if path == LAYOUT.state_file and world.state.phase == phase:
+            world.readonly = {LAYOUT.unit_dir, LAYOUT.config_dir}
+
+    effects.files.write = note
+    return effects
+
+
+def test_an_etc_that_becomes_read_only_before_the_stop_changes_nothing(world):
+    switch(world, "a")
+    result = api.switch(read_only_from(world, "switching"), LAYOUT, request("b"))
+    assert (result["outcome"], result["failure"]["phase"], result["profile"]) == ("untouched", "drain", "a")
+    assert "systemctl disable" in result["msg"]
+    assert world.open
+    assert world.starts == 1
+    world.promise()
+
+
+@pytest.mark.parametrize("fault", ["", "wrong_answer"])
+def test_an_etc_that_becomes_read_only_after_it_loses_no_model(world, fault):
+    switch(world, "a")
+    world.unit("b").fault = fault
+    result = api.switch(read_only_from(world, "verifying"), LAYOUT, request("b"))
+    served = "a" if fault else "b"
+    assert (result["profile"], result["verified"], world.open) == (served, True, True)
+    assert any("what starts at boot could not be changed" in text for text in result["warnings"])
+    world.promise()
+    world.readonly = set()
+    assert switch(world, served)["changed"]
+    assert world.enabled == [LAYOUT.unit(served)]
+    world.promise()
+
+
+@pytest.mark.parametrize("trouble", ["full", "readonly"])
+def test_a_host_with_a_sick_disk_still_serves_after_a_reboot(world, trouble):
+    switch(world, "a")
+    world.mono += 60
+    world.reboot()
+    world.full = {LAYOUT.state_dir} if trouble == "full" else set()
+    world.free = 2**21 if trouble == "full" else world.free
+    world.readonly = {LAYOUT.unit_dir, LAYOUT.config_dir} if trouble == "readonly" else set()
+    result = api.switch(world.effects(), LAYOUT, request("ignored", mode=Mode.BOOT))
+    world.promise()
+    assert (result["failed"], world.open) == (False, True)
+    # A person who asks for another one is told.
+    refused = switch(world, "b")
+    assert (refused["outcome"], world.running) == ("untouched", [A])
+
+
+def test_a_full_run_directory_is_found_before_anything_is_touched(world):
+    switch(world, "a")
+    world.free = 1000
+    result = switch(world, "b")
+    assert (result["outcome"], world.open) == ("untouched", True)
+    assert f"too little space for {LAYOUT.slot_run_dir}" in result["msg"]
+
+
+def test_a_run_directory_that_fills_up_later_ends_closed(world):
+    switch(world, "a")
+    effects = world.effects()
+    stop = effects.units.stop
+
+    def fill_up(name):
+        world.full = {LAYOUT.run_dir}
+        stop(name)
+
+    effects.units.stop = fill_up
+    result = api.switch(effects, LAYOUT, request("b"))
+    assert (result["outcome"], world.running, world.open) == ("stopped", [], False)
+    assert "No space left on device" in result["msg"]
+    world.full = set()
+    assert not switch(world, "a")["failed"]
+    world.promise()
 
 
 def test_old_journals_are_given_up_in_their_turn(world):

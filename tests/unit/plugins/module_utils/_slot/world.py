@@ -316,7 +316,7 @@ class World:
             engine = self.engine()
             if engine is None or state.invocation_id != engine.invocation or not state.verified:
                 raise Broken(f"open without the verified engine: {state}")
-            if self.enabled != [engine.name]:
+            if self.enabled != [engine.name] and not (self.enabled == [] and LAYOUT.unit_dir in self.readonly):
                 raise Broken(f"{engine.name} is served, enabled is {self.enabled}")
         else:
             if self.running:
