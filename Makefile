@@ -32,6 +32,7 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 
 test: prerequisites venv ## everything: linters, unit tests, checks, sanity, molecule on real hosts
 	@python tests/tools/torch_source.py
+	sh tests/tools/browser.sh
 	python tests/run.py
 
 prerequisites: ## install or name what this machine needs (root on Debian or Ubuntu)

@@ -62,6 +62,7 @@ STEPS: dict[str, tuple[Command, ...]] = {
     "unit": (
         pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab"),
         pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"),
+        pytest("unit-page", "tests/page"),
     ),
     "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),

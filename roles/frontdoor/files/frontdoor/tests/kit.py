@@ -268,8 +268,9 @@ class Bench:
         self._log_fd = log_fd
         self._clients: list[Client] = []
 
-    async def client(self, tls: ssl.SSLContext | None = None) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, ssl=tls))
+    async def client(self, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> Client:
+        where = {"ssl": tls, "local_addr": (address, 0)}
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, **where))  # type: ignore[arg-type]
         self._clients.append(client)
         return client
 

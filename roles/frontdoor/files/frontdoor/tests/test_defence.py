@@ -33,6 +33,18 @@ SMUGGLING = {
     "wrapped coding": CHAT + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "misspelt coding": CHAT + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "quoted coding": CHAT + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    "coding with a tab before the colon": CHAT + b"Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n",
+    "coding with a NUL": CHAT + b"Transfer-Encoding: chunked\x00\r\n\r\n0\r\n\r\n",
+    "coding list": CHAT + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "coding with a parameter": CHAT + b"Transfer-Encoding: chunked;x=y\r\n\r\n0\r\n\r\n",
+    "folded coding": CHAT + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    "coding behind a bare CR": CHAT + b"X: y\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length with a NUL": CHAT + b"Content-Length: 2\x00\r\n\r\n{}",
+    "length in other digits": CHAT + b"Content-Length: \xd9\xa2\r\n\r\n{}",
+    "empty length": CHAT + b"Content-Length:\r\n\r\n{}",
+    "negative length": CHAT + b"Content-Length: -2\r\n\r\n{}",
+    "no colon": CHAT + b"Content-Length 2\r\n\r\n{}",
+    "empty name": CHAT + b": 2\r\n\r\n",
     "two codings": CHAT + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
     "vertical tab coding": CHAT + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
     "coding in 1.0": b"POST /v1/completions HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -40,6 +52,11 @@ SMUGGLING = {
     "chunk size with 0x": CHAT + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
     "chunk size overflow": CHAT + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff2\r\n{}\r\n0\r\n\r\n",
     "chunk with bare LF": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\r\n0\r\n\r\n",
+    "chunk size of nothing": CHAT + b"Transfer-Encoding: chunked\r\n\r\n\r\n{}\r\n0\r\n\r\n",
+    "chunk size negative": CHAT + b"Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",
+    "chunk size with a space": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2 \r\n{}\r\n0\r\n\r\n",
+    "chunk size with a NUL": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\x00\r\n{}\r\n0\r\n\r\n",
+    "chunk extension with a bare LF": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2;a\nb\r\n{}\r\n0\r\n\r\n",
     "chunk longer than said": CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}x\r\n0\r\n\r\n",
     "no host": b"GET /v1/models HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -241,3 +258,43 @@ async def test_bytes_after_an_answer_do_not_become_the_next_one(tmp_path: Path) 
         for _ in range(3):
             assert (await client.ask("GET", "/v1/models")).body == b"{}"
         assert len(run.engine.requests) == 3
+
+
+@pytest.mark.parametrize("start", [b"2;", b"2\r\n{}\r\n0\r\nX: "])
+@on_loop
+async def test_chunk_extensions_and_trailers_without_end_are_cut_off(tmp_path: Path, start: bytes) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n" + start)
+        for _ in range(20):
+            client.send(b"x" * 10_000)
+            await asyncio.sleep(0)
+        answer = await client.answer()
+        assert (answer.status, answer.json["error"]["code"]) == (400, "bad_request")
+        assert await client.closed()
+        assert run.engine.requests == []
+
+
+@on_loop
+async def test_small_chunks_are_a_body_all_the_same(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+        assert (await client.answer()).status == 200
+        assert run.engine.requests[0].body == b"x" * 100_000
+
+
+@on_loop
+async def test_empty_lines_without_end_get_no_more_time(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"header_timeout_s": 0.2, "keepalive_timeout_s": 0.2}) as run:
+        client = await run.client()
+
+        async def drip() -> None:
+            while True:
+                client.send(b"\r\n")
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        async with asyncio.timeout(1.5):
+            assert await client.closed()
+        dripping.cancel()

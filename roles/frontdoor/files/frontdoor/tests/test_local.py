@@ -141,6 +141,58 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         assert "secret" not in str(report)
 
 
+@on_loop
+async def test_the_pace_is_the_engines_own_count(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        vitals, told = run.door.vitals, {"tokens": 1000.0}
+
+        async def engine(call: Call) -> None:
+            if call.request.line.startswith("GET /metrics "):
+                rows = f'vllm:generation_tokens_total{{engine="0"}} {told["tokens"]}\nvllm:kv_cache_usage_perc 0.25\n'
+                rows = rows if told["tokens"] else "other 1\n"
+                await call.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(rows)}\r\n\r\n{rows}".encode())
+            else:
+                await call.json({})
+
+        async def asked() -> None:
+            vitals.run()
+            while vitals._fetch is not None and vitals._fetch.running:
+                await asyncio.sleep(0.001)
+
+        def questions() -> int:
+            return sum(request.line.startswith("GET /metrics ") for request in run.engine.requests)
+
+        run.engine.script = engine
+        client = await run.client()
+        await client.chat()
+        await asked()
+        assert (questions(), vitals.tokens_per_s, vitals.cache_used) == (1, None, 0.25)
+        await client.chat()
+        told["tokens"] += 50
+        await asyncio.sleep(0.02)
+        await asked()
+        assert vitals.tokens_per_s is not None
+        assert 50 < vitals.tokens_per_s <= 50 / 0.02
+        await asked()
+        assert vitals.tokens_per_s == 0
+        # an engine that has nothing to do is left alone
+        before = questions()
+        await asked()
+        assert questions() == before
+        # a count that begins anew is no negative pace, and no count is no pace
+        await client.chat()
+        told["tokens"] = 3
+        await asked()
+        assert vitals.tokens_per_s == 0
+        await client.chat()
+        told["tokens"] = 0
+        await asked()
+        assert vitals.tokens_per_s is None
+        run.door.note_engine(False, "gone")
+        await asked()
+        assert vitals.cache_used is None
+
+
 def test_activity_is_bounded() -> None:
     activity = Activity(Metrics())
     for second in range(1000):
@@ -154,4 +206,5 @@ def test_activity_is_bounded() -> None:
     assert len(report["phases"]) == 20
     assert report["samples"][-1][0] == 999
     assert report["requests"][0]["at"] == 999
-    assert report["samples"][-1][-1] == 100
+    last = dict(zip(report["columns"], report["samples"][-1], strict=True))
+    assert (last["first_byte_ms"], last["tokens"]) == (100, -1)

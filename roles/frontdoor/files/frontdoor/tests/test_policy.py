@@ -176,6 +176,29 @@ def test_no_object_escapes_the_cap_or_loses_a_member(content: dict[str, object])
     assert changed.get("x") == content.get("x")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-8-sig"])
+@on_loop
+async def test_another_encoding_does_not_evade_the_rules(tmp_path: Path, encoding: str) -> None:
+    async with bench(tmp_path, state={"request": {"max_tokens_cap": 10}}) as run:
+        client = await run.client()
+        answer = await client.ask("POST", "/v1/completions", '{"max_tokens": 5000}'.encode(encoding))
+        assert (answer.status, answer.json["error"]["code"]) == (400, "encoding_unsupported")
+        assert run.engine.requests == []
+
+
+@pytest.mark.parametrize("filler", [b'"",', b"[],", b'{"a":1},', b"[" * 3])
+@on_loop
+async def test_an_intricate_body_does_not_hold_up_everybody(tmp_path: Path, filler: bytes) -> None:
+    async with bench(tmp_path, state={"request": {"max_tokens_cap": 10}}) as run:
+        client = await run.client()
+        body = b'{"messages":[' + filler * (20_000_000 // len(filler)) + b'0],"max_tokens":5000}'
+        began = asyncio.get_running_loop().time()
+        answer = await client.ask("POST", CHAT, body)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "body_too_intricate")
+        assert asyncio.get_running_loop().time() - began < 2
+        assert run.engine.requests == []
+
+
 @on_loop
 async def test_a_text_profile_answers_for_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path, request={"model_policy": "reject", "model_aliases": ["gpt"]}) as run:

@@ -42,7 +42,7 @@ def process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, int]
     config = tmp_path / "c.toml"
     config.write_text(
         f'[listen]\nhost = "127.0.0.1"\nport = {port}\n[slot]\nstate_file = ""\n'
-        f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\n[limits]\ndrain_timeout_s = 3\n'
+        f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\n[limits]\ndrain_timeout_s = 1\n[admission]\nmax_active_generations = 32\n'
     )
     argv, env = command(config)
     running = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
@@ -110,19 +110,118 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     assert "generation_request" in names
 
 
-def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
+def test_what_still_runs_at_the_drain_limit_is_ended_with_a_word(
+    process: tuple[subprocess.Popen[bytes], int, int],
+) -> None:
     running, port, engine_port = process
     wait_for(port)
-    with socket.create_server(("127.0.0.1", engine_port)):
-        client = socket.create_connection(("127.0.0.1", port))
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-        time.sleep(0.1)
-        started = time.monotonic()
+
+    @on_loop
+    async def scenario() -> None:
+        engine = Engine()
+        engine.port = engine_port
+        await engine.start()
+
+        async def endless(call: Call) -> None:
+            if call.request.body == b"stream":
+                await call.begin_events()
+                await call.event("one")
+            await call.gone.wait()
+
+        engine.script = endless
+        streaming, waiting = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(2)]
+        streaming.request("POST", "/v1/chat/completions", b"stream")
+        waiting.request("POST", "/v1/chat/completions", b"wait")
+        while engine.active < 2:
+            await asyncio.sleep(0.01)
+        began = asyncio.get_running_loop().time()
         running.send_signal(signal.SIGTERM)
-        out, _ = running.communicate(timeout=6)
-        client.close()
-    assert 2.5 < time.monotonic() - started < 5
-    assert json.loads(out.splitlines()[-1])["cut"] == 1
+        cut = await streaming.answer()
+        assert 0.5 < asyncio.get_running_loop().time() - began < 3
+        assert cut.chunks is not None
+        assert json.loads(cut.chunks[-1].removeprefix(b"data: "))["error"]["code"] == "stopping"
+        refused = await waiting.answer()
+        assert (refused.status, refused.json["error"]["code"]) == (503, "stopping")
+        assert await streaming.closed()
+        assert await waiting.closed()
+        await engine.kill()
+
+    scenario()
+    out, _ = running.communicate(timeout=5)
+    assert running.returncode == 0
+    assert json.loads(out.splitlines()[-1])["cut"] == 2
+
+
+def test_a_reload_leaves_a_stream_alone(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
+    running, port, engine_port = process
+    wait_for(port)
+
+    @on_loop
+    async def scenario() -> None:
+        engine = Engine()
+        engine.port = engine_port
+        await engine.start()
+
+        async def stream(call: Call) -> None:
+            await call.begin_events()
+            for number in range(20):
+                await call.event(str(number))
+                await asyncio.sleep(0.02)
+            await call.send(b"0\r\n\r\n")
+
+        engine.script = stream
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        client.request("POST", "/v1/chat/completions", b"{}")
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+            running.send_signal(signal.SIGHUP)
+        assert len((await client.answer()).chunks or []) == 20
+        assert (await client.ask("GET", "/health")).status == 200
+        client.leave()
+        await engine.kill()
+
+    scenario()
+
+
+def test_clients_that_do_not_read_cost_little_memory(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
+    running, port, engine_port = process
+    wait_for(port)
+
+    def resident_mb() -> float:
+        text = Path(f"/proc/{running.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+    @on_loop
+    async def scenario() -> None:
+        engine = Engine()
+        engine.port = engine_port
+        await engine.start()
+        sent = 0
+
+        async def firehose(call: Call) -> None:
+            nonlocal sent
+            await call.begin_events()
+            while not call.writer.transport.is_closing():
+                await call.event("x" * 100_000)
+                sent += 1
+
+        engine.script = firehose
+        before = resident_mb()
+        clients = [Client(*await asyncio.open_connection("127.0.0.1", port, limit=1000)) for _ in range(20)]
+        for client in clients:
+            client.pause()
+            client.request("POST", "/v1/chat/completions", b"{}")
+        await asyncio.sleep(1)
+        held_back = sent
+        grown = resident_mb() - before
+        await asyncio.sleep(0.3)
+        assert sent == held_back, "the engine was not held back"
+        assert grown < 30, f"{grown:.0f} MB for 20 clients"
+        for client in clients:
+            client.leave()
+        await engine.kill()
+
+    scenario()
 
 
 def test_a_taken_port_and_a_wrong_file_are_named(tmp_path: Path) -> None:

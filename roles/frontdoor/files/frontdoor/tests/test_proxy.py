@@ -219,3 +219,118 @@ async def test_an_idle_connection_the_engine_closed_costs_no_request(tmp_path: P
             client.request("POST", CHAT, b"{}")
             answer = await client.answer()
             assert (answer.status, answer.json) == (200, {"n": number})
+
+
+@on_loop
+async def test_no_continue_for_a_body_that_is_too_large(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_body_bytes": 1000}) as run:
+        client = await run.client()
+        client.request("POST", CHAT, None, "Expect: 100-continue", "Content-Length: 1001")
+        assert (await client.answer()).status == 413
+        assert await client.closed()
+
+
+@pytest.mark.parametrize("path", ["/v1/models/a", "/version", "/health", "/status", "/nothing"])
+@on_loop
+async def test_an_answer_to_head_has_no_body_and_the_next_one_follows(tmp_path: Path, path: str) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        like = await client.ask("GET", path)
+        head = await client.ask("HEAD", path)
+        assert (head.status, head.header("Content-Type")) == (like.status, like.header("Content-Type"))
+        assert int(head.header("Content-Length") or 0) > 0
+        assert (await client.chat()).status == 200
+
+
+@on_loop
+async def test_64_mb_pass_and_a_byte_more_does_not(tmp_path: Path) -> None:
+    limit = 64 * 1024 * 1024
+    async with bench(tmp_path) as run:
+
+        async def count(call: Call) -> None:
+            await call.json({"size": len(call.request.body)})
+
+        run.engine.script = count
+        client = await run.client()
+        body = b'{"x":"' + b"y" * (limit - 8) + b'"}'
+        assert (await client.ask("POST", CHAT, body)).json == {"size": limit}
+        answer = await client.ask("POST", CHAT, body + b" ")
+        assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
+
+
+@on_loop
+async def test_fields_between_engine_and_frontdoor_stay_there(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        extra = "Connection: keep-alive, x-private\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\nX-Kept: yes\r\n"
+
+        async def talkative(call: Call) -> None:
+            await call.json({}, extra=extra + "Proxy-Authenticate: Basic\r\nTrailer: X-Sum\r\n")
+
+        run.engine.script = talkative
+        answer = await (await run.client()).chat()
+        names = {name.lower() for name, _ in answer.headers}
+        assert not names & {"connection", "x-private", "keep-alive", "proxy-authenticate", "trailer"}
+        assert answer.header("X-Kept") == "yes"
+
+
+@pytest.mark.parametrize("trailer", [b"X-Sum: 1\r\n", b"X-Sum: 0\r\n", b"A: b\r\nC: 0\r\n", b""])
+@pytest.mark.parametrize("together", [True, False])
+@on_loop
+async def test_trailers_of_the_engine_are_discarded(tmp_path: Path, trailer: bytes, together: bool) -> None:
+    async with bench(tmp_path) as run:
+
+        async def trailing(call: Call) -> None:
+            await call.begin_events()
+            chunk, end = b"b\r\ndata: one\n\n\r\n", b"0\r\n" + trailer + b"\r\n"
+            for piece in [chunk + end] if together else [chunk, end]:
+                await call.send(piece)
+                await asyncio.sleep(0.002)
+
+        run.engine.script = trailing
+        client = await run.client()
+        for _ in range(2):
+            # the reader of the tests knows no trailers, and would take one for the next head
+            assert (await client.chat()).body == b"data: one\n\n"
+
+
+@on_loop
+async def test_what_is_sent_ahead_waits_in_the_kernel(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        go = asyncio.Event()
+
+        async def hold(call: Call) -> None:
+            await go.wait()
+            await call.json({})
+
+        run.engine.script = hold
+        client = await run.client()
+        client.request("POST", CHAT, b"{}")
+        ahead = 400
+        for _ in range(ahead):
+            client.request("GET", "/health", None, "X: " + "y" * 20_000)
+        await asyncio.sleep(0.2)
+        (connection,) = run.door.connections
+        assert len(connection._buffer) < 1024 * 1024
+        go.set()
+        assert (await client.answer()).status == 200
+        for _ in range(ahead):
+            assert (await client.answer()).json == {"status": "ok"}
+
+
+@on_loop
+async def test_a_request_the_engine_may_have_worked_on_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontdoor.exchange._STALE_S", 0.05)
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        assert (await client.chat()).status == 200
+
+        async def dies_at_work(call: Call) -> None:
+            await asyncio.sleep(0.1)
+            call.writer.transport.abort()
+
+        run.engine.script = dies_at_work
+        answer = await client.chat()
+        assert (answer.status, answer.json["error"]["code"]) == (502, "engine_closed")
+        assert len(run.engine.requests) == 2

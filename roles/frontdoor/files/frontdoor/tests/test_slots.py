@@ -249,6 +249,20 @@ async def another_engine() -> AsyncIterator[Engine]:
 
 
 @on_loop
+async def test_turns_are_fair_between_addresses(tmp_path: Path) -> None:
+    async with bench(tmp_path, state={"limits": {**QUEUE, "max_active_generations": 1}}) as run:
+        run.engine.script = hold = Hold()
+        clients = [await run.client(address=f"127.0.0.{number}") for number in (1, 1, 1, 1, 2, 3)]
+        for number, client in enumerate(clients):
+            client.request("POST", CHAT, b"%d" % number)
+            await arrived(run, number + 1)
+        hold.go.set()
+        for client in clients:
+            assert (await client.answer()).status == 200
+        assert [request.body for request in run.engine.requests] == [b"0", b"4", b"5", b"1", b"2", b"3"]
+
+
+@on_loop
 async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
     """Requests that end in every way there is; afterwards nothing is held."""
     rng = random.Random(20260607)

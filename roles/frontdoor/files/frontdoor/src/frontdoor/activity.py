@@ -20,7 +20,7 @@ class Activity:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._samples: deque[tuple[float, int, int, int, int, int, int]] = deque(maxlen=_SECONDS)
+        self._samples: deque[tuple[float, int, int, int, int, int, int, float]] = deque(maxlen=_SECONDS)
         self._requests: deque[tuple[Any, ...]] = deque(maxlen=REQUESTS)
         self._phases: deque[dict[str, Any]] = deque(maxlen=_PHASES)
         self._last = self._totals()
@@ -31,13 +31,14 @@ class Activity:
         metrics = self._metrics
         return metrics.gaps.count, metrics.generation_requests, sum(metrics.refusals.values())
 
-    def sample(self, now: float, active: int, queued: int) -> None:
-        """Note one second; `now` is the time of day."""
+    def sample(self, now: float, active: int, queued: int, tokens_per_s: float | None = None) -> None:
+        """Note one second; `now` is the time of day. What is not known stands as -1."""
         before, self._last = self._last, self._totals()
         reads, requests, refused = (after - was for after, was in zip(self._last, before, strict=True))
         (total, number), self._first_bytes = self._first_bytes, (0.0, 0)
         first_ms = round(total / number * 1000) if number else -1
-        self._samples.append((round(now), active, queued, reads, requests, refused, first_ms))
+        tokens = -1 if tokens_per_s is None else round(tokens_per_s, 1)
+        self._samples.append((round(now), active, queued, reads, requests, refused, first_ms, tokens))
 
     def first_bytes(self, total_s: float, number: int) -> None:
         """Note how long first bytes took, in all, since the last call."""
@@ -59,7 +60,7 @@ class Activity:
     def report(self) -> dict[str, Any]:
         """All of it; the newest comes last in `samples` and first elsewhere."""
         return {
-            "columns": ["at", "active", "queued", "chunks", "requests", "refused", "first_byte_ms"],
+            "columns": ["at", "active", "queued", "chunks", "requests", "refused", "first_byte_ms", "tokens"],
             "samples": list(self._samples),
             "requests": [
                 {

@@ -18,8 +18,6 @@ from frontdoor.events import EventLog
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-# credentials that were looked at are remembered up to this number, good and bad ones
-_REMEMBERED = 1000
 
 
 def digest(secret: str) -> str:
@@ -58,7 +56,6 @@ class Keys:
         self._path = path
         self._seen: tuple[int, int] | None = None
         self._keys: dict[str, bytes] = {}
-        self._known: dict[bytes, str | None] = {}
         self.refresh()
 
     def __len__(self) -> int:
@@ -79,7 +76,6 @@ class Keys:
         except ConfigError as exc:
             raise ConfigError(f"{self._path}: {exc}") from exc
         self._keys = keys
-        self._known.clear()
         return True
 
     def refreshed(self, events: EventLog, known_error: str) -> str:
@@ -95,16 +91,11 @@ class Keys:
 
     def identify(self, secret: bytes) -> str | None:
         """Name of the key, or None. Every key is compared, so time does not tell which one came close."""
-        if secret in self._known:
-            return self._known[secret]
         offered = hashlib.sha256(secret).digest()
         name = None
         for known, expected in self._keys.items():
             if hmac.compare_digest(offered, expected):
                 name = known
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[secret] = name
         return name
 
 

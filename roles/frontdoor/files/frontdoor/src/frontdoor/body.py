@@ -12,6 +12,11 @@ class BrokenBody(ValueError):
     """The chunked coding cannot be understood."""
 
 
+# what size lines, their extensions and trailers may add to a body: so much, and so many times its size
+_OVERHEAD_BYTES = 64 * 1024
+_OVERHEAD_TIMES = 16
+
+
 class _Marks:
     """Callbacks of the parser."""
 
@@ -41,6 +46,7 @@ class ChunkedBody:
         self._marks = _Marks()
         self._parser = httptools.HttpRequestParser(self._marks)
         self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self._raw = 0
         #: whether more than the body was sent: where it ended within a read is not known, so that cannot be served
         self.overrun = False
 
@@ -60,7 +66,8 @@ class ChunkedBody:
         return self._marks.complete
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes; raise BrokenBody."""
+        """Take the next bytes; raise BrokenBody, also where there is hardly a body in all that is sent."""
+        self._raw += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as exc:
@@ -68,3 +75,5 @@ class ChunkedBody:
                 raise BrokenBody(f"broken chunked coding: {exc}") from exc
             self.overrun = True
         self.overrun = self.overrun or self._marks.begun > 1
+        if self._raw > _OVERHEAD_BYTES + _OVERHEAD_TIMES * self._marks.size and not self.overrun:
+            raise BrokenBody("chunk extensions or trailers exceed what a body may carry")

@@ -24,6 +24,8 @@ from frontdoor.events import EventLog
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
+# how long clients have to take the end of an answer that was cut short
+_LAST_WORDS_S = 1.0
 # what systemd shows a service there, nobody else can see
 CREDENTIALS = "/run/credentials/"
 
@@ -99,10 +101,13 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     deadline = loop.time() + config.limits.drain_timeout_s
     while door.exchanges and loop.time() < deadline:
         await asyncio.sleep(0.02)
+    cut = door.interrupt()
+    # what was written last is still on its way to clients
+    deadline = loop.time() + _LAST_WORDS_S
+    while door.connections and loop.time() < deadline:
+        await asyncio.sleep(0.01)
     door.ledger.settle()
-    events.emit("frontdoor_stop", cut=len(door.exchanges))
-    # one turn of the loop for what was written last
-    await asyncio.sleep(0.02)
+    events.emit("frontdoor_stop", cut=cut)
     door.stop()
     return 0
 

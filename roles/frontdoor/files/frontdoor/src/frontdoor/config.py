@@ -50,6 +50,7 @@ class Backend:
     pool_size: int = dataclasses.field(default=512, metadata={"min": 0})
     pool_idle_timeout_s: float = dataclasses.field(default=3.0, metadata={"min": 0})
     probe_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
+    metrics_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
 
 
 @dataclasses.dataclass(frozen=True)

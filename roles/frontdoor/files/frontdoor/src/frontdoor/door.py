@@ -27,6 +27,7 @@ from frontdoor.probe import Probe
 from frontdoor.routes import MODELS, Kind
 from frontdoor.state import SlotState, StateFile, utc_now
 from frontdoor.upstream import Pool
+from frontdoor.vitals import Vitals
 
 _SWEEP_S = 0.25
 # heads that repeat are parsed once; longer ones are unlikely to repeat
@@ -81,6 +82,7 @@ class Door:
         self.state = first
         self._apply(first)
         self._probe = Probe(self)
+        self.vitals = Vitals(self)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         origin = config.cors.allow_origin
         self.cors_on = bool(origin)
@@ -99,7 +101,8 @@ class Door:
         """Begin the periodic work."""
         self._every("state", self.config.slot.poll_interval_s, self.poll_state)
         self._every("sweep", _SWEEP_S, self._sweep)
-        self._every("sample", 1.0, lambda: self.ledger.activity.sample(time.time(), self.gate.active, self.gate.queued))
+        self._every("sample", 1.0, self._sample)
+        self._every("vitals", self.config.backend.metrics_interval_s, self.vitals.run)
         self._every("probe", self.config.backend.probe_interval_s, self._probe.run)
         self._probe.run()
 
@@ -109,6 +112,7 @@ class Door:
             timer.cancel()
         self._timers.clear()
         self._probe.stop()
+        self.vitals.stop()
         self._admin.drain()
         for connection in list(self.connections):
             connection.abort()
@@ -124,6 +128,13 @@ class Door:
         for connection in list(self.connections):
             if connection.idle:
                 connection.transport.close()
+
+    def interrupt(self) -> int:
+        """End the answers that still run, so that clients see why; return how many there were."""
+        running = list(self.exchanges)
+        for exchange in running:
+            exchange.interrupt(_STOPPING)
+        return len(running)
 
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
         def tick() -> None:
@@ -141,6 +152,9 @@ class Door:
         self.pool.sweep()
         self._refresh_keys()
         self.ledger.sweep()
+
+    def _sample(self) -> None:
+        self.ledger.activity.sample(time.time(), self.gate.active, self.gate.queued, self.vitals.tokens_per_s)
 
     def _refresh_keys(self) -> None:
         if self.keys is not None:

@@ -14,6 +14,7 @@ from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
 from frontdoor.ledger import (
     CLIENT_CLOSED,
+    INTERRUPTED,
     OK,
     REFUSED,
     UPSTREAM_CUT,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from frontdoor.door import Door
 
 _MAX_RESPONSE_HEAD = 64 * 1024
+# A kept connection that ends this soon after a request was sent on it had been closed by the engine before it saw the
+# request. Later than that the engine may have worked on it, and it must not be asked twice.
+_STALE_S = 0.5
 # bodies up to this size are sent in one piece with their head
 _SMALL = 16 * 1024
 
@@ -283,8 +287,9 @@ class Exchange:
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
-            if connection.served and not self._head_bytes:
-                # it was closed while idle, before the engine saw the request: once more on a fresh one
+            soon = self._door.loop.time() - self._last_activity < _STALE_S
+            if connection.served and not self._head_bytes and soon:
+                # once more on a fresh one, which has not served and is therefore the last try
                 self._connecting = self._door.pool.connect(self)
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
@@ -312,10 +317,10 @@ class Exchange:
         """Answer without having asked the engine."""
         self._fail(refusal, REFUSED)
 
-    def _cut(self, outcome: str, why: str) -> None:
+    def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
         """The response was begun and cannot be completed."""
         assert self._relay is not None
-        event = errors.stream_event(Refusal(502, "engine_cut", why), self._head.route.style)
+        event = errors.stream_event(Refusal(502, code, why), self._head.route.style)
         last = self._relay.cut(event)
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
@@ -339,6 +344,14 @@ class Exchange:
             self._fail(Refusal(504, "engine_timeout", why), UPSTREAM_TIMEOUT)
         else:
             self._cut(UPSTREAM_TIMEOUT, why)
+
+    def interrupt(self, refusal: Refusal) -> None:
+        """Give up because the frontdoor stops: an answer that was begun is ended as validly as it can be."""
+        self._drop_connection()
+        if self._response is None:
+            self.refuse(refusal)
+        else:
+            self._cut(INTERRUPTED, refusal.message, refusal.code)
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
         """Nobody waits for the answer any more: the engine is told at once."""

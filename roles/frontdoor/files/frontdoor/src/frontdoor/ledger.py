@@ -28,6 +28,7 @@ CLIENT_STALLED = "client_stalled"
 UPSTREAM_ERROR = "upstream_error"
 UPSTREAM_CUT = "upstream_cut"
 UPSTREAM_TIMEOUT = "upstream_timeout"
+INTERRUPTED = "interrupted"
 _ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 # entries that are settled without waiting for the next sweep: more of them would only fill caches

@@ -24,6 +24,6 @@ def page() -> tuple[bytes, bytes]:
 
     policy = (
         f"default-src 'none'; script-src 'sha256-{source('script')}'; style-src 'sha256-{source('style')}'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return html, f"Content-Security-Policy: {policy}\r\nX-Content-Type-Options: nosniff\r\n".encode()

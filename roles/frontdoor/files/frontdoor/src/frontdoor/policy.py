@@ -8,6 +8,7 @@ A body is changed by splicing bytes; one that needs no change passes as the very
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ import orjson
 from frontdoor.errors import Refusal
 from frontdoor.routes import GATED_PATHS
 from frontdoor.rules import Rules
-from frontdoor.splice import Edits, Member, NotAnObject, ObjectDefaults, Pieces, members
+from frontdoor.splice import Edits, Member, NotAnObject, ObjectDefaults, Pieces, TooIntricate, members
 
 CHAT = "/v1/chat/completions"
 KWARGS = "chat_template_kwargs"
@@ -43,6 +44,7 @@ _PART_MODALITY = {
 }
 # cheap test for bodies that may hold such a part: a body without it need not be parsed
 _PART = re.compile(rb'"(?:input_)?(?:image|audio|video)')
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class PathRules:
@@ -66,6 +68,11 @@ class PathRules:
 
     def apply(self, body: bytes) -> Pieces | Refusal:
         """Return what the engine is sent, or why it is not asked. A body that is no JSON object is left alone."""
+        if b"\0" in body[:4] or body.startswith(_BOMS):
+            # engines that guess the encoding would read past these rules
+            return Refusal(
+                400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark"
+            )
         if self._limited and _PART.search(body):
             refusal = self._missing_modality(body)
             if refusal is not None:
@@ -95,6 +102,10 @@ class PathRules:
     def _edit(self, body: bytes) -> Pieces | Refusal:
         try:
             found = list(members(body))
+        except TooIntricate:
+            return Refusal(
+                400, "body_too_intricate", "the request body holds too many strings and brackets to be checked"
+            )
         except NotAnObject:
             return (body,)
         edits = Edits(body)

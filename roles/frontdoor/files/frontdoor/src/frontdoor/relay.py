@@ -20,6 +20,8 @@ from frontdoor.httphead import Framing, ResponseError, ResponseHead
 from frontdoor.metrics import SHORT
 
 LAST_CHUNK = b"0\r\n\r\n"
+# how a read ends that holds the last chunk and no trailer
+_NO_TRAILER = b"\r\n" + LAST_CHUNK
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 # a chunk whose content ends with an event
 _ALIGNED_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)
@@ -264,8 +266,9 @@ class ChunkedRelay:
     def _last(self, data: bytes, clean: bool, marks: _Marks) -> bytes:
         self.complete = True
         self.reusable = marks.begun == 1
-        if clean and self.reusable:
+        if clean and self.reusable and (data == LAST_CHUNK or data.endswith(_NO_TRAILER)):
             return data
+        # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
         payload = self._held + b"".join(marks.pieces)
         return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
 

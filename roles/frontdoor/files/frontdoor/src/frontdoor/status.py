@@ -69,6 +69,8 @@ def status(door: Door) -> dict[str, Any]:
         "engine": {
             "reachable": door.engine_reachable,
             "error": door.engine_error,
+            "tokens_per_s": door.vitals.tokens_per_s,
+            "cache_used": door.vitals.cache_used,
             "url": state.backend_url,
             **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
             **door.pool.status(),

@@ -1,0 +1,71 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How fast the engine generates, by its own count: a read of a stream may hold several tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from frontdoor.fetch import Fetch, Fetched
+
+if TYPE_CHECKING:
+    from frontdoor.door import Door
+
+_TIMEOUT_S = 2.0
+_TOKENS = re.compile(rb"^vllm:generation_tokens_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.MULTILINE)
+_CACHE = re.compile(rb"^vllm:kv_cache_usage_perc(?:\{[^}\n]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+
+
+def total_of(pattern: re.Pattern[bytes], text: bytes) -> float | None:
+    """Sum of a metric over its labels; None where it is not there."""
+    found = pattern.findall(text)
+    try:
+        return sum(map(float, found)) if found else None
+    except ValueError:
+        return None
+
+
+class Vitals:
+    """Asks the engine's /metrics now and then, while it has something to do."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._fetch: Fetch | None = None
+        self._answered = -1
+        self._before: tuple[str, float, float] | None = None
+        #: None: the engine does not say
+        self.tokens_per_s: float | None = None
+        #: share of the engine's cache that is in use, from 0 to 1
+        self.cache_used: float | None = None
+
+    def run(self) -> None:
+        """Ask, unless the engine is not there, has had nothing to do, or has not answered yet."""
+        door = self._door
+        if not door.engine_reachable:
+            self._before = self.tokens_per_s = self.cache_used = None
+            return
+        idle = door.gate.active == 0 and self._answered == door.engine_responses and not self.tokens_per_s
+        if not idle and not (self._fetch and self._fetch.running):
+            self._answered = door.engine_responses
+            url = door.pool.url
+            self._fetch = Fetch(door.pool, "/metrics", lambda got: self._heard(url, got), timeout_s=_TIMEOUT_S)
+            self._fetch.start()
+
+    def stop(self) -> None:
+        """Give up on the open question."""
+        if self._fetch is not None:
+            self._fetch.client_gone()
+
+    def _heard(self, url: str, got: Fetched) -> None:
+        if url != self._door.pool.url or got.status != 200:
+            return
+        now = self._door.loop.time()
+        total = total_of(_TOKENS, got.body)
+        self.cache_used = total_of(_CACHE, got.body)
+        before, self._before = self._before, None if total is None else (url, now, total)
+        if total is None:
+            self.tokens_per_s = None
+        elif before and before[0] == url and total >= before[2] and now > before[1]:
+            self.tokens_per_s = (total - before[2]) / (now - before[1])

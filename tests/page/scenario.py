@@ -1,0 +1,146 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A frontdoor with a made-up engine and made-up visitors, whose slot's state is told on standard input.
+
+Prints its port. Each line of JSON on standard input changes the state file: a table of its fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
+sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
+
+import uvloop  # noqa: E402
+from kit import Bench, Call, bench  # noqa: E402
+
+from frontdoor.client import ClientConnection  # noqa: E402
+
+PROFILE = {
+    "name": "gemma4-12b-it-int4-autoround-c8",
+    "title": "Gemma 4 12B IT, INT4 AutoRound",
+    "hf_id": "Intel/gemma-4-12B-it-int4-AutoRound",
+    "modalities": ["text", "image"],
+    "status": "production",
+    "served_model_name": "gemma4-12b-it-int4-autoround",
+    "max_model_len": 32768,
+    "fingerprint": "sha256:5e0c7d1a9b3f4e62a8d4c1b7f09e3a5d6c2b8f7e1d0a4c3b9e8f7a6d5c4b3a21",
+}
+
+
+def stamp(ago_s: float) -> str:
+    """A time of day, some seconds ago."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago_s))
+
+
+def journal() -> str:
+    """Three switches: one that was done, one that went back, one that was done."""
+    wrong = "canary case copy_phrase failed at answer 1 of 3 (expected 'satin cobalt orbit'; got 'slh cobalt orbit')"
+    rows: list[dict[str, Any]] = []
+    for number, (ago, source, target, outcome, seconds, why) in enumerate(
+        (
+            (90_000, None, "qwen36-35b-a3b-int4-autoround", "committed", 312.4, ""),
+            (5_400, "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c16", "rolled_back", 201.7, wrong),
+            (1_260, "qwen36-35b-a3b-int4-autoround", PROFILE["name"], "committed", 64.2, ""),
+        )
+    ):
+        begin = {"event": "begin", "id": str(number), "at": stamp(ago), "kind": "switch", "from": source, "to": target}
+        end = {"event": "end", "id": str(number), "outcome": outcome, "seconds": seconds, "profile": target}
+        rows += [begin, {**end, "failures": [{"message": why}] if why else []}]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class Visitors:
+    """An engine that streams, and clients that come and go."""
+
+    def __init__(self, run: Bench) -> None:
+        self._run = run
+        self._random = random.Random(7)
+        self._tokens = 0
+        run.engine.script = self.answer
+
+    async def answer(self, call: Call) -> None:
+        """Generate at about 60 tokens/s."""
+        if call.request.line.startswith("GET /metrics "):
+            rows = f'vllm:generation_tokens_total{{engine="0"}} {self._tokens}\nvllm:kv_cache_usage_perc 0.31\n'
+            await call.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(rows)}\r\n\r\n{rows}".encode())
+            return
+        await call.begin_events()
+        await asyncio.sleep(self._random.uniform(0.08, 0.35))
+        for _ in range(self._random.randrange(40, 160)):
+            await call.event('{"choices":[{"delta":{"content":"so"}}]}')
+            self._tokens += 1
+            await asyncio.sleep(0.016)
+        await call.send(b"0\r\n\r\n")
+
+    async def visit(self) -> None:
+        """Ask, think, ask again."""
+        client = await self._run.client()
+        paths = ["/v1/chat/completions"] * 6 + ["/v1/responses", "/v1/messages"]
+        while True:
+            await asyncio.sleep(self._random.uniform(0.1, 2.5))
+            await client.ask("POST", self._random.choice(paths), b'{"model":"gemma4-12b-it-int4-autoround"}')
+
+
+def past(run: Bench) -> None:
+    """Five minutes that were watched before anybody looks."""
+    activity, chance = run.door.ledger.activity, random.Random(3)
+    pace = 420.0
+    for second in range(300, 0, -1):
+        pace = min(790.0, max(60.0, pace + chance.uniform(-45, 45)))
+        refused = chance.choice([0] * 14 + [1, 2]) if pace > 600 else 0
+        active = min(8, round(pace / 95))
+        first = round(chance.uniform(90, 240)) if chance.random() < 0.5 else -1
+        activity._samples.append(
+            (round(time.time() - second), active, 0, active * 60, 1, refused, first, round(pace, 1))
+        )
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="b70-scenario-") as folder:
+        file = Path(folder) / "main.jsonl"
+        file.write_text(journal())
+        limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 600}
+        unit = f"b70-slot-main-{PROFILE['name']}.service"
+        (Path(folder) / f"invocation:{unit}").symlink_to("0" * 32)
+        engine = {"unit": unit, "invocation_id": "0" * 32, "started_at": stamp(1250)}
+        base = {
+            "profile": PROFILE,
+            "engine": engine,
+            "limits": limits,
+            "updated_at": stamp(1200),
+            "verified_at": stamp(1200),
+        }
+        keys = sys.argv[1:] and {"auth": {"keys_file": sys.argv[1]}}
+        backend = {"metrics_interval_s": 1.0}
+        async with bench(
+            Path(folder), state=base, slot={"journal_file": str(file)}, backend=backend, **(keys or {})
+        ) as run:
+            visitors = Visitors(run)
+            past(run)
+            tasks = [asyncio.create_task(visitors.visit()) for _ in range(11)]
+            # the same door by an address that is not the visitor's own
+            loop = asyncio.get_running_loop()
+            other = await loop.create_server(lambda: ClientConnection(run.door), "127.0.0.2", run.port)
+            print(run.port, flush=True)
+            reader = asyncio.StreamReader()
+            await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+            while line := await reader.readline():
+                run.write_state(**{**base, **json.loads(line)})
+            other.close()
+            for task in tasks:
+                task.cancel()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The phases of a slot as its state file tells them, and a frontdoor that shows them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+SCENARIO = Path(__file__).with_name("scenario.py")
+WRONG = (
+    "the last switch failed: phase canary: canary case copy_phrase of gemma4-12b-it-int4-autoround-c16 failed at "
+    "answer 1 of 3 (expected 'satin cobalt orbit'; got 'slh cobalt orbit'); then phase health on the way back: the engine "
+    "ended with 1 before it answered /health"
+)
+
+
+def _ago(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+
+
+def phases() -> dict[str, dict[str, Any]]:
+    """Changes of the state file, by what the page must then tell."""
+    closed: dict[str, Any] = {"open": False, "verified": False, "verified_at": None, "retry_after_s": 30}
+    old, new = "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c8"
+    move = {"id": "3", "from": old, "to": new, "started_at": _ago(24), "eta_s": 64}
+    nothing = {"profile": None, "engine": None}
+    went_wrong = f"going back to {old}: phase canary: canary case copy_phrase of {new} failed at answer 1 of 3"
+    back = {**move, "from": new, "to": old, "started_at": _ago(2)}
+    return {
+        "serving": {},
+        "unverified": {"verified": False, "verified_at": None},
+        "switching": {**closed, "phase": "switching", "switch": move},
+        "verifying": {**closed, "phase": "verifying", "switch": {**move, "eta_s": None}},
+        "overdue": {**closed, "phase": "verifying", "switch": {**move, "started_at": _ago(90)}},
+        "back": {**closed, "phase": "switching", "switch": back, "reason": went_wrong},
+        "stopping": {**closed, "phase": "switching", "switch": {**move, "to": None, "from": new, "eta_s": None}},
+        "stopped": {**closed, **nothing, "phase": "stopped", "reason": "slot main was stopped on request"},
+        "failed": {**closed, **nothing, "phase": "failed", "reason": WRONG},
+    }
+
+
+class Show:
+    """A frontdoor with visitors, in a process of its own; `keys_file` makes it want API keys."""
+
+    def __init__(self, keys_file: str = "") -> None:
+        words = [sys.executable, str(SCENARIO), *([keys_file] if keys_file else [])]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}/"
+
+    def __enter__(self) -> Show:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def tell(self, changes: dict[str, Any]) -> None:
+        """Change the slot's state."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(changes) + "\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """End the frontdoor, once."""
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.terminate()
+            self._process.wait(10)

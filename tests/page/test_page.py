@@ -1,0 +1,197 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status page in a real browser: that it tells the truth in every phase, and that everybody can read it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from page.browser import Browser
+from page.show import Show, phases
+
+OLD, NEW = "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c8"
+TITLE = "Gemma 4 12B IT, INT4 AutoRound"
+MOVE = f"{OLD} → {NEW}"
+SHOWN = "document.readyState === 'complete' && !document.getElementById('all').hidden"
+# Text whose contrast to what is behind it is below 4.5 (WCAG AA), or below 3 where it is large.
+PALE = r"""
+(() => {
+  const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+  const linear = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
+  const behind = (node) => {
+    const colour = parts(getComputedStyle(node).backgroundColor);
+    return colour.length < 4 || colour[3] > 0 ? colour : behind(node.parentElement);
+  };
+  const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.data.trim(), node = walk.currentNode.parentElement, style = getComputedStyle(node);
+    if (!text || !node.checkVisibility() || node.matches("script, style")) continue;
+    const [a, b] = [light(parts(style.color)), light(behind(node))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) found.push(`${text}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+})()
+"""
+# What sticks out to the right.
+WIDE = """
+[...document.querySelectorAll("body *")]
+  .filter((node) => node.checkVisibility() && !node.closest("svg, #progress"))
+  .filter((node) => node.getBoundingClientRect().right > document.documentElement.clientWidth + .5)
+  .map((node) => node.outerHTML.slice(0, 80))
+"""
+ENTER = "field = document.getElementById('key'), field.value = {!r}, field.form.requestSubmit()"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def show() -> Iterator[Show]:
+    with Show() as show:
+        yield show
+
+
+def text(browser: Browser, name: str) -> str:
+    return str(browser.run(f"document.getElementById({name!r}).innerText"))
+
+
+def visit(browser: Browser, show: Show, phase: str, width: int = 1200, *, dark: bool = False) -> None:
+    """Open the page of a slot in that phase."""
+    show.tell(phases()[phase])
+    browser.look(width, 800, dark=dark)
+    browser.complaints.clear()
+    browser.open("about:blank")
+    browser.open(show.url)
+    browser.wait(SHOWN)
+
+
+TOLD = {
+    "serving": ("Serving, verified", TITLE, "Takes text and image, 32,768 tokens of context."),
+    "unverified": ("Serving, not verified", TITLE, "has not given its canary answers"),
+    "switching": ("Switching", MOVE, r"About (3\d|40) s left."),
+    "verifying": ("Verifying", MOVE, r"before anyone is let in. 2\d s so far; how long it takes is not known yet."),
+    "overdue": ("Verifying", MOVE, "It takes longer than the 64 s it took the last time."),
+    "back": ("Switching", f"{NEW} → {OLD}", "no new requests are taken"),
+    "stopping": ("Stopping", NEW, "no new requests are taken"),
+    "stopped": ("Stopped", "No model is served", "slot main was stopped on request"),
+    "failed": ("Failed", "No model is served", "b70ctl status"),
+}
+
+
+@pytest.mark.parametrize("phase", TOLD)
+def test_every_phase_is_told_as_it_is(browser: Browser, show: Show, phase: str) -> None:
+    word, headline, line = TOLD[phase]
+    visit(browser, show, phase)
+    browser.wait("document.getElementById('phase').innerText", lambda value: value == word)
+    assert text(browser, "name") == headline
+    assert re.search(line, text(browser, "line")), text(browser, "line")
+    assert browser.run("document.title") == f"{word}: {headline}"
+    reason = text(browser, "reason") if not browser.run("document.getElementById('reason').hidden") else ""
+    assert ("copy_phrase" in reason) is (phase in ("failed", "back")), reason
+    # how far it is stands there where that is known, and only then
+    far = browser.run(
+        "(b => b.hidden ? null : b.getAttribute('aria-valuenow') ?? '?')(document.getElementById('progress'))"
+    )
+    assert (far is None) is (phase not in ("switching", "verifying", "overdue", "back")), far
+    if phase == "switching":
+        assert 30 < int(far) < 60
+    if phase == "overdue":
+        assert int(far) == 98
+    if phase == "verifying":
+        assert far == "?"
+    assert browser.run("document.getElementById('try').hidden") is (phase not in ("serving", "unverified"))
+    assert browser.complaints == []
+
+
+def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
+    visit(browser, show, "serving")
+    assert browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 3)
+    assert "/v1/chat/completions" in text(browser, "requests")
+    assert text(browser, "limit") == "of 8"
+    assert browser.run("document.querySelectorAll('#slots i').length") == 8
+    browser.wait("Number(document.getElementById('rate').innerText)", lambda value: value > 10)
+    assert text(browser, "rate-name") == "Tokens per second"
+    assert re.fullmatch(r"\d+ ms", text(browser, "first")), text(browser, "first")
+    assert browser.run("document.querySelectorAll('#rates path').length") == 3
+    switches = text(browser, "switches")
+    assert "went back: canary case copy_phrase failed" in switches
+    assert switches.count("done") == 2
+    facts = text(browser, "facts")
+    for expected in ("Intel/gemma-4-12B-it-int4-AutoRound", "sha256:5e0c7d1a", f"b70-slot-main-{NEW}.service: answers"):
+        assert expected in facts
+    assert f'"model": "{NEW.removesuffix("-c8")}"' in text(browser, "curl")
+    assert (
+        browser.run("getComputedStyle(document.querySelector('#slots i.used')).backgroundColor") != "rgba(0, 0, 0, 0)"
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phase", ["serving", "switching", "stopped", "failed"])
+def test_it_can_be_read(browser: Browser, show: Show, phase: str, dark: bool) -> None:
+    visit(browser, show, phase, dark=dark)
+    for width in (1200, 700, 340):
+        browser.look(width, 800, dark=dark)
+        assert browser.run(WIDE) == [], f"at {width}"
+        assert browser.run(PALE) == [], f"at {width}"
+    page = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", page)[:3])) < 200) is dark, page
+
+
+def test_it_can_be_heard(browser: Browser, show: Show) -> None:
+    visit(browser, show, "serving")
+    browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 0)
+    nodes = browser.do("Accessibility.getFullAXTree")["nodes"]
+    spoken: dict[str, list[str]] = {}
+    for node in nodes:
+        if not node.get("ignored"):
+            name = node.get("name", {}).get("value", "")
+            spoken.setdefault(node["role"]["value"], []).append(name)
+    assert len(spoken["status"]) == 1
+    assert set(spoken["table"]) == {"Last requests", "Last switches"}
+    assert [name.partition(" in the last")[0] for name in spoken["image"]] == [
+        "Tokens per second",
+        "Time to first token",
+        "Requests turned away",
+    ]
+    assert {"Path", "Result", "From → to"} <= set(spoken["columnheader"])
+    assert spoken["heading"][0] == TITLE
+    assert browser.run("document.documentElement.lang") == "en"
+
+
+def test_a_frontdoor_with_keys_asks_for_one(browser: Browser, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[keys]\nanna = "sha256:{hashlib.sha256(b"s-anna").hexdigest()}"\n')
+    with Show(str(keys)) as show:
+        browser.look(1200, 800)
+        # as from another machine: this one may look without a key
+        browser.open(show.url.replace("127.0.0.1", "127.0.0.2"))
+        browser.wait("document.getElementById('phase')?.innerText", lambda value: value == "Locked")
+        assert browser.run("document.getElementById('all').hidden")
+        browser.run(ENTER.format("s-wrong"))
+        browser.wait(
+            "document.getElementById('line').innerText", lambda value: value == "That API key is not known here."
+        )
+        browser.run(ENTER.format("s-anna"))
+        browser.wait("document.getElementById('line').innerText", lambda value: "Takes text" in value)
+        assert text(browser, "phase") == "Serving, verified"
+        assert "Authorization: Bearer KEY" in text(browser, "curl")
+
+
+def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Browser) -> None:
+    with Show() as show:
+        visit(browser, show, "serving")
+        show.stop()
+        browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")
+        assert re.fullmatch(r"What is below was true at \d\d:\d\d:\d\d\.", text(browser, "line"))
+        assert float(browser.run("getComputedStyle(document.getElementById('all')).opacity")) < 1
