@@ -16,8 +16,8 @@ from typing import Any
 SCENARIO = Path(__file__).with_name("scenario.py")
 WRONG = (
     "the last switch failed: phase canary: canary case copy_phrase of gemma4-12b-it-int4-autoround-c16 failed at "
-    "answer 1 of 3 (expected 'satin cobalt orbit'; got 'slh cobalt orbit'); then phase health on the way back: the engine "
-    "ended with 1 before it answered /health"
+    "answer 1 of 3 (expected 'satin cobalt orbit'; got 'slh cobalt orbit'); then phase health on the way back: the "
+    "engine ended with 1 before it answered /health"
 )
 
 

@@ -65,7 +65,8 @@ class Vitals:
         total = total_of(_TOKENS, got.body)
         self.cache_used = total_of(_CACHE, got.body)
         before, self._before = self._before, None if total is None else (url, now, total)
-        if total is None:
+        if total is None or before is None or before[0] != url or total < before[2]:
+            # the engine does not count, or has begun anew
             self.tokens_per_s = None
-        elif before and before[0] == url and total >= before[2] and now > before[1]:
+        elif now > before[1]:
             self.tokens_per_s = (total - before[2]) / (now - before[1])
