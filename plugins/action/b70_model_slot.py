@@ -8,7 +8,9 @@ A lost connection ends neither the switch nor the task: it is made again and the
 
 from __future__ import annotations
 
+import getpass
 import secrets
+import socket
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +41,15 @@ _JOB_KEYS = (
 )
 
 
+def _who() -> str:
+    """The user and the host that run Ansible: on the other side only the login that is used there is known."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user} on {socket.gethostname()} by Ansible"
+
+
 class ActionModule(ActionBase):
     """Outside check mode: background job, progress on the screen, the module's result unchanged."""
 
@@ -60,6 +71,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         switch_id = arguments.setdefault("switch_id", f"{moment}-{secrets.token_hex(3)}")
+        arguments.setdefault("requested_by", _who())
         # The background runner takes its limit from the task.
         before = self._task.async_val
         self._task.async_val = JOB_LIMIT_S

@@ -79,9 +79,17 @@ options:
   canary_repeats:
     description: How often each canary case is asked. The default is the profile's.
     type: int
+  record_baseline:
+    description:
+      - Record what the profile answers to the canary cases that are compared with a baseline, in place of judging them.
+        It is recorded only when every other case passed and all repeats agreed, for this profile and fingerprint.
+      - The canary is asked of an engine that is verified already, too, so the result is always changed.
+    type: bool
+    default: false
   accept_status:
     description:
-      - Statuses which are refused otherwise (V(rejected), V(blocked)) and are accepted this time.
+      - Statuses which the slot refuses otherwise (as the role was told, V(rejected) and V(blocked) by default) and that
+        are accepted this time.
     type: list
     elements: str
     default: []
@@ -95,6 +103,11 @@ options:
     type: str
   reason:
     description: Why the switch is made, in words, for the journal.
+    type: str
+    default: ""
+  requested_by:
+    description:
+      - Who asks for it, for journal and lock. The action plugin names the user and the host that run Ansible.
     type: str
     default: ""
   config_dir:
@@ -231,6 +244,11 @@ canary:
     problem:
       description: Why the answer is no language at all, or empty.
       type: str
+recorded:
+  description: Canary cases whose answers became the profile's baseline.
+  returned: always
+  type: list
+  elements: str
 actions:
   description: What would be done, in order. Empty outside check mode.
   returned: always
@@ -321,8 +339,10 @@ ARGUMENTS = {
     "canary_repeats": {"type": "int"},
     "accept_status": {"type": "list", "elements": "str", "default": []},
     "planned_profile": {"type": "dict"},
+    "record_baseline": {"type": "bool", "default": False},
     "switch_id": {"type": "str"},
     "reason": {"type": "str", "default": ""},
+    "requested_by": {"type": "str", "default": ""},
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
     "run_dir": {"type": "path", "default": "/run/b70"},
     "state_dir": {"type": "path", "default": "/var/lib/b70"},

@@ -194,8 +194,11 @@ def main() -> None:
 
     params = module.params
     places = ("config_dir", "unit_dir", "run_dir", "program_dir", "command")
-    link = Path(params["command_link"]) if params["command_link"] else None
-    place = _slot_files.Place(params["slot"], *(Path(params[key]) for key in places), link)
+    place = _slot_files.Place(
+        params["slot"],
+        **{key: Path(params[key]) for key in places},
+        command_link=Path(params["command_link"]) if params["command_link"] else None,
+    )
     wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
     directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
     try:

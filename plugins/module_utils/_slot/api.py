@@ -28,8 +28,10 @@ def new_switch_id(stamp: str) -> str:
     return f"{stamp.replace('-', '').replace(':', '')}-{secrets.token_hex(3)}"
 
 
-def caller() -> str:
-    """Who runs this, for lock and journal: user, and the SSH client's address where there is one."""
+def caller(requested_by: str = "") -> str:
+    """Who runs this, for lock and journal: who asked from elsewhere, else user and SSH client where there is one."""
+    if requested_by:
+        return requested_by
     try:
         user = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -108,6 +110,7 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
         "rolled_back": outcome.end is End.ROLLED_BACK,
         "phases": [record.as_dict() for record in outcome.phases],
         "canary": [result.as_dict() for result in outcome.canary],
+        "recorded": list(outcome.recorded_cases),
         "actions": [],
         "failure": outcome.failures[0].as_dict() if outcome.failures else None,
         "failures": [failure.as_dict() for failure in outcome.failures[1:]],
@@ -171,6 +174,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "rolled_back": False,
         "phases": [],
         "canary": [],
+        "recorded": [],
         "actions": list(plan.actions) if failure is None else [],
         "failure": failure.as_dict() if failure is not None else None,
         "failures": [],

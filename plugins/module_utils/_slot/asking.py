@@ -11,10 +11,11 @@ from typing import Any
 from . import canary as canaries
 from .baseline import Baseline, Recorded, baseline_file, baseline_text, expected_of, parse_baseline
 from .canary import CanaryResult
+from .machine import record_action
 from .phases import current_engine
 from .profile import CanaryCase
 from .run import EngineRun, Run
-from .types import Reply, SlotFault
+from .types import Direction, Reply, SlotFault
 
 PATH = "/v1/chat/completions"
 
@@ -40,7 +41,8 @@ def canary(run: Run) -> None:
     engine, _unit = current_engine(run)
     profile = engine.profile
     repeats = run.request.canary_repeats or profile.canary.repeats
-    recording = run.request.record_baseline
+    # Only of what was asked for: the way back is judged by what is recorded.
+    recording = run.request.record_baseline and run.direction is Direction.FORWARD
     file = baseline_file(run.layout, profile.name)
     needed = [case for case in profile.canary.cases if case.compare == "baseline"]
     baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file))
@@ -64,8 +66,14 @@ def canary(run: Run) -> None:
     if recording and answers:
         now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         recorded = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
-        run.fx.files.write(file, baseline_text(recorded))
-        run.did(f"record the baseline of {profile.name}: {', '.join(answers)}")
+        try:
+            run.fx.files.write(file, baseline_text(recorded))
+        except OSError as error:
+            # The engine is not to blame, and is served; what was asked for is told to have failed by the caller.
+            run.warn(f"the baseline could not be written to {file}: {error}")
+        else:
+            run.recorded_cases = tuple(answers)
+            run.did(record_action(profile.name, run.recorded_cases))
     elif recording:
         run.warn(f"nothing to record: no canary case of {profile.name} has compare: baseline")
     run.canary_passed = True

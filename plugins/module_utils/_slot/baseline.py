@@ -17,7 +17,7 @@ from .types import Layout, SlotFault
 
 SCHEMA = 1
 SHOWN = 200  # characters of an answer that are kept beside its hash
-RECORD = "record one with `b70ctl record` on this host while the profile is served"
+RECORD = "record one with `b70ctl record PROFILE` on this host"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ exit codes:
   4  locked: another switch works on the slot
   5  refused, because the host is in quarantine: a card was lost
 """
-_CHANGES = ("switch", "stop", "verify", "recover")
+_CHANGES = ("switch", "stop", "verify", "record", "recover")
 _FOR_ROOT = (*_CHANGES, "clear-quarantine")
 
 Say = Callable[[str], object]
@@ -69,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     )
     stop = word("stop", "stop the engine, and start none at boot")
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
+    record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
+    record.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
     recover = word("recover", "settle an interrupted switch, and verify what should run")
     recover.add_argument(
         "--boot",
@@ -78,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for form in (switch, stop):
         form.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="for running answers (60)")
-    for form in (switch, stop, verify, recover):
+    for form in (switch, stop, verify, record, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
     clear = word("clear-quarantine", "let a host that lost a card take profiles again, before its next reboot")
@@ -177,6 +179,8 @@ def _change(
             say({"failed": True, "msg": words}, [words])
             return NOT_SERVING
         request = replace(request, profile=name, recheck=True)
+    elif arguments.word == "record":
+        request = replace(request, profile=arguments.profile, record_baseline=True)
     else:
         boot = arguments.boot
         request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)
@@ -184,6 +188,8 @@ def _change(
             request = replace(request, lock_timeout_s=SETTLE_LIMIT_S, who="systemd")
     result = api.switch(fx, layout, request)
     say(result, table.result(result))
+    if arguments.word == "record" and not result["failed"]:
+        return DONE if result["recorded"] else FAILED
     if not result["failed"]:
         # A slot that was to be recovered and has nothing to serve is settled, but serves nothing.
         return NOT_SERVING if arguments.word == "recover" and not boot and not result["profile"] else DONE

@@ -40,10 +40,11 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         health_timeout_s=params["health_timeout"],
         lock_timeout_s=max(0.0, params["lock_timeout"]),
         canary_repeats=params["canary_repeats"],
+        record_baseline=active and params["record_baseline"],
         accept_status=tuple(params["accept_status"]),
         planned=json.dumps(params["planned_profile"]) if params["planned_profile"] else None,
         switch_id=switch_id,
-        who=api.caller(),
+        who=api.caller(params["requested_by"]),
         why=params["reason"],
     )
 

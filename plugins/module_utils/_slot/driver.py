@@ -49,6 +49,7 @@ class Outcome:
     verified_at: str | None
     phases: tuple[PhaseRecord, ...]
     canary: tuple[CanaryResult, ...]
+    recorded_cases: tuple[str, ...]
     actions: tuple[str, ...]
     warnings: tuple[str, ...]
     failures: tuple[Failure, ...]
@@ -276,6 +277,7 @@ class Driver:
             verified_at=verified_at,
             phases=tuple(run.records),
             canary=tuple(run.canary),
+            recorded_cases=run.recorded_cases,
             actions=tuple(run.actions),
             warnings=tuple(run.warnings),
             failures=run.failures,

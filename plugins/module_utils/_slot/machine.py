@@ -173,6 +173,8 @@ def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
 def plan(request: Request, seen: Seen) -> Plan:
     """The run that leads from what was seen to what was asked for."""
     kind = _in_place(request, seen) if request.recheck else _kind(request, seen)
+    if request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
+        kind = Kind.RECHECK
     phases = _forward(kind, request.gate)
     known = (*seen.legacy, *seen.units)
     keep = seen.target_unit if request.active and Phase.STOP not in phases else None
@@ -200,6 +202,9 @@ def _actions(
             actions += [f"stop {name}" for name in stop]
         elif phase is Phase.START:
             actions.append(f"start {unit}")
+        elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
+            cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
+            actions += [record_action(seen.target.name, cases)] if cases else []
         elif phase is Phase.OPEN:
             actions.append(open_action(seen.target_name or ""))
         elif phase is Phase.ENABLE:
@@ -218,6 +223,10 @@ CLOSE_ACTION = "close the frontdoor"
 
 def open_action(profile: str) -> str:
     return f"open the frontdoor for {profile}"
+
+
+def record_action(profile: str, cases: tuple[str, ...]) -> str:
+    return f"record the baseline of {profile}: {', '.join(cases)}"
 
 
 def commit_action(profile: str | None) -> str:

@@ -76,6 +76,7 @@ class Run:
     recorded: bool = False  # and its end
     chosen: str = ""  # what mode RECOVER or BOOT went by
     canary_passed: bool = False  # in this direction
+    recorded_cases: tuple[str, ...] = ()  # canary cases whose answers became the baseline
     verified: bool = False  # what is served now is
     verified_at: str | None = None
     served: Profile | None = None

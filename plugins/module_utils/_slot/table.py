@@ -98,6 +98,8 @@ def history(attempts: Sequence[Mapping[str, Any]]) -> list[str]:
 def result(data: Mapping[str, Any]) -> list[str]:
     """The end of a switch: its one sentence, then what a failure left behind."""
     lines = [str(data["msg"]), *(f"note: {text}" for text in data["warnings"])]
+    if data["recorded"]:
+        lines.append(f"recorded as baseline: {', '.join(data['recorded'])}")
     failure = data["failure"]
     if failure is not None:
         lines += [f"log: {line}" for line in failure["log_tail"][-LOG_LINES:]]
