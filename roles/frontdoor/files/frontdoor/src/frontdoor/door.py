@@ -136,13 +136,6 @@ class Door:
             exchange.interrupt(_STOPPING)
         return len(running)
 
-    def interrupt(self) -> int:
-        """End the answers that still run, so that clients see why; return how many there were."""
-        running = list(self.exchanges)
-        for exchange in running:
-            exchange.interrupt(_STOPPING)
-        return len(running)
-
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
         def tick() -> None:
             self._timers[name] = self.loop.call_later(interval, tick)
