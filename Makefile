@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab matrix molecule
 
-.PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format docs changelog lock build clean
+.PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -67,8 +67,12 @@ format: venv ## let ruff format and sort
 	@ruff check --fix --quiet . || true
 	ruff format .
 
+new-profile: venv ## a profile of your own: make new-profile NAME=... [FROM=PROFILE_OR_EXAMPLE] [DIR=FOLDER]
+	@ansible-playbook new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
+
 docs: venv ## write the role READMEs' tables from their argument_specs
 	@python tests/tools/role_docs.py
+	python tests/tools/doctor_docs.py
 
 changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml
 	@antsibull-changelog release --update-existing

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters around the catalogue: ids, names, and the files of a slot."""
+"""Filters around the catalogue: ids, names, words for people, and the files of a slot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _render, _render_unit
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import problems, stacks
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import explain, models, problems, stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
 
 
@@ -41,6 +41,33 @@ def render_slot(profiles: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
         ) from error
 
 
+def explain_profile(
+    profile: Mapping[str, Any], manifests: Mapping[str, Any], site: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Lines for people: every value of a profile with its file, the environment with its origins, the command."""
+    if not isinstance(profile, Mapping) or "origin_files" not in profile:
+        raise AnsibleFilterError("explain_profile needs a profile as the lookup arcpro.b70.catalogue returns it")
+    if not isinstance(manifests, Mapping) or profile["stack"] not in manifests:
+        raise AnsibleFilterError(f"explain_profile needs the stack manifests, among them {profile['stack']}")
+    return explain.explain(plain(profile), plain(manifests[profile["stack"]]), plain(site or {}))
+
+
+def known_models(
+    lists: Mapping[str, Any],
+    profiles: Mapping[str, Any],
+    model: str = "",
+    precision: str = "",
+    category: str = "",
+) -> list[str]:
+    """Lines about the models that somebody says are served on these cards."""
+    if not isinstance(lists, Mapping) or not isinstance(profiles, Mapping):
+        raise AnsibleFilterError("known_models needs the lists (lookup, kind=models) and the profiles, two mappings")
+    try:
+        return models.known_models(lists, profiles, str(model), str(precision), str(category))
+    except ValueError as error:
+        raise AnsibleFilterError(f"known_models: {error}") from error
+
+
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The names of ``known`` that resemble ``name``, best first."""
     if isinstance(known, str) or not isinstance(known, Iterable):
@@ -57,4 +84,11 @@ class FilterModule:
     """The filters as Ansible finds them."""
 
     def filters(self) -> dict[str, Any]:
-        return {"closest": closest, "render_slot": render_slot, "slot_unit": slot_unit, "stack_id": stack_id}
+        return {
+            "closest": closest,
+            "explain_profile": explain_profile,
+            "known_models": known_models,
+            "render_slot": render_slot,
+            "slot_unit": slot_unit,
+            "stack_id": stack_id,
+        }

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: catalogue
 author: arcpro.b70 contributors (@arcpro-b70)
 version_added: 0.1.0
-short_description: Read the catalogue of profiles or of stack manifests
+short_description: Read the catalogue of profiles, stack manifests or known models
 description:
   - Reads the shipped profiles and those of your own folders and variables, resolves C(extends), validates the result
     and returns the complete profiles by name. Abstract profiles (their names start with C(_)) are not returned.
@@ -17,13 +17,13 @@ description:
   - Runs on the controller and needs nothing but what ansible-core brings.
 options:
   _terms:
-    description: Return only the profiles or manifests of these names; none means all.
+    description: Return only what has these names; none means all.
     type: list
     elements: str
   kind:
     description: What to return.
     type: str
-    choices: [profiles, stacks]
+    choices: [profiles, stacks, models]
     default: profiles
   dirs:
     description:
@@ -66,7 +66,8 @@ RETURN = r"""
 _raw:
   description:
     - One mapping. For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
-      profile that wrote the value) and C(source_file).
+      profile that wrote the value), C(origin_files) (dotted path to the file it is written in) and C(source_file).
+    - For models, C(name) to the list with C(source), C(precisions), C(notes) and C(models).
     - For stacks, C(name) to the manifest, with C(source_file) and, where the manifest names a C(lock), C(lock_sha256).
   type: list
   elements: dict
@@ -79,6 +80,7 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.models import load_models
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError, did_you_mean
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 
@@ -90,6 +92,8 @@ class LookupModule(LookupBase):
         self.set_options(var_options=variables, direct=kwargs)
         places = [str(place) for key in ("inventory_dir", "playbook_dir") if (place := (variables or {}).get(key))]
         try:
+            if self.get_option("kind") == "models":
+                return [_chosen(load_models(), terms, "list of models")]
             stacks = load_stacks(_folders(self.get_option("stack_dirs"), places))
             if self.get_option("kind") == "stacks":
                 return [_chosen(stacks, terms, "stack")]

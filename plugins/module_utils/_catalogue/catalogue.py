@@ -12,7 +12,7 @@ from typing import Any
 from .._render_typed import derived_settings
 from .checking import PATCHED_QUANTIZATIONS, combination_faults
 from .engines import setting_faults
-from .merging import Library, Source, merge_chain
+from .merging import Library, Source, merge_chain, origin_files
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .schema import Fault, faults
@@ -35,11 +35,6 @@ def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems:
         else:
             sources.append(Source(name, label, len(layers), data))
     return sources
-
-
-def _fault_file(path: str, source: Source, origins: Mapping[str, str], files: Mapping[str, str]) -> str:
-    # A value that was inherited is wrong where it was written.
-    return files.get(origins.get(path, source.name), source.file)
 
 
 def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]] | None) -> Iterator[Fault]:
@@ -68,6 +63,8 @@ def load_catalogue(
 ) -> dict[str, dict[str, Any]]:
     """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
 
+    Each also has ``origin_files``: dotted path to the file that the value is written in.
+
     :param folders: folders of the user, in order; a profile of a later one replaces one of the same name.
     :param inline: profiles as data, after all folders.
     :param stacks: the known stack manifests by name; None leaves the stack, and what its engine accepts, unchecked.
@@ -78,26 +75,28 @@ def load_catalogue(
     rules = schema("profile.schema.json")
     broken: set[tuple[str, str]] = set()
     for source in sources:
-        found = [Problem(source.file, path, message) for path, message in faults(source.data, rules)]
-        problems += found
-        if found:
+        wrong = [Problem(source.file, path, message) for path, message in faults(source.data, rules)]
+        problems += wrong
+        if wrong:
             broken.add((source.name, source.file))
     library = Library([source for source in sources if isinstance(source.data.get("extends"), (str, type(None)))])
-    profiles: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[dict[str, Any], dict[str, str], str, dict[str, str]]] = {}
     for source in library.top():
         chain = library.chain(source, problems)
         if chain is None or source.abstract or any((item.name, item.file) in broken for item in chain):
             continue
         merged, origins = merge_chain(chain)
-        files = {item.name: item.file for item in chain}
-        for path, message in combination_faults(merged):
-            problems.append(Problem(_fault_file(path, source, origins, files), path, message))
-        for path, message in _stack_faults(merged, stacks):
-            problems.append(Problem(_fault_file(path, source, origins, files), path, message))
-        profiles[source.name] = {"merged": merged, "origins": origins, "file": source.file}
+        files = origin_files(chain)
+        for path, message in (*combination_faults(merged), *_stack_faults(merged, stacks)):
+            # A value that was inherited is wrong where it was written.
+            problems.append(Problem(files.get(path, source.file), path, message))
+        found[source.name] = (merged, origins, source.file, files)
     if problems:
         raise CatalogueError(problems)
-    return {name: complete(item["merged"], item["origins"], item["file"]) for name, item in profiles.items()}
+    return {
+        name: complete(merged, origins, file) | {"origin_files": files}
+        for name, (merged, origins, file, files) in found.items()
+    }
 
 
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:

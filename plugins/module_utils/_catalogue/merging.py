@@ -116,11 +116,23 @@ def merge_chain(chain: Sequence[Source]) -> tuple[dict[str, Any], dict[str, str]
 
     Returns the merged mapping and ``{dotted path: name of the profile that wrote the value}``.
     """
+    return _merged(chain, [source.name for source in chain])
+
+
+def origin_files(chain: Sequence[Source]) -> dict[str, str]:
+    """Return ``{dotted path: the file that the value of the merged chain is written in}``.
+
+    A name is not enough to find it: a profile that extends its own name stands in two files.
+    """
+    return _merged(chain, [source.file for source in chain])[1]
+
+
+def _merged(chain: Sequence[Source], labels: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for source in chain:
+    for source, label in zip(chain, labels, strict=True):
         data = source.data if source is chain[-1] else _without(source.data)
-        _merge(merged, data, origins, source.name, "")
+        _merge(merged, data, origins, label, "")
     return merged, origins
 
 

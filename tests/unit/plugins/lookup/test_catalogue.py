@@ -50,6 +50,12 @@ def test_stacks():
         lookup("gema4", kind="stacks")
 
 
+def test_models():
+    assert len(lookup("llm-scaler", kind="models")["llm-scaler"]["models"]) == 85
+    with pytest.raises(AnsibleLookupError, match='no list of models "llm-scaller"; did you mean "llm-scaler"'):
+        lookup("llm-scaller", kind="models")
+
+
 def test_folders_beside_the_inventory_then_beside_the_playbook(tmp_path):
     text = "name: mine\nstatus: experiment\nstack: cpu\ncards: 0\nmodel: {directory: x}\n"
     text += "engine: {settings: {max_model_len: 512}}\n"

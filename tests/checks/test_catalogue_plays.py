@@ -1,0 +1,80 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plays about the catalogue, as a person calls them in a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def play(name: str, *extra: str, inventory: str = "localhost,") -> subprocess.CompletedProcess[str]:
+    words = [word for item in extra for word in ("-e", item)]
+    return subprocess.run(
+        ["ansible-playbook", "-i", inventory, f"{name}.yml", *words],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("start", ["", "gemma4-12b-it-int4-autoround-c8", "embedding"])
+def test_a_new_profile_is_valid_at_once(start: str, tmp_path: Path) -> None:
+    done = play("new_profile", "profile=mine", f"b70_profile_dir={tmp_path}", f"b70_from={start}")
+    assert done.returncode == 0, done.stdout
+    file = tmp_path / "mine.yml"
+    first, second, *_rest = file.read_text().splitlines()
+    schema = second.removeprefix("# yaml-language-server: $schema=")
+    assert first == "---"
+    assert (tmp_path / schema).resolve().samefile(ROOT / "roles/profiles/files/schema/profile.schema.json")
+    written = yaml.safe_load(file.read_text())
+    assert written["name"] == "mine"
+    assert start not in ("embedding",) or written["engine"]["task"] == "embed"
+    lint = subprocess.run(["yamllint", "--strict", str(file)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert lint.returncode == 0, lint.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["profile=minimax-m27-c1"], "there is a profile minimax-m27-c1 already"),
+        (["profile=Mine"], "a name is lower-case letters"),
+        (["profile=mine", "b70_from=embeding"], "did you mean embedding"),
+        ([], "name the profile: -e profile=NAME"),
+    ],
+)
+def test_a_new_profile_is_refused_with_the_reason(words: list[str], message: str, tmp_path: Path) -> None:
+    done = play("new_profile", *words, f"b70_profile_dir={tmp_path / 'none'}")
+    assert done.returncode != 0
+    assert message in " ".join(done.stdout.split())
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_profile_of_the_inventory_is_explained_without_reaching_a_host(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(
+        "b70_hosts:\n  hosts: {h1: {ansible_host: 192.0.2.1}}\n  vars:\n    slot_env: {SITE: x}\n    b70_profiles:\n"
+        "      mine: {extends: minimax-m27-c1, status: experiment, engine: {cache_key: mine}}\n"
+    )
+    done = play("show_profile", "profile=mine", inventory=str(inventory))
+    assert done.returncode == 0, done.stdout
+    for line in ("engine.cache_key: mine  <- b70_profiles[mine]", "SITE=x  <- site (slot_env)"):
+        assert line in done.stdout
+
+
+def test_known_models_are_listed() -> None:
+    done = play("show_models", "b70_category=embedding", "b70_precision=int4")
+    assert done.returncode == 0, done.stdout
+    assert "BAAI/bge-m3 (embedding)" in done.stdout
+    assert "4 of 85 models" in done.stdout
