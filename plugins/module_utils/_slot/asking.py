@@ -45,7 +45,7 @@ def canary(run: Run) -> None:
     recording = run.request.record_baseline and run.direction is Direction.FORWARD
     file = baseline_file(run.layout, profile.name)
     needed = [case for case in profile.canary.cases if case.compare == "baseline"]
-    baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file))
+    baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file), profile.name)
     answers: dict[str, Recorded] = {}
     results: list[CanaryResult] = []
     for case in profile.canary.cases:
@@ -98,15 +98,16 @@ def _ask(
     body = canaries.payload(profile, case)
     known, recorded = case, None
     if case.compare == "baseline" and not recording:
-        recorded, problem = expected_of(baseline, profile.fingerprint, case.name, canaries.request_hash(body))
+        asked = canaries.request_hash(body)
+        recorded, problem = expected_of(baseline, profile.name, profile.fingerprint, case.name, asked)
         if recorded is None:
             return canaries.unanswered(profile, case, problem)
         known = replace(case, expected=recorded.sha256)
     results: list[CanaryResult] = []
     salt = f"canary-{run.fx.clock.monotonic():.6f}"
     for attempt in range(1, repeats + 1):
-        asked = canaries.repeated(profile, body, attempt, salt)
-        results.append(_answered(run, engine, known, asked, attempt, recorded.text if recorded else None))
+        sent = canaries.repeated(profile, body, attempt, salt)
+        results.append(_answered(run, engine, known, sent, attempt, recorded.text if recorded else None))
         if not results[-1].passed:
             break
     return canaries.summed_up(results, must_agree=case.compare == "baseline")

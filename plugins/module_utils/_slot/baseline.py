@@ -20,6 +20,10 @@ SHOWN = 200  # characters of an answer that are kept beside its hash
 RECORD = "record one with `b70ctl record PROFILE` on this host"
 
 
+def how_to_record(profile: str) -> str:
+    return f"record one with `b70ctl record {profile}` on this host, when its answers are known to be sound"
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One answer. request: hash of what was asked, so that a changed question is not judged by an old answer."""
@@ -57,7 +61,7 @@ def baseline_text(baseline: Baseline) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def parse_baseline(text: str | None, where: str) -> Baseline | None:
+def parse_baseline(text: str | None, where: str, profile: str) -> Baseline | None:
     """The baseline, or None where there is no file. Raises SlotFault that names the file when it can't be read."""
     if text is None:
         return None
@@ -77,22 +81,25 @@ def parse_baseline(text: str | None, where: str) -> Baseline | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         problem = f"has no {error}" if isinstance(error, KeyError) else str(error)
-        raise SlotFault(f"the baseline {where} can't be read ({problem}); remove it, or {RECORD}") from error
+        raise SlotFault(f"the baseline {where} can't be read ({problem}); {how_to_record(profile)}") from error
 
 
-def expected_of(baseline: Baseline | None, fingerprint: str, name: str, request: str) -> tuple[Recorded | None, str]:
+def expected_of(
+    baseline: Baseline | None, profile: str, fingerprint: str, case: str, request: str
+) -> tuple[Recorded | None, str]:
     """(what was recorded for the case, "") or (None, why it can't be judged and what to do)."""
+    hint = how_to_record(profile)
     if baseline is None:
-        return None, f"no baseline is recorded; {RECORD}"
+        return None, f"no baseline is recorded; {hint}"
     when = f"the baseline of {baseline.recorded_at} by {baseline.who}"
     if baseline.fingerprint != fingerprint:
         return None, (
             f"{when} is of another fingerprint ({baseline.fingerprint[:19]}, this is {fingerprint[:19]}): "
-            f"what can change tokens has changed; {RECORD}"
+            f"what can change tokens has changed; {hint}"
         )
-    recorded = baseline.cases.get(name)
+    recorded = baseline.cases.get(case)
     if recorded is None:
-        return None, f"{when} does not hold this case; {RECORD}"
+        return None, f"{when} does not hold this case; {hint}"
     if recorded.request != request:
-        return None, f"{when} holds another question under this name; {RECORD}"
+        return None, f"{when} holds another question under this name; {hint}"
     return recorded, ""

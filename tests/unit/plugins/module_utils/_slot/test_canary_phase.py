@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, baseline
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import Baseline, Recorded
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
 from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
@@ -152,7 +153,7 @@ def test_nothing_is_recorded_by_itself():
     assert not result["verified"]
     assert recorded(world) is None
     assert "canary case poem of a failed at answer 1 of 3: no baseline is recorded; " in result["failure"]["message"]
-    assert baseline.RECORD in result["failure"]["message"]
+    assert baseline.how_to_record("a") in result["failure"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,10 @@ def kept(**changes):
     ],
 )
 def test_a_baseline_that_does_not_fit_says_how_to_record_one(known, case, asked, words):
-    found, problem = baseline.expected_of(known, "sha256:f", case, asked)
+    found, problem = baseline.expected_of(known, "a", "sha256:f", case, asked)
     assert found is None
     assert words in problem
-    assert problem.endswith(baseline.RECORD)
+    assert problem.endswith("; record one with `b70ctl record a` on this host, when its answers are known to be sound")
 
 
 @given(
@@ -206,7 +207,7 @@ def test_a_baseline_that_does_not_fit_says_how_to_record_one(known, case, asked,
 )
 def test_a_baseline_reads_back_what_was_written(cases):
     written = kept(cases=cases)
-    assert baseline.parse_baseline(baseline.baseline_text(written), "f") == written
+    assert baseline.parse_baseline(baseline.baseline_text(written), "f", "a") == written
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_a_baseline_reads_back_what_was_written(cases):
 )
 def test_a_broken_baseline_is_named(text, words):
     with pytest.raises(SlotFault, match=r"x/a\.json can't be read .*" + words):
-        baseline.parse_baseline(text, "x/a.json")
+        baseline.parse_baseline(text, "x/a.json", "a")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,5 @@ def test_a_broken_baseline_is_named(text, words):
     ],
 )
 def test_a_broken_case_is_named(changes, words):
-    from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-
     with pytest.raises(SlotFault, match=words):
         parse_profile(json.dumps(profile_data("a", canary__cases=[{**KNOWN, **changes}])), "a.json")
