@@ -93,11 +93,32 @@ options:
     type: list
     elements: str
     default: []
-  planned_profile:
+  planned:
     description:
-      - Only in check mode, what the profile's file will hold when the earlier tasks of the same play have rendered it.
-        The file on the host is not read then, and what those tasks would install is not asked for.
-    type: dict
+      - Only in check mode, what the earlier tasks of the same play would have installed by now and is not looked for.
+    type: list
+    elements: str
+    choices: [stack, weights]
+    default: []
+  planned_files:
+    description:
+      - Only in check mode, files that earlier tasks of the same play would have written by now, as far as they differ
+        from those on the host. They are read in their place.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The file.
+        type: path
+        required: true
+      content:
+        description: Its whole text.
+        type: str
+        required: true
+      mode:
+        description: Its mode, which does not matter here.
+        type: str
   switch_id:
     description: Identifier of this run in journal and progress file. One is made up when it is left out.
     type: str
@@ -338,7 +359,17 @@ ARGUMENTS = {
     "lock_timeout": {"type": "float", "default": 0.0},
     "canary_repeats": {"type": "int"},
     "accept_status": {"type": "list", "elements": "str", "default": []},
-    "planned_profile": {"type": "dict"},
+    "planned": {"type": "list", "elements": "str", "choices": ["stack", "weights"], "default": []},
+    "planned_files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "content": {"type": "str", "required": True},
+            "mode": {"type": "str"},
+        },
+    },
     "record_baseline": {"type": "bool", "default": False},
     "switch_id": {"type": "str"},
     "reason": {"type": "str", "default": ""},

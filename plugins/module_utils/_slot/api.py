@@ -18,7 +18,7 @@ from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
 from .run import describe
 from .state_file import parse_state
-from .types import End, Failure, Layout, Mode, Request, SlotFault
+from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
 
 SHOWN_ATTEMPTS = 5
 
@@ -159,6 +159,9 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         words = f"Would {'; '.join(plan.actions)}."
     else:
         words = f"Slot {layout.slot} is as asked for."
+    parts = [part for part in request.planned if part != "unit"]
+    if parts and Phase.GUARD in plan.forward:
+        words += f" Not looked at, because this play would install it first: {', '.join(parts)}."
     return {
         "changed": changed,
         "failed": failure is not None,

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,6 +14,7 @@ from . import api
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
+from .planned import PlannedFiles
 from .state_file import stamp
 from .types import Gate, Layout, OnFailure, Request, SlotFault
 
@@ -42,7 +43,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         canary_repeats=params["canary_repeats"],
         record_baseline=active and params["record_baseline"],
         accept_status=tuple(params["accept_status"]),
-        planned=json.dumps(params["planned_profile"]) if params["planned_profile"] else None,
+        planned=tuple(params["planned"]),
         switch_id=switch_id,
         who=api.caller(params["requested_by"]),
         why=params["reason"],
@@ -55,7 +56,10 @@ def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]
     fx, layout = host_effects(clock), layout_of(params)
     request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
     if check_mode:
-        return api.check(fx, layout, request)
+        files = {PurePosixPath(item["path"]): item["content"] for item in params["planned_files"]}
+        if layout.unit_dir / layout.unit(request.profile or "") in files:
+            request = replace(request, planned=(*request.planned, "unit"))
+        return api.check(replace(fx, files=PlannedFiles(fx.files, fx.clock, files)), layout, request)
     if not HAS_REQUESTS:
         return {
             "failed": True,

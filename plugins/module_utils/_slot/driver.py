@@ -14,14 +14,12 @@ from . import asking, machine, phases, quarantine, recover, settle
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
-from .guards import check_quarantine, check_status
 from .journal import encode
 from .machine import Kind, Plan, Seen, Step
 from .observe import observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .slot_file import read_slot_file
 from .state_file import parse_state, stamp
 from .symptoms import diagnose
 from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
@@ -161,7 +159,7 @@ class Driver:
             return None
         if step.phase is Phase.RESOLVE:
             act = run.request.mode is Mode.SWITCH or self._choose()
-            run.seen = observe(self._fx, run.layout, run.request, check=False)
+            run.seen = observe(self._fx, run.layout, run.request)
             self._look_back()
             run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
@@ -294,24 +292,18 @@ def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
 
 
 def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:
-    """What a run would do now, without touching anything: (seen, plan, the failure that would stop it).
-
-    With a planned profile only its status is guarded: the rest may be what the same play installs.
-    """
+    """What a run would do now, without touching anything: (seen, plan, the failure that would stop it)."""
     run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, request.switch_id, os.getpid()))
     phase = Phase.RESOLVE
     try:
-        run.seen = observe(fx, layout, request, check=True)
+        run.seen = observe(fx, layout, request)
         run.plan = machine.plan(request, run.seen)
         phase = Phase.GUARD
         cause = _lost(fx, run)
         if cause is not None:
             run.seen = replace(run.seen, quarantine=quarantine.record_of(fx, layout, cause))
-        if Phase.GUARD in run.plan.forward and request.planned is None:
+        if Phase.GUARD in run.plan.forward:
             settle.guard_checks(run)
-        elif Phase.GUARD in run.plan.forward:
-            check_quarantine(request, run.seen, run.plan)
-            check_status(request, run.profile, read_slot_file(fx, layout).refused)
     except SlotFault as fault:
         failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
         return run.seen, run.plan, failure

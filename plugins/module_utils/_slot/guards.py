@@ -153,9 +153,12 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     """All guards in the order in which a person would want to hear of them. Returns warnings."""
     check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused)
-    check_unit(next((unit for unit in seen.units if unit.name == profile.unit), UnitState(profile.unit)))
-    check_weights(fx, profile)
-    check_stack(fx, profile)
+    if "unit" not in request.planned:
+        check_unit(next((unit for unit in seen.units if unit.name == profile.unit), UnitState(profile.unit)))
+    if "weights" not in request.planned:
+        check_weights(fx, profile)
+    if "stack" not in request.planned:
+        check_stack(fx, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, profile)
     check_port(fx, profile, [unit.name for unit in (*seen.units, *seen.legacy) if unit.running])

@@ -113,7 +113,7 @@ def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitStat
     return Verified(state.profile_name, state.fingerprint or "", state.verified_at or "") if live else memory.verified
 
 
-def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Seen:
+def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
     state = parse_state(fx.files.read(layout.state_file))
     memory = read_memory(fx, layout)
@@ -132,10 +132,7 @@ def observe(fx: Effects, layout: Layout, request: Request, *, check: bool) -> Se
     )
     if not request.active or request.profile is None:
         return seen
-    if check and request.planned is not None:
-        target = check_profile(layout, request.profile, request.planned, "planned_profile")
-    else:
-        target = load_profile(fx, layout, request.profile)
+    target = load_profile(fx, layout, request.profile)
     unit = next((unit for unit in units if unit.name == target.unit), UnitState(target.unit))
     same = unit.running and same_rendering(fx, layout, target, state, unit)
     answers = same and unit.settled and engine_answers(fx, target.engine.backend_url)

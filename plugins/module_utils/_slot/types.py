@@ -241,7 +241,7 @@ class Request:
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
     recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
-    planned: str | None = None  # check mode only: JSON text that will be the profile's file when this play is done
+    planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
     switch_id: str = ""
     who: str = ""
     why: str = ""

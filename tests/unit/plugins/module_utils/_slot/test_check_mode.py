@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.planned import PlannedFiles
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import FakeUnit, World, profile_data, request
 
@@ -58,24 +60,69 @@ def test_check_mode_predicts_what_then_happens(world, start, want):
     assert predicted["changed"] == outcome.changed
 
 
+def planned(world, name, parts=("unit", "stack", "weights"), slot=None, **changes):
+    """Check mode, where earlier tasks of the play would have written the profile and installed these parts."""
+    files = {LAYOUT.profile_json(name): json.dumps(profile_data(name, **changes))}
+    if slot is not None:
+        files[LAYOUT.slot_file] = json.dumps({"schema": 1, "slot": "main", "refused_statuses": [], **slot})
+    effects = world.effects()
+    effects = replace(effects, files=PlannedFiles(effects.files, effects.clock, files))
+    return api.check(effects, LAYOUT, request(name, planned=parts))
+
+
 def test_check_mode_on_a_pristine_host():
     world = World()
     refused = check(world, "a")
     assert refused["failed"]
     assert "not rendered" in refused["msg"]
-    planned = check(world, "a", planned=json.dumps(profile_data("a")))
-    assert not planned["failed"]
-    assert planned["changed"]
-    assert f"start {A}" in planned["actions"]
+    predicted = planned(world, "a")
+    assert not predicted["failed"]
+    assert predicted["changed"]
+    assert f"start {A}" in predicted["actions"]
+    assert "because this play would install it first: stack, weights" in predicted["msg"]
     assert world.texts == {}
     assert world.mutations == []
 
 
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (("unit", "stack"), "the weights of a are missing"),
+        (("unit", "weights"), "is not installed"),
+        (("stack", "weights"), "systemd can't use"),
+    ],
+)
+def test_check_mode_on_a_pristine_host_finds_what_no_task_would_install(parts, words):
+    predicted = planned(World(), "a", parts)
+    assert (predicted["failed"], words in predicted["msg"]) == (True, True)
+
+
+def test_check_mode_predicts_that_a_legacy_unit_will_be_stopped():
+    world = World()
+    world.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
+    world.launch(world.units["minimax-vllm.service"])
+    actions = planned(world, "a", slot={"legacy_units": ["minimax-vllm.service"]})["actions"]
+    assert actions[1:4] == ["disable minimax-vllm.service", "stop minimax-vllm.service", f"start {A}"]
+
+
 def test_check_mode_sees_a_planned_rendering(world):
     switch(world, "a")
-    assert check(world, "a", planned=json.dumps(profile_data("a")))["changed"] is False
+    assert planned(world, "a", ())["changed"] is False
     for changes in ({"fingerprint": "sha256:a-2"}, {"engine__argv": ["vllm", "serve", "--max-log-len", "9"]}):
-        planned = json.dumps(profile_data("a", **changes))
-        assert f"start {A}" in check(world, "a", planned=planned)["actions"]
-    refused = check(world, "b", planned=json.dumps(profile_data("b", status="blocked")))
-    assert refused["failed"]
+        assert f"start {A}" in planned(world, "a", ("stack",), **changes)["actions"]
+    assert planned(world, "b", status="blocked")["failed"]
+
+
+def test_a_prediction_can_write_nothing(world):
+    effects = world.effects()
+    files = PlannedFiles(effects.files, effects.clock, {LAYOUT.state_file: "x"})
+    assert (files.size(LAYOUT.state_file), files.modified(LAYOUT.state_file)) == (1, effects.clock.now())
+    for act in (
+        lambda: files.write(LAYOUT.state_file, ""),
+        lambda: files.append(LAYOUT.state_file, "", sync=True),
+        lambda: files.truncate(LAYOUT.state_file, ""),
+        lambda: files.remove(LAYOUT.state_file),
+        lambda: files.rename(LAYOUT.state_file, LAYOUT.state_file),
+    ):
+        with pytest.raises(OSError, match="a prediction writes nothing"):
+            act()
