@@ -1,0 +1,235 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The support bundle: what is kept of a host for somebody who was not there, redacted and bounded.
+
+What to collect is a list; collecting goes through the doctor's effects; everything that leaves is text that went
+through the redactor. What could not be had is named with its reason.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .checks.cards import xpu_smi
+from .checks.machine import LIST_BOOTS, kernel_log
+from .checks.product import UNITS, quarantine_file
+from .checks.runtime import CLINFO, XPU_SMI, sycl_ls
+from .checks.stack import inside_of
+from .model import Answers, Command, Look, Output, Probe, Read, Site
+from .redact import SHORTEST_KNOWN, Redactor, known_secrets
+
+MOST_FILES = 40
+JOURNAL_LINES = 4000
+# What the kernel compiler leaves in an engine's log.
+COMPILER_WORDS = "ocloc|IGC|SPIR-V|spirv|UR_RESULT_ERROR"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to keep: its place in the archive, where it is from, and how to get it."""
+
+    name: str
+    source: str
+    probe: Probe
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One row of the archive's table of contents; `problem` says why there is nothing, else empty."""
+
+    name: str
+    source: str
+    bytes: int = 0
+    truncated: bool = False
+    problem: str = ""
+
+
+def command(name: str, *argv: str, limit_s: float = 10.0) -> Item:
+    return Item(name, " ".join(argv), Command(argv, limit_s=limit_s))
+
+
+def files(name: str, *patterns: str, max_bytes: int = 2**18) -> Item:
+    """`name` is a folder of the archive."""
+    return Item(name, " ".join(patterns), Read(patterns, max_bytes))
+
+
+def items(site: Site) -> list[Item]:
+    """Everything that is kept: what reports to the vendor and to upstream ask for, and what the slot did."""
+    config, state = site.settings["config_dir"], site.settings["state_dir"]
+    names = [str(profile["name"]) for profile in site.wanted]
+    caches = site.settings["cache_dirs"]
+    units = [str(profile["unit"]) for profile in site.wanted]
+    journal = ("journalctl", "--quiet", "--no-pager", "--output=short-iso")
+    return [
+        files("system/", "/etc/os-release", "/proc/cmdline", "/proc/meminfo", "/proc/swaps", "/proc/cpuinfo"),
+        command("system/uname.txt", "uname", "-a"),
+        command("system/uptime.txt", "uptime"),
+        command("system/lspci.txt", "lspci", "-nn"),
+        command("system/lspci-cards.txt", "lspci", "-nnvvv", "-d", "8086:"),
+        command("system/numa.txt", "lscpu"),
+        command("system/disks.txt", "df", "-hT"),
+        Item("logs/boots.txt", "journalctl --list-boots", LIST_BOOTS),
+        Item("logs/kernel.txt", "journalctl --dmesg --boot=0", kernel_log(0)),
+        Item("logs/kernel-before.txt", "journalctl --dmesg --boot=-1", kernel_log(-1)),
+        command("logs/units.txt", *journal, "--unit=b70-*", f"--lines={JOURNAL_LINES}", limit_s=20),
+        command(
+            "logs/compiler.txt", *journal, "--unit=b70-slot-*", f"--grep={COMPILER_WORDS}", "--lines=500", limit_s=20
+        ),
+        Item("cards/xpu-smi-discovery.txt", "xpu-smi discovery", XPU_SMI),
+        Item("cards/clinfo.txt", "clinfo -l", CLINFO),
+        Item("cards/sycl-ls.txt", "sycl-ls", sycl_ls(site)),
+        *(
+            Item(f"cards/xpu-smi-{words}-{number}.txt", " ".join(asked.argv), asked)
+            for words in ("config", "stats")
+            for number, asked in enumerate(xpu_smi(site, words))
+        ),
+        command("packages/vendor.txt", "dpkg-query", "-W", "intel-*", "libze*", "xpu-smi", "level-zero*", "libigdgmm*"),
+        command("packages/kernel.txt", "dpkg-query", "-W", "linux-image-*", "linux-firmware*"),
+        *(
+            Item(f"stacks/{stack['id']}/inside.json", "torch, asked in the stack", inside_of(site, stack, vllm=False))
+            for stack in site.used_stacks
+        ),
+        files("stacks/", f"{site.settings['stack_root']}/*/fingerprint.json"),
+        command("slot/units.txt", *UNITS.argv),
+        *((command("slot/unit-files.txt", "systemctl", "cat", "--no-pager", *units),) if units else ()),
+        files("slot/", f"{config}/current.env", f"{config}/slot.json", f"{site.settings['run_dir']}/*/state.json"),
+        files("slot/", *(f"{config}/profiles/{name}.{kind}" for name in names for kind in ("json", "env"))),
+        files("slot/", f"{state}/journal/*.jsonl", max_bytes=2**19),
+        files("slot/", quarantine_file(site), f"{state}/evidence/*", f"{state}/evidence/*/*"),
+        Item("frontdoor/status.json", "GET /status", Look("http", f"{site.settings['frontdoor_url']}/status")),
+        files("frontdoor/", "/etc/b70-frontdoor/*.toml"),
+        command("caches/compile-caches.txt", "find", *caches, "-maxdepth", "3", "-printf", "%s %TF %p\\n"),
+        command("caches/spirv.txt", "find", *caches, "-name", "*.spv", "-printf", "%s %TF %p\\n"),
+        *(
+            files("bench/", f"{folder}/bench-results/*.json", f"{folder}/bench-results/*/*.json")
+            for folder in site.settings["data_dirs"][:1]
+        ),
+    ]  # fmt: skip
+
+
+# A checkout may be anybody's: nothing that its configuration names is run.
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", "--no-optional-locks")
+
+
+def checkouts(heads: Mapping[str, str]) -> list[Item]:
+    """Commit and local patch of every source checkout; `heads` are the paths of their .git/HEAD."""
+    listed = []
+    for path in sorted(heads):
+        folder = path.removesuffix("/.git/HEAD")
+        name = folder.rsplit("/", 1)[-1]
+        listed.append(command(f"sources/{name}.txt", *GIT, "-C", folder, "log", "-1", "--format=%H %cI %s"))
+        listed.append(
+            command(
+                f"sources/{name}.patch",
+                *GIT,
+                "-C",
+                folder,
+                "diff",
+                "--no-ext-diff",
+                "--no-textconv",
+                "HEAD",
+                limit_s=20,
+            )
+        )
+    return listed
+
+
+def heads_of(site: Site) -> Read:
+    folders = [f"{folder}/src" for folder in site.settings["data_dirs"][:1]] + [
+        f"{stack['dir']}/src" for stack in site.stacks
+    ]
+    return Read(tuple(f"{folder}/*/.git/HEAD" for folder in folders), max_bytes=1)
+
+
+HOMES = ("/root", "/home/*")
+
+
+def secret_places(site: Site) -> tuple[Read, Read]:
+    """(files in which values stand under names, files that are a secret as a whole)."""
+    config = site.settings["config_dir"]
+    named = (f"{config}/profiles/*.env", f"{config}/*.env", "/etc/environment", "/etc/b70-frontdoor/*", "/etc/pip.conf",
+             *(f"{home}/.netrc" for home in HOMES), f"{site.settings['unit_dir']}/b70-*", f"{site.settings['unit_dir']}/b70-*/*")  # fmt: skip
+    hubs = [f"{home}/{folder}" for home in HOMES for folder in (".cache/huggingface", ".huggingface")]
+    whole = tuple(f"{folder}/token" for folder in (*hubs, *site.settings["cache_dirs"]))
+    return Read(named), Read(whole)
+
+
+def secrets_in(site: Site, answers: Answers) -> set[str]:
+    """What is known to be secret on this host."""
+    named, whole = secret_places(site)
+    found = {word for text in answers.texts(named).values() for word in known_secrets(text)}
+    found |= {value for profile in site.wanted for value in known_secrets(json.dumps(profile.get("engine", {})))}
+    return found | {text.strip() for text in answers.texts(whole).values() if len(text.strip()) >= SHORTEST_KNOWN}
+
+
+def contents(
+    listed: Sequence[Item], answers: Answers, redactor: Redactor, most_bytes: int
+) -> tuple[dict[str, bytes], list[Kept]]:
+    """(name in the archive -> redacted bytes, table of contents). Of what is too long the end is kept."""
+    held: dict[str, bytes] = {}
+    rows: list[Kept] = []
+
+    def keep(name: str, source: str, text: str, problem: str = "") -> None:
+        source = redactor.clean(source)
+        if not text.strip():
+            rows.append(Kept(name, source, problem=redactor.clean(problem) or "it is empty"))
+            return
+        data = redactor.clean(text).encode()
+        cut = len(data) > most_bytes
+        # A cut that falls into a character leaves no broken one behind.
+        held[name] = data[-most_bytes:].decode("utf-8", "ignore").encode() if cut else data
+        rows.append(Kept(name, source, len(held[name]), cut))
+
+    for item in listed:
+        if isinstance(item.probe, Command):
+            output = answers.output(item.probe)
+            keep(item.name, item.source, output.out or output.err, "" if output.ok else output.why())
+        elif isinstance(item.probe, Read):
+            texts = answers.texts(item.probe)
+            if not texts:
+                rows.append(Kept(item.name, redactor.clean(item.source), problem="there is no such file"))
+            for path, text in list(texts.items())[-MOST_FILES:]:
+                keep(redactor.clean(item.name + path.strip("/").replace("/", "_")), path, text)
+        else:
+            answer = _looked(answers, item.probe)
+            problem = answer.problem if isinstance(answer, Output) else str(answer.get("error", ""))
+            keep(item.name, item.source, "" if isinstance(answer, Output) else str(answer.get("body", "")), problem)
+    return held, rows
+
+
+def _looked(answers: Answers, probe: Look) -> Any:
+    try:
+        return answers.look(probe)
+    except LookupError as error:
+        return Output(problem=str(error))
+
+
+def clean_data(redactor: Redactor, data: Any) -> Any:
+    """Plain data with every string in it redacted."""
+    if isinstance(data, str):
+        return redactor.clean(data)
+    if isinstance(data, Mapping):
+        return {key: clean_data(redactor, value) for key, value in data.items()}
+    return [clean_data(redactor, value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def archive(held: Mapping[str, bytes], rows: Sequence[Kept], told: Mapping[str, bytes], folder: str) -> bytes:
+    """A tar.gz of `held` and `told` below `folder`, with the table of contents as manifest.json."""
+    manifest = json.dumps({"schema": 1, "items": [asdict(row) for row in rows]}, indent=1).encode()
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, data in sorted({**held, **told, "manifest.json": manifest}.items()):
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mode = len(data), 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What this collection put on the host: units, slot, frontdoor, weights, caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ..model import Answers, Check, Command, Finding, Look, Probe, Read, Site, failed, passed, skipped, warned
+from ..parse import failed_units
+
+UNITS = Command(("systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager", "b70-*"))
+FRONTDOOR_UNIT = "b70-openai-frontdoor.service"
+
+
+def units(site: Site, answers: Answers) -> Finding:
+    output = answers.output(UNITS)
+    if not output.ok:
+        raise LookupError(f"systemctl: {output.why()}")
+    broken = failed_units(output.out)
+    if broken:
+        return failed(
+            f"{', '.join(broken)} failed", *output.out.splitlines(),
+            fix=f"See journalctl -u {broken[0]} -n 50; then systemctl reset-failed {broken[0]} and switch again.",
+        )  # fmt: skip
+    return passed(f"none of {len(output.out.splitlines())} units failed")
+
+
+def slot(site: Site, answers: Answers) -> Finding:
+    info = answers.look(Look("slot"))
+    if info.get("failed"):
+        return failed(str(info.get("msg")))
+    lines = [f"phase {info['phase']}, open {info['open']}, {info['reason'] or 'no reason given'}"]
+    engine, boots = info.get("engine"), info.get("enabled_units") or []
+    lines.append(f"at boot: {', '.join(boots) or 'nothing'}")
+    if info.get("legacy_units"):
+        return failed(
+            f"units of an older installation run or start at boot: {', '.join(info['legacy_units'])}", *lines,
+            fix=f"systemctl disable --now {' '.join(info['legacy_units'])}",
+        )  # fmt: skip
+    if info.get("interrupted"):
+        return warned("a switch was interrupted and is not settled", *lines, fix="Run b70ctl recover, or switch again.")
+    if engine is None:
+        if boots:
+            return failed(
+                f"{', '.join(boots)} should run and does not",
+                *lines,
+                fix="Run b70ctl recover; b70ctl history says what happened.",
+            )
+        return warned(
+            "nothing is served, and nothing starts at boot",
+            *lines,
+            fix="Switch to a profile: switch.yml -e profile=NAME.",
+        )
+    lines.append(f"{engine['unit']} is {engine['state']}, {engine['restarts']} restarts")
+    if not engine["healthy"]:
+        return failed(
+            f"{engine['unit']} does not answer /health",
+            *lines,
+            fix=f"See journalctl -u {engine['unit']} -n 50; then b70ctl recover.",
+        )
+    if not info["verified"]:
+        return failed(
+            f"{info['profile']} runs and is not verified, so clients get 503", *lines, fix="Run b70ctl verify."
+        )
+    if info.get("drift"):
+        return warned(f"{info['profile']} runs with other settings than are rendered now: {info['drift']}", *lines)
+    if engine["restarts"]:
+        return warned(
+            f"{info['profile']} is served, verified, and was restarted {engine['restarts']} times by systemd", *lines
+        )
+    return passed(f"{info['profile']} is served, verified {info['verified_at']}", *lines)
+
+
+def quarantine_file(site: Site) -> str:
+    return f"{site.settings['state_dir']}/quarantine.json"
+
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def quarantine(site: Site, answers: Answers) -> Finding:
+    """A note of another boot no longer holds: the reboot is the remedy."""
+    path = quarantine_file(site)
+    text = answers.text(path)
+    if text is None:
+        return passed("no card of this host is in quarantine")
+    try:
+        note = json.loads(text)
+        line = f"{note['symptom']} with {note['profile']} since {note['since']}"
+        evidence = (f"log: {note['line']}", f"evidence: {note['evidence']}", f"switch: {note['switch_id']}")
+    except (ValueError, KeyError, TypeError) as error:
+        return warned(f"{path} cannot be read: {type(error).__name__}: {error}")
+    here = (answers.text(BOOT_ID) or "").replace("-", "")
+    if str(note.get("boot_id", "")).replace("-", "") == here:
+        return failed(f"the cards are in quarantine: {line}", *evidence)
+    return passed(f"a quarantine ended with the reboot ({line})", *evidence)
+
+
+def frontdoor(site: Site, answers: Answers) -> Finding:
+    seen = answers.look(Look("http", f"{site.settings['frontdoor_url']}/status"))
+    if not seen["status"]:
+        return failed(f"the frontdoor does not answer at {site.settings['frontdoor_url']}: {seen['error']}")
+    try:
+        body = json.loads(seen["body"])
+        door = body["frontdoor"]
+    except (ValueError, KeyError, TypeError):
+        return failed(
+            f"what answers at {site.settings['frontdoor_url']}/status is not the frontdoor (HTTP {seen['status']})"
+        )
+    lines = [
+        f"phase {body.get('phase')}, open {body.get('open')}",
+        f"running {door.get('active_generations')}, waiting {door.get('queued_generations')}",
+    ]
+    if not body.get("open"):
+        return warned(f"the frontdoor answers and is closed: {body.get('reason') or body.get('phase')}", *lines)
+    return passed(f"the frontdoor is open for {(body.get('model_slot') or {}).get('name')}", *lines)
+
+
+def profiles(site: Site, answers: Answers) -> Finding:
+    info = answers.look(Look("slot"))
+    known = info.get("profiles") or []
+    broken = [f"{row['name']}: {row['title']}" for row in known if row["status"] == "unreadable"]
+    if broken:
+        return failed(f"{len(broken)} of {len(known)} rendered profiles cannot be read", *broken)
+    if not known:
+        return warned("no profile is rendered on this host")
+    return passed(f"{len(known)} profiles are rendered")
+
+
+def weights(site: Site, answers: Answers) -> Finding:
+    if not site.wanted:
+        return skipped("no profile is served, starts at boot or was named")
+    lines, bad = [], []
+    for profile in site.wanted:
+        path = profile["model"]["path"]
+        found = answers.look(Look("weights", path))
+        lines.append(f"{profile['name']}: {path}: {found['state']}{', ' + found['reason'] if found['reason'] else ''}")
+        if found["state"] != "complete":
+            bad.append(profile["name"])
+    if bad:
+        return failed(f"the weights of {', '.join(bad)} are not whole", *lines)
+    return passed(lines[0], *lines[1:])
+
+
+def caches(site: Site, answers: Answers) -> Finding:
+    if site.account is None:
+        return skipped(f"the service user {site.settings['user']} does not exist yet")
+    rows = answers.look(Look("cache-directories"))
+    lines = [f"{row['path']}: {row['problem'] or 'writable'}" for row in rows]
+    closed = [row for row in rows if row["problem"]]
+    if closed:
+        return failed(
+            f"the user {site.settings['user']} cannot write to {closed[0]['path']}: {closed[0]['problem']}", *lines
+        )
+    return passed(f"the user {site.settings['user']} can write to all {len(rows)}", *lines)
+
+
+def _weights(site: Site) -> Sequence[Probe]:
+    return tuple(Look("weights", profile["model"]["path"]) for profile in site.wanted)
+
+
+CHECKS = (
+    Check(
+        "units", "product", "failed systemd units of ours",
+        "A unit that failed is not started again by itself.",
+        "See its journal.", lambda site: (UNITS,), units, needs_product=True,
+    ),
+    Check(
+        "slot", "product", "what is served, whether it is verified, and whether it is what is rendered",
+        "Clients get answers from a verified engine only.",
+        "Switch to the profile again, or run b70ctl recover.", lambda site: (Look("slot"),), slot, needs_product=True,
+    ),
+    Check(
+        "quarantine", "product", "whether a card was lost in this boot",
+        "After a lost device nothing is switched to until the host was rebooted or somebody who looked at the evidence "
+        "has cleared it: the next engine may answer wrongly.",
+        "Keep the evidence (report.yml), then reboot the host, or run b70ctl clear-quarantine.",
+        lambda site: (Read((quarantine_file(site),)), Read((BOOT_ID,))), quarantine, needs_product=True,
+    ),
+    Check(
+        "frontdoor", "product", "whether the frontdoor answers, and is open",
+        "It is the only door for clients.",
+        f"systemctl restart {FRONTDOOR_UNIT}; see journalctl -u {FRONTDOOR_UNIT} -n 50.",
+        lambda site: (Look("http", f"{site.settings['frontdoor_url']}/status"),), frontdoor, needs_product=True,
+    ),
+    Check(
+        "profiles", "product", "whether every rendered profile can be read",
+        "A profile that cannot be read cannot be switched to.",
+        "Render it again: site.yml --tags slot.", lambda site: (Look("slot"),), profiles, needs_product=True,
+    ),
+    Check(
+        "weights", "product", "whether the weights of what is served or boots are whole",
+        "The next start of the engine fails, or loads something else than was verified.",
+        "Run site.yml --tags model_weights.", _weights, weights, needs_product=True,
+    ),
+    Check(
+        "cache-directories", "product", "whether the service user can write to the caches",
+        "Engines compile at start and keep the result; without a cache they fail or take minutes longer.",
+        "chown the directory to the service user, free or remount the disk; site.yml --tags slot makes missing ones.",
+        lambda site: (Look("cache-directories"),), caches, needs_product=True,
+    ),
+)  # fmt: skip

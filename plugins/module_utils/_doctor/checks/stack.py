@@ -1,0 +1,262 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stack: is it whole, do its parts fit each other, does it find the cards, is it what was tested?"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import inside
+from ..model import Answers, Check, Command, Finding, Look, Output, Probe, Site, failed, passed, skipped, warned
+
+# Combinations that are known not to work, as (distribution, pattern of its version, what happens).
+KNOWN_BAD = (
+    ("torch", r"2\.13\.0\.dev20260520\+xpu", "vLLM's compilation stops with a duplicate handler assertion"),
+    ("oneccl", r"2022\.", "all-reduce is reported to hang on these cards; 2021.17.2 does not"),
+)
+INSIDE_LIMIT_S = 45.0
+
+
+def engine_env(site: Site, stack: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The environment in which the stack is looked at: the engine's of a wanted profile, else the manifest's."""
+    quiet = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+             "VLLM_CONFIGURE_LOGGING": "0"}  # fmt: skip
+    own = [
+        profile["engine"].get("env", {}) for profile in site.wanted if profile.get("stack", {}).get("id") == stack["id"]
+    ]
+    manifest = {
+        name: str(text).replace("@venv@", f"{stack['dir']}/venv")
+        for name, text in site.manifest_of(stack).get("env", {}).items()
+    }
+    return tuple(sorted({**(own[0] if own else manifest), **quiet}.items()))
+
+
+def inside_of(site: Site, stack: Mapping[str, Any], vllm: bool) -> Command:
+    """Import torch, and vLLM too where told, in the stack's interpreter, as the service user, and ask them."""
+    return Command(
+        (f"{stack['dir']}/venv/bin/python", "-B", "-", json.dumps({"torch": True, "vllm": vllm})),
+        limit_s=INSIDE_LIMIT_S,
+        as_user=True,
+        env=engine_env(site, stack),
+        stdin=inspect.getsource(inside),
+    )
+
+
+def asked(site: Site, stack: Mapping[str, Any]) -> Command | None:
+    """What the stack is asked: all of it, or no more than torch about the cards where an engine of it serves; then None
+    without cards. Importing vLLM takes longer than everything else together."""
+    if site.settings.get("deep") or not site.serves(stack):
+        return inside_of(site, stack, vllm=True)
+    return inside_of(site, stack, vllm=False) if site.manifest_of(stack).get("device") == "xpu" else None
+
+
+def told(site: Site, answers: Answers, stack: Mapping[str, Any]) -> dict[str, Any]:
+    """What the stack says of itself. Raises LookupError where it says nothing."""
+    command = asked(site, stack)
+    output = answers.output(command) if command else Output(problem="it was not asked")
+    try:
+        answer: dict[str, Any] = json.loads(output.out.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise LookupError(f"the interpreter of {stack['id']} does not answer: {output.why()}") from None
+    return answer
+
+
+def card_stacks(site: Site) -> tuple[Mapping[str, Any], ...]:
+    """The used stacks that are for the cards."""
+    return tuple(stack for stack in site.used_stacks if site.manifest_of(stack).get("device") == "xpu")
+
+
+def complete(site: Site, answers: Answers) -> Finding:
+    lines = [
+        f"{stack['id']}: {'complete, ' + str(stack['created']) if stack['complete'] else stack['reason']}"
+        for stack in site.stacks
+    ]
+    ids = {stack["id"]: stack for stack in site.stacks}
+    for profile in site.wanted:
+        wanted = str(profile.get("stack", {}).get("id"))
+        if wanted not in ids:
+            return failed(f"{profile['name']} needs stack {wanted}, which is not installed", *lines)
+        if not ids[wanted]["complete"]:
+            return failed(f"{profile['name']} needs stack {wanted}: {ids[wanted]['reason']}", *lines)
+    broken = [stack["id"] for stack in site.stacks if not stack["complete"]]
+    if broken:
+        return warned(f"{', '.join(broken)} is not complete; nothing that is served or boots needs it", *lines)
+    if not lines:
+        return skipped(f"there is no stack in {site.settings['stack_root']}")
+    return passed(f"{len(lines)} complete", *lines)
+
+
+def files(site: Site, answers: Answers) -> Finding:
+    wrong: list[str] = []
+    counted = 0
+    for stack in site.used_stacks:
+        record = answers.look(Look("record", str(stack["dir"])))
+        counted += record["files"]
+        wrong += [f"{stack['id']}: {line}" for line in record["problems"]]
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        return failed(f"the installed files are not what was verified: {wrong[0]}{more}", *wrong)
+    how = "sizes and digests" if site.settings.get("deep") else "sizes"
+    return passed(f"{counted} files are as installed ({how}), distributions are those of the fingerprint")
+
+
+def extensions(site: Site, answers: Answers) -> Finding:
+    wrong, looked = [], 0
+    for stack in site.used_stacks:
+        fit = answers.look(Look("extensions", str(stack["dir"])))
+        looked += fit["looked_at"]
+        wrong += [(stack["id"], fit["torch"], item) for item in fit["misfits"]]
+    if not wrong:
+        return passed(f"{looked} extensions that use torch find all that they need")
+    stack_id, torch, first = wrong[0]
+    lines = [f"{item['extension']}: {item['problem']} [{item['library']}]" for _stack, _torch, item in wrong]
+    package = first["extension"].split("/")[0].split(".")[0]
+    return failed(
+        f"{first['extension']} does not fit torch {torch} of {stack_id}: {first['problem']} "
+        f"(should be in {first['library']})",
+        *lines,
+        fix=f"{package} was built for another torch: build it from source against torch {torch}, or install the wheel "
+        f"that was made for it; then remove {stack_id}'s directory and run site.yml --tags stack.",
+    )
+
+
+def torch_xpu(site: Site, answers: Answers) -> Finding:
+    stacks = card_stacks(site)
+    if not stacks:
+        return skipped("no used stack is for the cards")
+    lines: list[str] = []
+    for stack in stacks:
+        answer = told(site, answers, stack)
+        if "torch" in answer["errors"]:
+            return failed(f"torch of {stack['id']} cannot be imported: {answer['errors']['torch']}", *lines)
+        xpu = answer["xpu"]
+        lines += [f"{stack['id']}: torch {answer['torch']}, {xpu['count']} devices", *xpu["names"]]
+        if not xpu["available"] or xpu["count"] < len(site.cards):
+            return failed(f"torch {answer['torch']} sees {xpu['count']} of {len(site.cards)} cards", *lines)
+    return passed(f"torch sees all {len(site.cards)} cards", *lines)
+
+
+def collectives(site: Site, answers: Answers) -> Finding:
+    stacks = card_stacks(site)
+    if not stacks:
+        return skipped("no used stack is for the cards")
+    for stack in stacks:
+        answer = told(site, answers, stack)
+        if not answer["xccl"]:
+            return failed(
+                f"torch of {stack['id']} has no XCCL: engines on more than one card cannot start",
+                f"oneccl {answer['oneccl']}",
+            )
+    return passed(f"torch has XCCL, oneccl {answer['oneccl'] or 'of the system'}")
+
+
+def platform(site: Site, answers: Answers) -> Finding:
+    lines: list[str] = []
+    for stack in site.used_stacks:
+        if site.serves(stack) and not site.settings.get("deep"):
+            if not answers.look(Look("slot")).get("verified"):
+                return skipped(f"an engine of {stack['id']} should be serving (see the check slot)")
+            lines.append(f"{stack['id']}: a verified engine runs on it")
+            continue
+        answer, wanted = told(site, answers, stack), site.manifest_of(stack).get("device")
+        for name in ("torch", "vllm"):
+            if name in answer["errors"]:
+                return failed(f"{name} of {stack['id']} cannot be imported: {answer['errors'][name]}", *lines)
+        lines.append(f"{stack['id']}: vLLM {answer['vllm']} finds the platform {answer['platform']!r}")
+        if wanted and answer["platform"] != wanted:
+            return failed(
+                f"vLLM of {stack['id']} finds the platform {answer['platform']!r}, it should be {wanted!r}", *lines
+            )
+    return passed(lines[0], *lines)
+
+
+def matrix(site: Site, answers: Answers) -> Finding:
+    """What is installed in the used stacks against their manifests and the list of what is known not to work."""
+    bad, other, seen = [], [], 0
+    for stack in site.used_stacks:
+        manifest = site.manifest_of(stack)
+        have = answers.look(Look("record", str(stack["dir"])))["distributions"]
+        pins = {**manifest.get("torch", {}), **manifest.get("packages", {}), **_verified(manifest)}
+        seen += len(pins)
+        for name, pattern, effect in KNOWN_BAD:
+            if re.match(pattern, have.get(name, "")):
+                bad.append(f"{stack['id']}: {name} {have[name]}: {effect}")
+        for name, text in pins.items():
+            key = name.lower().replace("_", "-")
+            if have.get(key) != str(text):
+                other.append(f"{stack['id']}: {name} is {have.get(key, 'not installed')}, tested with {text}")
+        named = str(manifest.get("os", ""))
+        here = f"{site.system.get('id', '')} {site.system.get('version', '')}".strip()
+        if named and named.lower() != here.lower():
+            other.append(f"{stack['id']}: the system is {here}, tested on {named}")
+    if bad:
+        return failed(f"a version is known not to work: {bad[0]}", *bad, *other)
+    if other:
+        return warned(f"{len(other)} versions are not the tested ones: {other[0]}", *other)
+    return passed(f"{seen} pinned versions are the tested ones")
+
+
+def _verified(manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    distributions = manifest.get("verify", {}).get("distributions", {})
+    return distributions if isinstance(distributions, Mapping) else {}
+
+
+def _inside(site: Site) -> Sequence[Probe]:
+    commands = [asked(site, stack) for stack in site.used_stacks]
+    return (Look("slot"), *(command for command in commands if command))
+
+
+def _records(site: Site) -> Sequence[Probe]:
+    return tuple(Look("record", str(stack["dir"])) for stack in site.used_stacks)
+
+
+def _extensions(site: Site) -> Sequence[Probe]:
+    return tuple(Look("extensions", str(stack["dir"])) for stack in site.used_stacks)
+
+
+AGAIN = "Remove the stack's directory and run site.yml --tags stack; what was downloaded is kept."
+CHECKS = (
+    Check(
+        "stacks", "stack", "whether the stacks that profiles need are completely installed",
+        "A stack without its fingerprint was interrupted; an engine on it is not started.",
+        "Run site.yml --tags stack.", lambda site: (), complete,
+    ),
+    Check(
+        "stack-files", "stack", "whether the stack's files and distributions are those that were verified",
+        "Something changed the environment after it was verified: what runs is not what its fingerprint says.",
+        AGAIN, _records, files, needs_stack=True,
+    ),
+    Check(
+        "versions", "stack", "the stack's versions against those that were tested together",
+        "Results are known for the tested combination only; some other ones are known not to work.",
+        "Install the stack as its manifest says (site.yml --tags stack), or prove the new combination with the canary.",
+        _records, matrix, needs_stack=True,
+    ),
+    Check(
+        "native-extensions", "stack", "whether compiled extensions fit the installed torch and the system's libraries",
+        "An extension that was built for another torch cannot be loaded, or calls what is not there.",
+        "Build the extension against the installed torch.", _extensions, extensions, needs_stack=True,
+    ),
+    Check(
+        "vllm-platform", "stack", "which platform vLLM finds; not asked anew while a verified engine runs on the stack",
+        "vLLM that finds another platform than the stack is made for cannot serve its profiles.",
+        "See the checks native-extensions, torch-xpu and stack-files; " + AGAIN, _inside, platform, needs_stack=True,
+    ),
+    Check(
+        "torch-xpu", "stack", "whether torch sees every card",
+        "What torch does not see, vLLM cannot use.",
+        "See the checks level-zero-devices and packages; torch needs the runtime that its manifest names.",
+        _inside, torch_xpu, needs_cards=True, needs_stack=True, captured_only=True,
+    ),
+    Check(
+        "collectives", "stack", "whether torch has the collectives for the cards (XCCL, oneCCL)",
+        "Tensor parallelism over several cards goes through XCCL.",
+        "Install the stack as its manifest says: its torch brings XCCL, its lock oneCCL.",
+        _inside, collectives, needs_cards=True, needs_stack=True, captured_only=True,
+    ),
+)  # fmt: skip

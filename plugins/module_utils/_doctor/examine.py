@@ -1,0 +1,126 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From checks to findings: every probe once, side by side, with an overall limit; then the judges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any, Protocol
+
+from .model import SHOWN_EVIDENCE, Answers, Check, Command, Finding, Level, Look, Output, Probe, Read, Site, skipped
+
+WORKERS = 8
+SEVERITY = {Level.FAIL: 0, Level.WARN: 1, Level.PASS: 2, Level.SKIP: 3}
+
+
+class Effects(Protocol):
+    """How the doctor touches a host. All three only read and never raise for what they find."""
+
+    def run(self, command: Command) -> Output: ...
+
+    def read(self, read: Read) -> Mapping[str, str]: ...
+
+    def look(self, look: Look) -> Any: ...
+
+
+def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
+    """The answer to one probe; a fault of the probe itself becomes its problem. No command runs past the deadline."""
+    try:
+        if isinstance(probe, Command):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Output(problem="was not asked in time")
+            return effects.run(replace(probe, limit_s=min(probe.limit_s, left)))
+        return effects.read(probe) if isinstance(probe, Read) else effects.look(probe)
+    except Exception as error:
+        return Output(problem=f"could not be looked at: {type(error).__name__}: {error}")
+
+
+def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answers:
+    """Ask every distinct probe once, the slow ones first; what is not answered within `limit_s` is left out."""
+    waiting: dict[Future[Any], Probe] = {}
+    answers: dict[Probe, Any] = {}
+    deadline = time.monotonic() + limit_s
+    pool = ThreadPoolExecutor(max_workers=WORKERS)
+    try:
+        slow_first = sorted(dict.fromkeys(probes), key=lambda probe: -getattr(probe, "limit_s", 0.0))
+        waiting = {pool.submit(ask, effects, probe, deadline): probe for probe in slow_first}
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            done, _rest = wait(waiting, timeout=left, return_when=FIRST_COMPLETED)
+            for future in done:
+                answers[waiting.pop(future)] = future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return Answers(answers)
+
+
+def judged(check: Check, site: Site, answers: Answers) -> Finding:
+    """The check's finding. What could not be looked at, or broke the judge, is said and never counts as passed."""
+    try:
+        return check.judge(site, answers)
+    except LookupError as error:
+        return Finding(Level.WARN, f"not judged: {error}")
+    except Exception as error:
+        return Finding(Level.WARN, f"not judged, this check failed: {type(error).__name__}: {error}")
+
+
+def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]) -> list[Check]:
+    """The checks with an id or group in `only` (all without), less those in `skip`.
+
+    Raises ValueError for a word that is neither an id nor a group.
+    """
+    words = {check.id for check in checks} | {check.group for check in checks}
+    unknown = sorted((set(only) | set(skip)) - words)
+    if unknown:
+        raise ValueError(f"there is no check or group {', '.join(unknown)}; there are {', '.join(sorted(words))}")
+    return [
+        check
+        for check in checks
+        if (not only or {check.id, check.group} & set(only)) and not {check.id, check.group} & set(skip)
+    ]
+
+
+def examine(site: Site, effects: Effects, checks: Sequence[Check], limit_s: float) -> list[dict[str, Any]]:
+    """The findings of the checks in their order, as plain data."""
+    asked = [check for check in checks if not check.waived(site)]
+    return verdicts(site, checks, collect(effects, (probe for check in asked for probe in check.probes(site)), limit_s))
+
+
+def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict[str, Any]]:
+    """The findings for answers that are there."""
+    findings = []
+    for check in checks:
+        reason = check.waived(site)
+        findings.append(as_data(check, skipped(reason) if reason else judged(check, site, answers)))
+    return findings
+
+
+def as_data(check: Check, finding: Finding) -> dict[str, Any]:
+    """One finding as the module returns it; meaning and fix only where there is something to do."""
+    bad = finding.level in (Level.WARN, Level.FAIL)
+    evidence = list(finding.evidence[:SHOWN_EVIDENCE])
+    if len(finding.evidence) > SHOWN_EVIDENCE:
+        evidence.append(f"and {len(finding.evidence) - SHOWN_EVIDENCE} more")
+    return {
+        "id": check.id,
+        "group": check.group,
+        "level": str(finding.level),
+        "summary": finding.summary,
+        "evidence": evidence,
+        "meaning": check.meaning if bad else "",
+        "fix": (finding.fix or check.fix) if bad else "",
+    }
+
+
+def counts(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many findings there are of each level."""
+    return {str(level): sum(1 for item in findings if item["level"] == str(level)) for level in Level}
+
+
+def worst(findings: Sequence[Mapping[str, Any]]) -> str:
+    """The worst level among the findings; SKIP where nothing was judged."""
+    return str(min((Level(item["level"]) for item in findings), key=SEVERITY.__getitem__, default=Level.SKIP))

@@ -1,0 +1,291 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The doctor's effects on a real host: programs, files, looks. Everything here only reads."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import grp
+import json
+import os
+import platform
+import pwd
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import _host
+from .._slot.door import layout_of, run_info
+from .._weights.host import inspect as inspect_weights
+from .._weights.manifest import WeightsError
+from . import environment
+from .model import Command, Look, Output, Read, Site
+
+SYSFS = "/sys"
+KEPT_BYTES = 8 * 2**20
+HTTP_LIMIT_S = 3.0
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LINK_FILES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
+
+# Runs as the service user: may it create files there? The kernel's own answer, read-only mounts and ACLs included.
+ACCESS = """
+import json, os, sys
+print(json.dumps({path: os.access(path, int(mode)) for path, mode in json.loads(sys.argv[1]).items()}))
+"""
+
+
+def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any]]) -> Site:
+    """What is known before anything is asked: cards, stacks, and the profiles that are served, boot or were named."""
+    release = _host.parse_os_release(_text(Path("/etc/os-release")))
+    state = slot_state(settings)
+    return Site(
+        settings=settings,
+        cards=_host.cards(Path(SYSFS)),
+        stacks=_host.stacks(Path(settings["stack_root"])),
+        wanted=wanted_profiles(settings, state),
+        manifests=manifests,
+        account=_host.account_facts(settings["user"], pwd.getpwnam, grp.getgrall()),
+        system={
+            "id": release.get("ID", ""),
+            "version": release.get("VERSION_ID", ""),
+            "name": release.get("PRETTY_NAME", ""),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+        },
+        installed=os.path.isdir(settings["config_dir"]),
+        serving=str((state.get("profile") or {}).get("name", "")) if state.get("verified") else "",
+    )
+
+
+def slot_state(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The slot's state file; empty where there is none, or nothing runs."""
+    state = _json(Path(layout_of(settings).state_file))
+    return state if isinstance(state, dict) and state.get("phase") not in (None, "stopped") else {}
+
+
+def wanted_profiles(settings: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The resolved profiles that matter now; one that is not rendered, or unreadable, is left to its checks."""
+    layout = layout_of(settings)
+    names = list(settings.get("profiles") or [])
+    for link in sorted(glob.glob(f"{settings['unit_dir']}/*.wants/{layout.unit_prefix}*.service")):
+        names.append(layout.profile_of(os.path.basename(link)))
+    names.append(str((state.get("profile") or {}).get("name", "")))
+    found = (_json(Path(layout.profile_json(name))) for name in dict.fromkeys(names) if name)
+    return [profile for profile in found if isinstance(profile, dict) and "engine" in profile and "model" in profile]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+class HostEffects:
+    """Effects for one run; `site` is what `survey` found."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._looks: Mapping[str, Callable[[str], Any]] = {
+            "system": self._system,
+            "disks": self._disks,
+            "device-nodes": self._device_nodes,
+            "pci-paths": self._pci_paths,
+            "record": lambda stack: environment.record(Path(stack), bool(site.settings.get("deep"))),
+            "extensions": self._extensions,
+            "slot": lambda _argument: run_info(site.settings),
+            "http": http_get,
+            "weights": self._weights,
+            "cache-directories": self._cache_directories,
+        }
+
+    def run(self, command: Command) -> Output:
+        extra: dict[str, Any] = {}
+        account = self._site.account
+        if command.as_user and account is not None and os.geteuid() == 0:
+            primary = pwd.getpwuid(account["uid"]).pw_gid
+            extra = {"user": account["uid"], "group": primary, "extra_groups": list(account["gids"])}
+        return run_command(command, extra)
+
+    def read(self, read: Read) -> dict[str, str]:
+        found = {}
+        for pattern in read.patterns:
+            for path in sorted(glob.glob(pattern)):
+                with contextlib.suppress(OSError), open(path, "rb") as stream:
+                    found[path] = stream.read(read.max_bytes).decode("utf-8", "replace")
+        return found
+
+    def look(self, look: Look) -> Any:
+        return self._looks[look.name](look.argument)
+
+    def _system(self, _argument: str) -> list[str]:
+        python = platform.python_version()
+        booted = os.path.isdir("/run/systemd/system")
+        return _host.problems(self._site.system, python, sys.executable, booted, os.geteuid() == 0)
+
+    def _disks(self, _argument: str) -> list[dict[str, Any]]:
+        return [
+            disk(path) for path in dict.fromkeys((*self._site.settings["data_dirs"], self._site.settings["stack_root"]))
+        ]
+
+    def _device_nodes(self, _argument: str) -> list[dict[str, Any]]:
+        paths = [card["render_node"] for card in self._site.cards if card["render_node"]]
+        usable = self._may(dict.fromkeys(paths, os.R_OK | os.W_OK))
+        rows = []
+        for path in paths:
+            status = os.stat(path)
+            try:
+                group = grp.getgrgid(status.st_gid).gr_name
+            except KeyError:
+                group = str(status.st_gid)
+            rows.append(
+                {"path": path, "mode": f"{status.st_mode & 0o7777:04o}", "group": group, "usable": usable[path]}
+            )
+        return rows
+
+    def _pci_paths(self, _argument: str) -> dict[str, dict[str, dict[str, str]]]:
+        """Card -> every PCI device on its way from the root port -> its link files."""
+        found = {}
+        for address in self._site.addresses:
+            parts = [
+                part
+                for part in os.path.realpath(f"{SYSFS}/bus/pci/devices/{address}").split("/")
+                if part.count(":") == 2
+            ]
+            found[address] = {
+                part: {name: _text(Path(f"{SYSFS}/bus/pci/devices/{part}/{name}")).strip() for name in LINK_FILES}
+                for part in parts
+            }
+        return found
+
+    def _extensions(self, stack: str) -> dict[str, Any]:
+        env: Mapping[str, Any] = next(
+            (p["engine"].get("env", {}) for p in self._site.wanted if p.get("stack", {}).get("dir") == stack), {}
+        )
+        search = [part for part in str(env.get("LD_LIBRARY_PATH", "")).split(":") if part]
+        return environment.extensions(Path(stack), search)
+
+    def _weights(self, path: str) -> dict[str, Any]:
+        try:
+            return inspect_weights(path, None, {}, bool(self._site.settings.get("deep")), False).as_result()
+        except WeightsError as error:
+            return {"state": "incomplete", "reason": str(error)}
+
+    def _cache_directories(self, _argument: str) -> list[dict[str, str]]:
+        paths = list(self._site.settings["cache_dirs"])
+        paths += [
+            root for profile in self._site.wanted if (root := profile["engine"].get("env", {}).get("VLLM_CACHE_ROOT"))
+        ]
+        nearest = {path: existing(path) for path in dict.fromkeys(paths)}
+        may = self._may(dict.fromkeys(nearest.values(), os.W_OK | os.X_OK))
+        return [{"path": path, "problem": cache_problem(path, found, may[found])} for path, found in nearest.items()]
+
+    def _may(self, wanted: Mapping[str, int]) -> dict[str, bool]:
+        """Path -> whether the service user has that access; as root asks, it would always be yes."""
+        command = Command(
+            (sys.executable, "-I", "-c", ACCESS, json.dumps(dict(wanted))),
+            limit_s=10,
+            as_user=True,
+            env=(("HOME", "/"),),
+        )
+        output = self.run(command)
+        if not output.ok:
+            raise LookupError(f"the user {self._site.settings['user']} could not be asked: {output.why()}")
+        answer: dict[str, bool] = json.loads(output.out)
+        return answer
+
+
+def existing(path: str) -> str:
+    """The path, or the nearest folder above it that is there."""
+    while not os.path.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def cache_problem(path: str, found: str, writable: bool) -> str:
+    """Why nothing can be written below a cache directory, else empty."""
+    if not os.path.isdir(found):
+        return "it is not a directory"
+    if writable:
+        return ""
+    if os.statvfs(found).f_flag & os.ST_RDONLY:
+        return "the file system is mounted read-only"
+    if found != path:
+        return f"it does not exist and {found} is not writable"
+    status = os.stat(found)
+    return f"mode {status.st_mode & 0o7777:04o}, owner uid {status.st_uid} gid {status.st_gid}"
+
+
+def disk(path: str) -> dict[str, Any]:
+    """Free space and inodes of the file system on which a path is, or will be."""
+    status = os.statvfs(existing(path))
+    inodes = 100 * status.f_favail // status.f_files if status.f_files else 100
+    return {
+        "path": path,
+        "size_mib": status.f_blocks * status.f_frsize // 2**20,
+        "free_mib": status.f_bavail * status.f_frsize // 2**20,
+        "free_inodes_percent": inodes,
+    }
+
+
+def http_get(url: str) -> dict[str, Any]:
+    """`status` (0: no answer), `body` and `error` of a GET; never a proxy, since the host asks itself."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=HTTP_LIMIT_S) as response:
+            return {"status": response.status, "body": response.read(2**20).decode("utf-8", "replace"), "error": ""}
+    except urllib.error.HTTPError as error:
+        return {"status": error.code, "body": error.read(2**20).decode("utf-8", "replace"), "error": ""}
+    except (OSError, ValueError) as error:
+        return {"status": 0, "body": "", "error": str(getattr(error, "reason", error))}
+
+
+def run_command(command: Command, extra: Mapping[str, Any]) -> Output:
+    """Run a program to its end or its limit; its whole process group is ended then."""
+    env = {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/", **dict(command.env)}
+    try:
+        process = subprocess.Popen(
+            list(command.argv),
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+            **extra,
+        )
+    except FileNotFoundError:
+        return Output(problem=f"{command.argv[0]} is not installed")
+    except OSError as error:
+        return Output(problem=f"{command.argv[0]} cannot be run: {error.strerror}")
+    try:
+        out, err = process.communicate(command.stdin.encode() or None, timeout=command.limit_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return Output(problem=f"{os.path.basename(command.argv[0])} did not end within {command.limit_s:.0f} s")
+    return Output(process.returncode, _decode(out), _decode(err))
+
+
+def _decode(data: bytes) -> str:
+    return data[-KEPT_BYTES:].decode("utf-8", "replace")
+
+
+def names_of_people(minimum: int = 1000) -> Sequence[str]:
+    """The accounts of people on this host, which a report does not name."""
+    return [entry.pw_name for entry in pwd.getpwall() if minimum <= entry.pw_uid < 60000]

@@ -1,0 +1,219 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The words of the doctor: probes, what they answered, checks and findings. Immutable and free of effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SHOWN_EVIDENCE = 12
+
+
+class Level(StrEnum):
+    """PASS: holds. WARN: works, and somebody should know. FAIL: does not work. SKIP: not judged, and it says why."""
+
+    PASS = "PASS"
+    WARN = "WARN"
+    FAIL = "FAIL"
+    SKIP = "SKIP"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check came to: one sentence, the lines it rests on, and what to do where that is not what the check
+    always says."""
+
+    level: Level
+    summary: str
+    evidence: tuple[str, ...] = ()
+    fix: str = ""
+
+
+def passed(summary: str, *evidence: str) -> Finding:
+    return Finding(Level.PASS, summary, evidence)
+
+
+def warned(summary: str, *evidence: str, fix: str = "") -> Finding:
+    return Finding(Level.WARN, summary, evidence, fix)
+
+
+def failed(summary: str, *evidence: str, fix: str = "") -> Finding:
+    return Finding(Level.FAIL, summary, evidence, fix)
+
+
+def skipped(summary: str) -> Finding:
+    return Finding(Level.SKIP, summary)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program that only reads. `as_user`: run as the service user, as the engine would; `limit_s`: seconds."""
+
+    argv: tuple[str, ...]
+    limit_s: float = 5.0
+    as_user: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    stdin: str = ""
+
+
+@dataclass(frozen=True)
+class Read:
+    """The text of every file that one of the glob patterns names, cut at `max_bytes` each."""
+
+    patterns: tuple[str, ...]
+    max_bytes: int = 65536
+
+
+@dataclass(frozen=True)
+class Look:
+    """Something that takes more than one read; `name` is a look of the effects, the answer is plain data."""
+
+    name: str
+    argument: str = ""
+
+
+Probe = Command | Read | Look
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command printed. `problem`: why there is nothing to judge by (not installed, not in time), else empty."""
+
+    code: int | None = None
+    out: str = ""
+    err: str = ""
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0 and not self.problem
+
+    def why(self) -> str:
+        """Why it is not ok, in words."""
+        last = (self.err.strip() or self.out.strip()).splitlines()[-1:]
+        return self.problem or f"it ended with {self.code}{': ' + last[0] if last else ''}"
+
+
+class Answers:
+    """What the probes answered. A look that failed answers with its problem, which `look` raises as LookupError."""
+
+    def __init__(self, answers: Mapping[Probe, Any]) -> None:
+        self._answers = answers
+
+    def output(self, command: Command) -> Output:
+        answer = self._answers.get(command)
+        return answer if isinstance(answer, Output) else Output(problem="was not asked in time")
+
+    def texts(self, read: Read) -> Mapping[str, str]:
+        """Path -> text, ordered by path."""
+        answer = self._answers.get(read)
+        return answer if isinstance(answer, Mapping) else {}
+
+    def text(self, path: str) -> str | None:
+        """The stripped text of the one file of `Read((path,))`; None where there is none."""
+        text = self.texts(Read((path,))).get(path)
+        return None if text is None else text.strip()
+
+    def look(self, look: Look) -> Any:
+        answer = self._answers.get(look, Output(problem="was not looked at in time"))
+        if isinstance(answer, Output):
+            raise LookupError(answer.problem)
+        return answer
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known of the host before anything is judged, and what the operator told.
+
+    `cards`: as of `_host.cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved profiles that are served, boot, or
+    were named. `serving`: the profile that the state file says is served, verified. `manifests`: stack manifests by
+    name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
+    """
+
+    settings: Mapping[str, Any]
+    cards: Sequence[Mapping[str, Any]] = ()
+    stacks: Sequence[Mapping[str, Any]] = ()
+    wanted: Sequence[Mapping[str, Any]] = ()
+    manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    account: Mapping[str, Any] | None = None
+    system: Mapping[str, str] = field(default_factory=dict)
+    installed: bool = False
+    serving: str = ""
+
+    @property
+    def cards_wanted(self) -> int:
+        """How many cards there should be: as told, else the most that a wanted profile needs."""
+        told = self.settings.get("cards")
+        return (
+            int(told)
+            if told is not None
+            else max((int(profile.get("cards") or 0) for profile in self.wanted), default=0)
+        )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(str(card["address"]) for card in self.cards)
+
+    @property
+    def used_stacks(self) -> tuple[Mapping[str, Any], ...]:
+        """The complete stacks of the wanted profiles; without any such profile all complete ones."""
+        complete = [stack for stack in self.stacks if stack["complete"]]
+        ids = {profile.get("stack", {}).get("id") for profile in self.wanted}
+        return tuple(stack for stack in complete if stack["id"] in ids or not self.wanted)
+
+    def serves(self, stack: Mapping[str, Any]) -> bool:
+        """Whether the engine that is served runs from this stack."""
+        return any(
+            profile["name"] == self.serving and profile.get("stack", {}).get("id") == stack["id"]
+            for profile in self.wanted
+        )
+
+    def manifest_of(self, stack: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.manifests.get(str(stack.get("name")), {})
+
+    @property
+    def card_manifests(self) -> tuple[Mapping[str, Any], ...]:
+        """The manifests that say what a host with cards should have: of the used stacks for cards, else the default."""
+        used = [self.manifest_of(stack) for stack in self.used_stacks]
+        named = [manifest for manifest in used if manifest.get("device") == "xpu"]
+        default = self.manifests.get(str(self.settings.get("default_stack", "")))
+        return tuple(named) or ((default,) if default else ())
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to the host.
+
+    id: stable. what, meaning, fix: for people, the last two about a finding that is not PASS. probes: what to collect.
+    judge: pure. needs_cards, needs_product, needs_stack: without them it is skipped with the reason.
+    """
+
+    id: str
+    group: str
+    what: str
+    meaning: str
+    fix: str
+    probes: Callable[[Site], Sequence[Probe]]
+    judge: Callable[[Site, Answers], Finding]
+    needs_cards: bool = False
+    needs_product: bool = False
+    needs_stack: bool = False
+    captured_only: bool = False  # judged only on output captured elsewhere: never seen with a card at hand
+
+    def waived(self, site: Site) -> str:
+        """Why the host gives no reason to ask, else empty."""
+        if self.needs_cards and not site.cards:
+            return (
+                "there is no Arc Pro B70 in this host (see the check cards)"
+                if site.cards_wanted
+                else "there is no Arc Pro B70 in this host, and nothing that it serves needs one"
+            )
+        if self.needs_product and not site.installed:
+            return "nothing of arcpro.b70 is installed here; site.yml does it"
+        if self.needs_stack and not site.used_stacks:
+            return "no complete stack is installed (see the check stacks)"
+        return ""

@@ -1,0 +1,47 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options that the modules of the doctor share: how to look at a host, and where its things are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+
+HOST: dict[str, dict[str, Any]] = {
+    "cards": {"type": "int"},
+    "profiles": WORDS,
+    "manifests": {"type": "dict", "default": {}},
+    "default_stack": {"type": "str", "default": "lab-2.11"},
+    "limit": {"type": "int", "default": 60},
+    "slot": {"type": "str", "default": "main"},
+    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+    "run_dir": {"type": "path", "default": "/run/b70"},
+    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+    "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
+    "data_dirs": {"type": "list", "elements": "path", "default": ["/mnt/fast-ai", "/var/cache/b70", "/var/lib/b70"]},
+    "cache_dirs": {
+        "type": "list",
+        "elements": "path",
+        "default": ["/mnt/fast-ai/vllm-cache-exp", "/mnt/fast-ai/llm-cache/hf"],
+    },
+    "user": {"type": "str", "default": "b70"},
+    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+}
+
+DOCTOR: dict[str, dict[str, Any]] = {
+    **HOST,
+    "only": WORDS,
+    "skip": WORDS,
+    "deep": {"type": "bool", "default": False},
+}
+
+REPORT: dict[str, dict[str, Any]] = {
+    **HOST,
+    "dest": {"type": "path"},
+    "name": {"type": "str", "default": "host"},
+    "max_item_kib": {"type": "int", "default": 512},
+    "people": WORDS,
+}

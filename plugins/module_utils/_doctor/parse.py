@@ -1,0 +1,216 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tools print, as data. Pure; text that is not in the tool's format gives nothing, never an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+_SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
+_ROW = re.compile(r"^\|\s*([\d/]*)\s*\|(?:[^|]*\|)??\s*(.*?)\s*\|$")
+_BOOT = re.compile(
+    r"^\s*(-?\d+)\s+([0-9a-f]{32})\s+\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*(?:—|\s)\s*"
+    r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
+)
+_GUC = re.compile(r"xe (\S+): \[drm\].*Using GuC firmware from (\S+) version (\d+(?:\.\d+)+)")
+_LIBRARY = re.compile(r"^\s+(\S+) \(([^)]*)\) => (\S+)$")
+
+
+@dataclass(frozen=True)
+class SyclDevice:
+    """One line of sycl-ls: backend (`level_zero`, `opencl`), kind (`gpu`, `cpu`), and the rest of the line."""
+
+    backend: str
+    kind: str
+    name: str
+
+
+def sycl_devices(text: str) -> list[SyclDevice]:
+    """Output of `sycl-ls`."""
+    found = (_SYCL.match(line.strip()) for line in text.splitlines())
+    return [SyclDevice(match[1].removeprefix("ext_oneapi_"), match[2], match[3]) for match in found if match]
+
+
+def opencl_devices(text: str) -> list[tuple[str, str]]:
+    """(platform, device) of `clinfo -l`."""
+    found = []
+    platform = ""
+    for line in text.splitlines():
+        if match := re.match(r"\s*Platform #\d+: (.*\S)", line):
+            platform = match[1]
+        elif match := re.match(r"\s*[`+|]*-*\s*Device #\d+: (.*\S)", line):
+            found.append((platform, match[1]))
+    return found
+
+
+def xpu_smi_devices(text: str) -> list[dict[str, str]]:
+    """The devices of `xpu-smi discovery`: `id`, and every `Name: value` row with the name in lower case."""
+    devices: list[dict[str, str]] = []
+    for line in text.splitlines():
+        match = _ROW.match(line.strip())
+        if not match:
+            continue
+        if match[1]:
+            devices.append({"id": match[1]})
+        name, colon, value = match[2].partition(": ")
+        if devices and colon:
+            devices[-1][name.strip().lower()] = value.strip()
+    return devices
+
+
+def memory_ecc(text: str) -> tuple[str, str] | None:
+    """(current, pending) of the section Memory ECC of `xpu-smi config -d N`, in lower case; None without one.
+
+    Newer versions print `ECC State` and no pending one.
+    """
+    section = re.search(r"Memory ECC:?\s*\|(.*?)(?:\n\+|Memory ECC|\Z)", text, re.DOTALL)
+    if section:
+        values = {key: re.search(rf"{key}:\s*(\w+)", section[1]) for key in ("Current", "Pending")}
+        current, pending = values["Current"], values["Pending"]
+        if current:
+            return current[1].lower(), (pending or current)[1].lower()
+    state = re.search(r"ECC State:\s*(\w+)", text)
+    return (state[1].lower(), state[1].lower()) if state else None
+
+
+@dataclass(frozen=True)
+class Boot:
+    """One boot of the journal: offset (0 is this one), id, and first and last entry in UTC."""
+
+    offset: int
+    id: str
+    first: datetime
+    last: datetime
+
+
+def boots(text: str) -> list[Boot]:
+    """Output of `journalctl --list-boots --utc`, oldest first."""
+    found = (_BOOT.match(line) for line in text.splitlines())
+    return [Boot(int(match[1]), match[2], _moment(match[3]), _moment(match[4])) for match in found if match]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+
+
+def journal_stops(text: str) -> dict[str, datetime]:
+    """Boot id -> when its journal was last closed in order, of `journalctl -o json MESSAGE_ID=<journal stopped>`."""
+    stops: dict[str, datetime] = {}
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            stops[str(entry["_BOOT_ID"])] = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return stops
+
+
+def unclean(listed: Iterable[Boot], stops: Mapping[str, datetime]) -> list[Boot]:
+    """The earlier boots whose journal does not end with its own stop: the machine went away under it."""
+    near = timedelta(seconds=10)
+    return [boot for boot in listed if boot.offset < 0 and not (boot.id in stops and boot.last - stops[boot.id] < near)]
+
+
+def packages(text: str) -> dict[str, str]:
+    """Installed packages and versions of `dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'`."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
+
+
+def libraries(text: str) -> dict[str, str]:
+    """Name -> path of `ldconfig -p`; where two have the name, the first, as the loader takes it."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _LIBRARY.match(line):
+            found.setdefault(match[1], match[3])
+    return found
+
+
+def failed_units(text: str) -> list[str]:
+    """Units in the state failed of `systemctl list-units --all --plain --no-legend`."""
+    rows = (line.split(None, 4) for line in text.splitlines())
+    return [row[0] for row in rows if len(row) >= 4 and row[2] == "failed"]
+
+
+def bar_sizes(text: str) -> list[int]:
+    """Bytes of each region in a PCI device's `resource` file; 0 where there is none."""
+    sizes = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3:
+            first, last = int(words[0], 16), int(words[1], 16)
+            sizes.append(last - first + 1 if last > first else 0)
+    return sizes
+
+
+def bus_errors(text: str) -> dict[str, int]:
+    """The counters of an `aer_dev_*` file that are not zero, totals left out."""
+    rows = (line.split() for line in text.splitlines())
+    counters = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    return {name: value for name, value in counters.items() if value and not name.startswith("TOTAL")}
+
+
+def memory(text: str) -> dict[str, int]:
+    """/proc/meminfo in MiB."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[0].rstrip(":"): int(row[1]) // 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
+
+
+def guc_versions(text: str) -> dict[str, str]:
+    """PCI address -> version of the GuC firmware that the kernel log says was loaded."""
+    return {match[1]: match[3] for match in _GUC.finditer(text)}
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Lines of a kernel log that speak of trouble, each under the worst word that fits."""
+
+    dead: tuple[str, ...] = ()  # a card or the machine does not come back by itself
+    faults: tuple[str, ...] = ()  # a card was reset or refused work
+    hardware: tuple[str, ...] = ()  # the machine itself reports errors
+
+    def __bool__(self) -> bool:
+        return bool(self.dead or self.faults or self.hardware)
+
+
+# Words that mean something only in a line of the cards' driver.
+_DRIVER = re.compile(r"\bxe\b|\bdrm\b|\[drm\]")
+_DEAD = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
+_FAULT = re.compile(
+    r"Fault response|CAT error|engine reset|gt reset|GPU reset|coredump has been created|Timedout job|timed out"
+    r"|\bhung\b|device lost|reset (?:started|failed)|\*ERROR\*",
+    re.IGNORECASE,
+)
+_LOCKUP = re.compile(r"hard LOCKUP|soft lockup")
+_HARDWARE = re.compile(r"Hardware Error|Long readout interval|machine check events logged", re.IGNORECASE)
+
+
+def trouble(text: str) -> Trouble:
+    """What a kernel log (`journalctl -k`, `dmesg`) tells of the cards' driver, lockups and hardware errors."""
+    dead, faults, hardware = [], [], []
+    for line in text.splitlines():
+        driver = _DRIVER.search(line) is not None
+        if _LOCKUP.search(line) or (driver and _DEAD.search(line)):
+            dead.append(line.strip())
+        elif driver and _FAULT.search(line):
+            faults.append(line.strip())
+        elif _HARDWARE.search(line):
+            hardware.append(line.strip())
+    return Trouble(tuple(dead), tuple(faults), tuple(hardware))
+
+
+def reset_reason(text: str) -> str:
+    """Why the machine was reset, as the kernel of an AMD host says at boot; empty where it does not."""
+    match = re.search(r"Previous system reset reason \[\w+\]: (.*\S)", text)
+    return match[1] if match else ""
+
+
+def gt_per_s(text: str) -> float:
+    """Figure of a link speed file such as `16.0 GT/s PCIe`; 0 where it is unknown."""
+    match = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
+    return float(match[1]) if match else 0.0

@@ -1,0 +1,188 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_doctor
+short_description: Say what is wrong with a host, and what to do about it
+version_added: 0.1.0
+description:
+  - Asks a host about thirty questions, from the machine over cards, driver and stack to what is served.
+  - Every finding has a stable id, a level, the evidence it rests on, what it means and what to do.
+  - Changes nothing and never fails for what it finds; the role P(arcpro.b70.doctor#role) turns findings into a failure.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes.actiongroup_b70
+options:
+  only:
+    description: Ids or groups of the checks to make; all without any.
+    type: list
+    elements: str
+    default: []
+  skip:
+    description: Ids or groups of checks to leave out.
+    type: list
+    elements: str
+    default: []
+  cards:
+    description: How many cards there should be. Left out, what the wanted profiles need.
+    type: int
+  profiles:
+    description: Profiles to judge the host by, beside what is served and what starts at boot.
+    type: list
+    elements: str
+    default: []
+  manifests:
+    description: Stack manifests by name, from the lookup P(arcpro.b70.catalogue#lookup), to judge versions by.
+    type: dict
+    default: {}
+  default_stack:
+    description: The manifest by which a host with cards and no used stack for them is judged.
+    type: str
+    default: lab-2.11
+  deep:
+    description: Read every file of stacks and weights instead of comparing sizes. Takes minutes.
+    type: bool
+    default: false
+  limit:
+    description: After how many seconds what has not answered is reported as such.
+    type: int
+    default: 60
+  slot:
+    description: The slot.
+    type: str
+    default: main
+  config_dir:
+    description: Directory with the rendered profiles.
+    type: path
+    default: /etc/b70-vllm-slot
+  run_dir:
+    description: Directory of the state files.
+    type: path
+    default: /run/b70
+  state_dir:
+    description: Directory of journal, evidence and quarantine.
+    type: path
+    default: /var/lib/b70
+  unit_dir:
+    description: Where the administrator's systemd units are.
+    type: path
+    default: /etc/systemd/system
+  stack_root:
+    description: The directory that holds the stacks.
+    type: path
+    default: /opt/b70/stacks
+  data_dirs:
+    description: Directories whose disks need space.
+    type: list
+    elements: path
+    default: [/mnt/fast-ai, /var/cache/b70, /var/lib/b70]
+  cache_dirs:
+    description: Directories that the service user must be able to write to.
+    type: list
+    elements: path
+    default: [/mnt/fast-ai/vllm-cache-exp, /mnt/fast-ai/llm-cache/hf]
+  user:
+    description: The service user.
+    type: str
+    default: b70
+  frontdoor_url:
+    description: Base URL at which the host reaches its own frontdoor.
+    type: str
+    default: http://127.0.0.1:8000
+seealso:
+  - module: arcpro.b70.b70_report
+"""
+
+EXAMPLES = r"""
+- name: Ask everything
+  arcpro.b70.b70_doctor:
+  register: doctor
+
+- name: Ask about the cards only, of which there should be four
+  arcpro.b70.b70_doctor:
+    only: [cards, kernel-log]
+    cards: 4
+"""
+
+RETURN = r"""
+findings:
+  description: One for each check, what stands below first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Stable name of the check.
+      type: str
+      sample: card-power
+    group:
+      description: Subject of the check.
+      type: str
+      choices: [host, cards, runtime, stack, product]
+    level:
+      description: V(PASS) holds, V(WARN) works and somebody should know, V(FAIL) does not work, V(SKIP) was not judged.
+      type: str
+      choices: [PASS, WARN, FAIL, SKIP]
+    summary:
+      description: What was found, in one sentence.
+      type: str
+    evidence:
+      description: The lines it rests on.
+      type: list
+      elements: str
+    meaning:
+      description: What it means; empty where nothing is wrong.
+      type: str
+    fix:
+      description: What to do; empty where nothing is wrong.
+      type: str
+counts:
+  description: How many findings there are of each level.
+  returned: always
+  type: dict
+  sample: {PASS: 14, WARN: 1, FAIL: 0, SKIP: 16}
+worst:
+  description: The worst level found.
+  returned: always
+  type: str
+seconds:
+  description: How long it took.
+  returned: always
+  type: float
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor import examine, host, options, registry
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=options.DOCTOR, supports_check_mode=True)
+    started = time.monotonic()
+    wanted = module.params
+    try:
+        checks = examine.chosen(registry.CHECKS, wanted["only"], wanted["skip"])
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    site = host.survey(wanted, wanted["manifests"])
+    findings = examine.examine(site, host.HostEffects(site), checks, wanted["limit"])
+    module.exit_json(
+        changed=False,
+        findings=findings,
+        counts=examine.counts(findings),
+        worst=examine.worst(findings),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+if __name__ == "__main__":
+    main()
