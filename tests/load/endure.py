@@ -14,153 +14,21 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uvloop
+from trial import Broken, ended_well, flat, kind_of, trial
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
-sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
-
-from kit import Answer, Call, Client, Engine, serving_state, start_unit  # noqa: E402
-from mutation import mutate  # noqa: E402
+# isort: split
+from kit import Call
+from mutation import mutate
 
 CHAT = "/v1/chat/completions"
-DOOR_PORT, ENGINE_PORT = 18296, 18297
-
-
-class Broken(AssertionError):
-    """The frontdoor did what it must not do."""
-
-
-class Trial:
-    """A running frontdoor, its engine, and what was measured."""
-
-    def __init__(self, folder: Path, engine: Engine, process: asyncio.subprocess.Process) -> None:
-        self.folder = folder
-        self.engine = engine
-        self.process = process
-        self.sequence = 0
-        self.idle = (0, 0.0)
-
-    async def client(self) -> Client:
-        return Client(*await asyncio.open_connection("127.0.0.1", DOOR_PORT, limit=2**20))
-
-    def write_state(self, **changes: Any) -> None:
-        """Replace the state file as the switch does."""
-        self.sequence += 1
-        state = {**serving_state(self.engine.url), "sequence": self.sequence, **changes}
-        new = self.folder / "state.new"
-        new.write_text(json.dumps(state))
-        new.rename(self.folder / "state.json")
-
-    async def status(self) -> dict[str, Any]:
-        client = await self.client()
-        answer = await client.ask("GET", "/status")
-        client.leave()
-        found: dict[str, Any] = answer.json
-        return found
-
-    def size(self) -> tuple[int, float]:
-        """Open descriptors and resident memory in MB."""
-        pid = self.process.pid
-        text = Path(f"/proc/{pid}/status").read_text()
-        return len(os.listdir(f"/proc/{pid}/fd")), int(text.split("VmRSS:")[1].split()[0]) / 1024
-
-    async def settled(self) -> dict[str, Any]:
-        """Wait until nothing is under way; raise Broken when something stays."""
-        for _ in range(200):
-            status = await self.status()
-            door = status["frontdoor"]
-            left = [door[n] for n in ("active_generations", "queued_generations", "active_requests", "buffered_bytes")]
-            if not any(left) and door["client_connections"] <= 1:
-                return status
-            await asyncio.sleep(0.05)
-        raise Broken(f"something is still held: {door}")
-
-
-@contextlib.asynccontextmanager
-async def trial(limits: dict[str, Any]) -> AsyncIterator[Trial]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        engine = Engine()
-        engine.port = ENGINE_PORT
-        await engine.start()
-        start_unit(folder)
-        config = folder / "frontdoor.toml"
-        config.write_text(
-            f'[listen]\nhost = "127.0.0.1"\nport = {DOOR_PORT}\n'
-            f'[slot]\nstate_file = "{folder}/state.json"\nunits_dir = "{folder}"\n'
-            f'[backend]\nurl = "{engine.url}"\n'
-            "[limits]\nheader_timeout_s = 0.5\nbody_idle_timeout_s = 0.5\nkeepalive_timeout_s = 5\n"
-            "max_body_bytes = 100000\n"
-        )
-        log = open(folder / "events.jsonl", "wb")  # noqa: SIM115
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "default", "-m", "frontdoor", "--config", str(config)),
-            env={**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONMALLOC": "malloc"},
-            stdout=log,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        run = Trial(folder, engine, process)
-        run.write_state(limits=limits)
-        try:
-            for _ in range(500):
-                with contextlib.suppress(OSError):
-                    await run.status()
-                    break
-                await asyncio.sleep(0.02)
-            run.idle = run.size()
-            yield run
-            await run.settled()
-        finally:
-            await engine.kill()
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-            _, errors = await asyncio.wait_for(process.communicate(), 30)
-            log.close()
-        if process.returncode != 0 or errors:
-            raise Broken(f"the frontdoor ended with {process.returncode}: {errors.decode()[-2000:]}")
-
-
-async def flat(run: Trial, warm: tuple[int, float]) -> None:
-    """Complain when descriptors stay open, or memory grew since the frontdoor was warm."""
-    for _ in range(100):
-        # idle connections to the engine are kept for some seconds
-        if run.size()[0] <= run.idle[0] + 2:
-            break
-        await asyncio.sleep(0.1)
-    descriptors, memory = run.size()
-    print(f"  descriptors {run.idle[0]} -> {descriptors}, memory {warm[1]:.1f} -> {memory:.1f} MB")
-    if descriptors > run.idle[0] + 2:
-        raise Broken(f"descriptors grew from {run.idle[0]} to {descriptors}")
-    if memory > warm[1] * 1.15 + 4:
-        raise Broken(f"memory grew from {warm[1]:.1f} to {memory:.1f} MB")
-
-
-def ended_well(answer: Answer) -> None:
-    """An answer is complete, or a stream that says what went wrong, or one clean error."""
-    if answer.status == 200 and answer.chunks is not None:
-        body = answer.body
-        if not body.endswith(b"\n\n") or (b"[DONE]" not in body and b'"code":"engine_' not in body):
-            raise Broken(f"a stream ended without a word: {body[-200:]!r}")
-    elif answer.status != 200 and not answer.json["error"]["message"]:
-        raise Broken(f"an error without a message: {answer.body!r}")
-
-
-def kind_of(answer: Answer) -> str:
-    """How an answer ended, for the report."""
-    if answer.status != 200:
-        return f"{answer.status} {answer.json['error']['code']}"
-    return "whole" if b"[DONE]" in answer.body else "ended with an error event"
 
 
 async def stream(call: Call) -> None:
@@ -173,7 +41,7 @@ async def stream(call: Call) -> None:
     await call.send(b"0\r\n\r\n")
 
 
-async def kills(count: int) -> None:
+async def kills(count: int, seed: int) -> None:
     """Kill the engine in the middle of streams; every client must get a valid ending."""
     async with trial({"max_active_generations": 64, "queue_timeout_s": 5, "backend_timeout_s": 30}) as run:
         run.engine.script = stream
@@ -197,13 +65,13 @@ async def kills(count: int) -> None:
             client.leave()
 
         visitors = [asyncio.create_task(visitor()) for _ in range(24)]
-        rng = random.Random(1)
+        rng = random.Random(seed)
         for number in range(count):
             await asyncio.sleep(rng.uniform(0.01, 0.08))
             await run.engine.kill()
             await asyncio.sleep(rng.uniform(0, 0.02))
             await run.engine.start()
-            if number == 10:
+            if number == count // 5:
                 before = run.size()
             failed = [task for task in visitors if task.done()]
             for task in failed:
@@ -215,12 +83,12 @@ async def kills(count: int) -> None:
         await flat(run, before)
 
 
-async def soak(count: int) -> None:
+async def soak(count: int, seed: int) -> None:
     """Streams through restarts of the engine, reloads of the state, and clients that leave."""
     async with trial({"max_active_generations": 12, "queue_timeout_s": 0.5, "backend_timeout_s": 30}) as run:
         run.engine.script = stream
         done = 0
-        rng = random.Random(2)
+        rng = random.Random(seed)
         seen: dict[str, int] = {}
         before: tuple[int, float] | None = None
 
@@ -273,7 +141,7 @@ async def soak(count: int) -> None:
         await flat(run, before)
 
 
-async def fuzz(count: int) -> None:
+async def fuzz(count: int, seed: int) -> None:
     """Mutated requests, each followed by a proper one on the same connection: answered rightly or not at all."""
     marks = 0
     async with trial({"max_active_generations": 16, "queue_timeout_s": 1, "backend_timeout_s": 30}) as run:
@@ -286,16 +154,16 @@ async def fuzz(count: int) -> None:
         seen: dict[str, int] = {}
         before: tuple[int, float] | None = None
 
-        async def visitor(seed: int) -> None:
+        async def visitor(number: int) -> None:
             nonlocal sent, before, marks
-            rng = random.Random(seed)
+            rng = random.Random(seed * 1000 + number)
             client = await run.client()
             while sent < count:
                 sent += 1
                 if before is None and sent > count / 5:
                     before = run.size()
                 data = mutate(rng)
-                mark = f"/v1/models/mark-{seed}-{sent}"
+                mark = f"/v1/models/mark-{number}-{sent}"
                 client.send(data)
                 if rng.random() < 0.3:
                     await asyncio.sleep(0)
@@ -313,7 +181,7 @@ async def fuzz(count: int) -> None:
                 client = await run.client()
             client.leave()
 
-        await asyncio.gather(*(visitor(seed) for seed in range(16)))
+        await asyncio.gather(*(visitor(number) for number in range(16)))
         for request in run.engine.requests:
             sane(request.line)
         await run.settled()
@@ -346,7 +214,86 @@ def sane(line: str) -> None:
         raise Broken(f"the engine was sent {line!r}")
 
 
-TRIALS: dict[str, tuple[Callable[[int], Coroutine[Any, Any, None]], int]] = {
+async def moody(call: Call, rng: random.Random) -> None:
+    """An engine that ends requests in every way there is."""
+    mood = rng.randrange(24)
+    if mood == 0:
+        call.writer.transport.abort()
+    elif mood == 1:
+        await call.send(b"garbage\r\n\r\n")
+        call.writer.close()
+    elif mood == 2:
+        await call.begin_events()
+        await call.event("x")
+        await call.send(b"9\r\nabc")
+        call.writer.transport.abort()
+    elif mood == 3:
+        await call.gone.wait()
+    elif mood == 4:
+        await call.begin_events()
+        await call.event("x")
+        await call.gone.wait()
+    elif mood == 5:
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        call.writer.close()
+    elif mood == 6:
+        await call.json({"error": {"message": "no"}}, status="400 Bad Request")
+    elif mood == 7:
+        await call.begin_events()
+        for _ in range(3):
+            await call.event("x")
+        await call.send(b"0\r\n\r\n")
+    else:
+        await call.json({"ok": 1})
+
+
+async def endings(count: int, seed: int) -> None:
+    """Requests that end in every way: answered, refused, cut, silent, left while they wait, load, stream or upload."""
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0.05, "backend_timeout_s": 0.5}
+    async with trial(limits) as run:
+        rng = random.Random(seed)
+        run.engine.script = lambda call: moody(call, rng)
+        sent = 0
+        before: tuple[int, float] | None = None
+
+        async def visitor() -> None:
+            nonlocal sent
+            client = await run.client()
+            while sent < count:
+                sent += 1
+                size = rng.choice((2, 2, 2, 2, 2, 30_000, 30_000, 200_000))
+                client.request("POST", CHAT, b" " * size)
+                answer = None
+                with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+                    async with asyncio.timeout(rng.choice((0.0, 0.003, 0.05, 1.0, 1.0))):
+                        answer = await client.answer()
+                if answer is None or answer.header("Connection") == "close" or b'"code":"engine_' in answer.body:
+                    client.leave()
+                    client = await run.client()
+            client.leave()
+
+        async def meddle() -> None:
+            nonlocal before
+            while sent < count:
+                await asyncio.sleep(0.25)
+                run.write_state(phase="switching", open=False, switch={"from": "a", "to": "b"})
+                await asyncio.sleep(0.02)
+                run.write_state(limits={**limits, "max_active_generations": rng.randrange(4, 12)})
+                if before is None and sent > count / 5:
+                    before = run.size()
+
+        await asyncio.gather(meddle(), *(visitor() for _ in range(48)))
+        status = await run.settled()
+        door = status["frontdoor"]
+        print(f"{sent} requests, outcomes: {door['outcomes']}, refused: {door['refused_requests']}")
+        if run.engine.most_active > 12:
+            raise Broken(f"the engine had {run.engine.most_active} requests at once, the limit was 11 at most")
+        assert before is not None
+        await flat(run, before)
+
+
+TRIALS: dict[str, tuple[Callable[[int, int], Coroutine[Any, Any, None]], int]] = {
+    "endings": (endings, 100_000),
     "kills": (kills, 200),
     "soak": (soak, 10_000),
     "fuzz": (fuzz, 200_000),
@@ -358,13 +305,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trial", choices=[*TRIALS, "all"])
     parser.add_argument("--count", type=int, help="how many kills, streams or requests")
+    parser.add_argument("--seed", type=int, default=1, help="another one makes another trial (default: 1)")
     options = parser.parse_args(argv)
     for name in TRIALS if options.trial == "all" else [options.trial]:
         work, usual = TRIALS[name]
         started = time.monotonic()
         print(f"{name}:", flush=True)
         try:
-            uvloop.run(work(options.count or usual))
+            uvloop.run(work(options.count or usual, options.seed))
         except Broken as exc:
             print(f"  BROKEN: {exc}")
             return 1

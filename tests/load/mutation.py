@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 
+from smuggling import SMUGGLING
+
 SEEDS = [
     b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"messages":[]}',
     b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n',
@@ -61,11 +63,12 @@ TOKENS = [
     ),
     b"GET /v1/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
 ]
+_KNOWN = list(SMUGGLING.values())
 
 
 def mutate(rng: random.Random) -> bytes:
     """A request that was changed a few times at random."""
-    data = bytearray(rng.choice(SEEDS))
+    data = bytearray(rng.choice(SEEDS) if rng.random() < 0.7 else rng.choice(_KNOWN))
     for _ in range(rng.randrange(6)):
         at, what = rng.randrange(len(data) + 1), rng.randrange(7)
         if what == 0 and data:
