@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab matrix molecule
 
-.PHONY: help demo test venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
+.PHONY: help demo test bench venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -62,6 +62,9 @@ matrix: ## every fault, crash and reboot at every phase of a switch, on real hos
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
+
+bench: venv ## the frontdoor against nginx, with every target; wants a machine that does nothing else
+	@python tests/load/bench.py --all --write
 
 format: venv ## let ruff format and sort
 	@ruff check --fix --quiet . || true
