@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import commands
-from labkit.layout import Lab, State
+from labkit import hosts
+from labkit.layout import Lab, State, read_pid
 
 SIM_DIR = "/run/b70-sim"
 STATE_FILE = "run/b70/main/state.json"
@@ -87,10 +88,7 @@ class Rig:
 
     def find_leader(self) -> None:
         """Look again for the host's first process: it is another one after a boot."""
-        row = next(row for row in commands.status(self.lab)["hosts"] if row["name"] == self.host.name)
-        assert row["pid"] is not None, f"{self.host.name} does not run"
-        found = wait_for(lambda: _first_process(int(row["pid"])), 20, f"a first process of {self.host.name}")
-        self.leader = found
+        self.leader = wait_for(lambda: _first_process(self._supervisor()), 20, f"{self.host.name} runs")
 
     # What is read
 
@@ -199,11 +197,49 @@ class Rig:
         self._healthy = ""
         self.write(f"{SIM_DIR}/{profile}.json", json.dumps({"live": list(faults)}))
 
+    def tell_next_boot(self, profile: str, *faults: str) -> None:
+        """Say how the engine of a profile behaves after the next boot, which empties /run."""
+        self._healthy = ""
+        path = f"etc/tmpfiles.d/b70-sim-{profile}.conf"
+        told = json.dumps({"faults": list(faults)}).replace(" ", "")
+        self.write(path, f"f {SIM_DIR}/{profile}.json 0644 root root - {told}\n" if faults else "")
+
     def write(self, path: str, text: str) -> None:
         target = self.root / path.lstrip("/")
         new = target.with_name(f".{target.name}.new")
         new.write_text(text)
         new.rename(target)
+
+    # Going down and coming back
+
+    def reboot(self) -> None:
+        """Reboot in order; returns when another first process runs."""
+        before = self.leader
+        self.run("systemctl", "reboot", limit_s=20)
+        wait_for(lambda: _first_process(self._supervisor()) not in (0, before), 60, "the host is back", 0.1)
+        self.leader = _first_process(self._supervisor())
+
+    def lose_power(self) -> None:
+        """Everything on the host ends at once; then it boots."""
+        os.kill(self.leader, signal.SIGKILL)
+        wait_for(lambda: not hosts.running(self.host), 20, "the host is down")
+        hosts.boot(self.lab, self.host)
+        self.find_leader()
+
+    def wait_booted(self) -> None:
+        """Wait until the boot is done and the host's own verification has run in it."""
+        wait_for(
+            lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), 60, "booted"
+        )
+
+        def verified() -> bool:
+            return bool(self.must("systemctl", "show", "--value", "--property=ExecMainExitTimestamp", SETTLE).strip())
+
+        wait_for(verified, 30, f"{SETTLE} has run")
+        self.wait_settled()
+
+    def _supervisor(self) -> int:
+        return int(read_pid(self.host.pid_file) or 0)
 
     # Known states
 
@@ -260,7 +296,7 @@ def _record(line: str) -> dict[str, Any] | None:
 
 def _first_process(supervisor: int) -> int:
     """The process below a host's supervisor that is number one of its own namespace, 0 while there is none."""
-    waiting: list[int] = [supervisor]
+    waiting = [supervisor] if supervisor else []
     while waiting:
         pid = waiting.pop()
         with contextlib.suppress(OSError):
