@@ -33,11 +33,9 @@ class Units(Protocol):
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         """State of each named unit, in this order; unknown ones are there as not-found."""
 
-    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
-        """enabled, disabled, static … of those that have a unit file, as it is on disk."""
-
-    def find(self, prefix: str) -> tuple[str, ...]:
-        """Names of all service units that begin with prefix: installed ones and such that only run."""
+    def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
+        """Every service unit that begins with prefix, sorted by name: installed ones and such that only run; then the
+        named ones. Their file_state is enabled, disabled, static … as it is on disk, empty without a file."""
 
     def start(self, name: str) -> None:
         """Queues the start after clearing failures of the past; doesn't wait."""
@@ -146,12 +144,19 @@ class Effects:
     processes: Processes
 
 
+FIRST_INTERVAL_S = 0.02
+
+
 def poll(clock: Clock, limit_s: float, interval_s: float) -> Iterator[float]:
-    """Yields the seconds waited so far, now and after every interval, until the limit is over."""
-    start = clock.monotonic()
+    """Yields the seconds waited so far, now and after every interval, until the limit is over.
+
+    The first intervals are short, so that what is done at once costs nothing; they grow to interval_s.
+    """
+    start, interval = clock.monotonic(), min(FIRST_INTERVAL_S, interval_s)
     while True:
         waited = clock.monotonic() - start
         yield waited
         if clock.monotonic() - start >= limit_s:
             return
-        clock.sleep(min(interval_s, max(0.0, limit_s - (clock.monotonic() - start))))
+        clock.sleep(min(interval, max(0.0, limit_s - (clock.monotonic() - start))))
+        interval = min(interval_s, interval * 1.5)

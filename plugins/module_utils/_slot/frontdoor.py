@@ -14,7 +14,7 @@ from .state_file import SlotState, parse_state, stamp
 from .types import Layout, SlotFault
 
 ACK_LIMIT_S = 5.0
-_ACK_INTERVAL_S = 0.05
+_ACK_INTERVAL_S = 0.05  # as often as the frontdoor looks
 _DRAIN_INTERVAL_S = 0.25
 _HTTP_TIMEOUT_S = 2.0
 

@@ -62,11 +62,9 @@ def read_memory(fx: Effects, layout: Layout) -> Memory:
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """(units of the slot, legacy units that exist)."""
-    names = fx.units.find(layout.unit_prefix)
-    known = (*names, *read_slot_file(fx, layout).legacy_units)
-    states = fx.units.file_states(known)
-    seen = tuple(replace(unit, file_state=states.get(unit.name, "")) for unit in fx.units.show(known))
-    return seen[: len(names)], tuple(unit for unit in seen[len(names) :] if unit.exists)
+    seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
+    own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
+    return own, tuple(unit for unit in seen if unit not in own and unit.exists)
 
 
 def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..types import Reply
 
-try:
+if TYPE_CHECKING:
     import requests
-except ImportError:  # a host that is only being looked at in check mode may not have it yet
-    HAS_REQUESTS = False
-else:
-    HAS_REQUESTS = True
+
+# A host that is only being looked at in check mode may not have it yet.
+HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 
 MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
 
@@ -35,6 +35,8 @@ class RequestsHttp:
         return self._ask("POST", url, body, timeout_s)
 
     def _ask(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
+        import requests  # slow to import: only who asks pays for it
+
         limits = (min(5.0, timeout_s), timeout_s)
         deadline = time.monotonic() + timeout_s
         try:
@@ -45,7 +47,7 @@ class RequestsHttp:
                     method, url, json=body, timeout=limits, stream=True, allow_redirects=False
                 ) as response:
                     return Reply(response.status_code, self._body(response, deadline))
-        except requests.Timeout:
+        except (requests.Timeout, TimeoutError):
             return Reply(0, error="timeout")
         except requests.ConnectionError as error:
             words = str(error)
@@ -61,7 +63,7 @@ class RequestsHttp:
             if len(data) > MAX_ANSWER:
                 break
             if time.monotonic() > deadline:
-                raise requests.Timeout("the answer took too long")
+                raise TimeoutError
         return data.decode("utf-8", "replace")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ..types import SlotFault, UnitState
@@ -121,6 +122,11 @@ def _iso(unix: str) -> str:
     return datetime.fromtimestamp(int(unix), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _show(names: Sequence[str]) -> dict[str, UnitState]:
+    text = _asked(["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *names])
+    return {unit.name: unit for unit in parse_show(text)}
+
+
 class Systemd:
     """Enabling and disabling leave out systemd's reload: links in `.wants` count at the next boot, and every reload
     would cost a part of a second in which no client is served. So the unit files are asked for their state, not the
@@ -130,26 +136,19 @@ class Systemd:
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         if not names:
             return ()
-        text = _asked(["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *names])
-        found = {unit.name: unit for unit in parse_show(text)}
+        found = _show(names)
         return tuple(found.get(name, UnitState(name)) for name in names)
 
-    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
-        if not names:
-            return {}
-        text = _asked(["systemctl", "list-unit-files", *_QUIET, "--", *names], may_be_empty=True)
-        rows = [line.split() for line in text.splitlines()]
-        return {row[0]: row[1] for row in rows if len(row) > 1}
-
-    def find(self, prefix: str) -> tuple[str, ...]:
+    def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
         pattern = f"{prefix}*.service"
-        names: set[str] = set()
-        for words in (["list-unit-files"], ["list-units", "--all"]):
-            for line in _asked(["systemctl", *words, *_QUIET, "--", pattern], may_be_empty=True).splitlines():
-                name = line.split(maxsplit=1)[0] if line.strip() else ""
-                if name.startswith(prefix):
-                    names.add(name)
-        return tuple(sorted(names))
+        text = _asked(["systemctl", "list-unit-files", *_QUIET, "--", pattern, *names], may_be_empty=True)
+        rows = [line.split() for line in text.splitlines()]
+        on_disk = {row[0]: row[1] for row in rows if len(row) > 1}
+        # Among loaded units a pattern also finds those without a file.
+        found = _show([pattern, *sorted({*on_disk, *names})])
+        own = sorted({name for name in (*on_disk, *found) if name.startswith(prefix)})
+        states = (found.get(name, UnitState(name)) for name in (*own, *names))
+        return tuple(replace(unit, file_state=on_disk.get(unit.name, "")) for unit in states)
 
     def start(self, name: str) -> None:
         unit = self.show([name])[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -69,14 +70,15 @@ class FakeUnits:
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
         )
 
-    def file_states(self, names: Sequence[str]) -> Mapping[str, str]:
+    def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
         self._world.step()
-        found = [self._world.units[name] for name in names if name in self._world.units]
-        return {unit.name: "enabled" if unit.enabled else "disabled" for unit in found if unit.exists}
-
-    def find(self, prefix: str) -> tuple[str, ...]:
-        self._world.step()
-        return tuple(sorted(name for name in self._world.units if name.startswith(prefix)))
+        own = sorted(name for name in self._world.units if name.startswith(prefix))
+        states = []
+        for name in (*own, *names):
+            unit = self._world.units.get(name)
+            word = "" if unit is None or not unit.exists else "enabled" if unit.enabled else "disabled"
+            states.append(replace(self._state(name), file_state=word))
+        return tuple(states)
 
     def start(self, name: str) -> None:
         self._world.step(f"start {name}")
