@@ -104,9 +104,23 @@ fingerprint:
   returned: always
   type: str
 drift:
-  description: How what runs differs from what is rendered now, or none.
+  description: How what runs, and the unit it is started by, differ from what is rendered now, in one text, or none.
   returned: always
   type: str
+drift_of:
+  description: The same, each difference by itself; without those there are none.
+  returned: always
+  type: dict
+  contains:
+    rendering:
+      description: The fingerprint that runs and the one that is rendered.
+      type: str
+    process:
+      description: The command line or environment of the running process.
+      type: str
+    unit_file:
+      description: The unit's file, edited by hand or not loaded by systemd.
+      type: str
 engine:
   description: The running unit, or none.
   returned: always

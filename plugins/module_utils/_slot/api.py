@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import quarantine
+from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .machine import Kind, Plan, Seen
@@ -197,6 +198,10 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     live = bool(engine and state and engine.invocation_id and engine.invocation_id == state.invocation_id)
     name = layout.profile_of(engine.name) if engine is not None else None
     interrupted = memory.interrupted
+    fingerprint = state.fingerprint if live and state is not None else None
+    differs: Mapping[str, str] = {}
+    if engine is not None and name is not None:
+        differs = drift_of(fx, layout, name, engine, fingerprint)
     return {
         "changed": False,
         "slot": layout.slot,
@@ -210,8 +215,9 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "verified_by": [dict(case) for case in memory.verified.cases]
         if memory.verified and memory.verified.profile == name
         else [],
-        "fingerprint": state.fingerprint if live and state is not None else None,
-        "drift": _drift(fx, layout, state.fingerprint if live and state is not None else None, name),
+        "fingerprint": fingerprint,
+        "drift": "; ".join(differs.values()) or None,
+        "drift_of": dict(differs),
         "engine": None if engine is None else _engine(engine, fx, layout),
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
@@ -236,17 +242,6 @@ def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:
         "started_at": unit.started_at,
         "restarts": unit.restarts,
     }
-
-
-def _drift(fx: Effects, layout: Layout, fingerprint: str | None, name: str | None) -> str | None:
-    """How what runs differs from what is rendered now, or None."""
-    if fingerprint is None or name is None:
-        return None
-    try:
-        rendered = load_profile(fx, layout, name).fingerprint
-    except SlotFault as fault:
-        return fault.message
-    return None if rendered == fingerprint else f"runs {fingerprint}, rendered is {rendered}"
 
 
 def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:

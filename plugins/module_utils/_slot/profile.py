@@ -87,6 +87,7 @@ class Profile:
     frontdoor: Frontdoor
     canary: Canary
     fingerprint: str
+    unit_sha256: str | None = None  # of the unit's text as it was rendered
 
 
 class _Reader:
@@ -224,4 +225,5 @@ def parse_profile(text: str, where: str) -> Profile:
         frontdoor=_frontdoor(read.section("frontdoor")),
         canary=_canary(read.section("canary"), where),
         fingerprint=read.get("fingerprint", str),
+        unit_sha256=read.get("unit_sha256", str, None),
     )

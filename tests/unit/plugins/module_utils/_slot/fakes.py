@@ -66,6 +66,7 @@ class FakeUnits:
             main_pid=unit.pid,
             invocation_id=unit.invocation,
             restarts=unit.restarts,
+            needs_reload=unit.needs_reload,
             file_state="stale",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
         )

@@ -108,10 +108,10 @@ def test_the_end_of_a_huge_journal_is_read_at_once(tmp_path):
     layout = Layout(state_dir=PurePosixPath(tmp_path))
     os.makedirs(layout.journal_file.parent)
     os.rename(path, layout.journal_file)
-    begun = time.monotonic()
+    begun = time.process_time()
     text = HostFiles().tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
     memory = remember(text.splitlines())
-    assert time.monotonic() - begun < 0.5
+    assert time.process_time() - begun < 0.5
     assert len(text) <= JOURNAL_TAIL_BYTES
     assert text.startswith('{"event": "end"')
     assert memory.interrupted is not None

@@ -140,6 +140,7 @@ class FakeUnit:
     cmdline: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     answers: int = 0
+    needs_reload: bool = False
 
     @property
     def up(self) -> bool:

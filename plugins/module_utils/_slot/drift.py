@@ -1,0 +1,56 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How what runs, and what systemd would start, differ from what is rendered now. Reads only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from .effects import Effects
+from .observe import load_profile, process_drift
+from .profile import Profile
+from .types import Layout, SlotFault, UnitState
+
+
+def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, fingerprint: str | None) -> Mapping[str, str]:
+    """The differences by what differs: rendering (its fingerprint), process, unit_file. Empty when there are none.
+
+    fingerprint: that of the running process, None where it isn't known.
+    """
+    try:
+        profile = load_profile(fx, layout, name)
+    except SlotFault as fault:
+        return {"rendering": fault.message}
+    found = {
+        "rendering": _rendering(profile, fingerprint),
+        "process": _process(fx, profile, unit),
+        "unit_file": _unit_file(fx, layout, profile, unit),
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def _rendering(profile: Profile, fingerprint: str | None) -> str:
+    if fingerprint is None or fingerprint == profile.fingerprint:
+        return ""
+    return f"runs {fingerprint}, rendered is {profile.fingerprint}"
+
+
+def _process(fx: Effects, profile: Profile, unit: UnitState) -> str:
+    """The command line and environment of the running process, as far as they can be read."""
+    return (process_drift(fx, profile, unit) or "") if unit.main_pid else ""
+
+
+def _unit_file(fx: Effects, layout: Layout, profile: Profile, unit: UnitState) -> str:
+    path = layout.unit_dir / profile.unit
+    if unit.needs_reload:
+        return f"systemd has not loaded {path} as it is on disk: run `systemctl daemon-reload`"
+    if profile.unit_sha256 is None:
+        return ""
+    text = fx.files.read(path)
+    if text is None:
+        return f"{path} is missing; run the role slot"
+    if hashlib.sha256(text.encode()).hexdigest() != profile.unit_sha256:
+        return f"{path} was changed by hand; changes belong in a drop-in (`systemctl edit {profile.unit}`)"
+    return ""
