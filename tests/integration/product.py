@@ -69,8 +69,8 @@ class Frontdoor:
         body: dict[str, Any] = requests.get(f"{self.url}/status", timeout=10).json()
         return body
 
-    def ask(self, question: str = QUESTION, timeout: float = 60) -> requests.Response:
-        """Ask for one short completion; the model is whatever is served."""
+    def ask(self, question: str | list[dict[str, Any]] = QUESTION, timeout: float = 60) -> requests.Response:
+        """Ask for one short completion, with words or parts of a message; the model is whatever is served."""
         messages = [{"role": "user", "content": question}]
         body = {"messages": messages, "max_tokens": 32, "temperature": 0}
         return requests.post(f"{self.url}/v1/chat/completions", json=body, timeout=timeout)

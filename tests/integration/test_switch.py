@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from testinfra.host import Host
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
 from integration.product import ROOT, Client, Frontdoor, answer_of, play
 
 SWITCH = ROOT / "switch.yml"
+COLOUR_QUESTION = "Name the colour of this picture in one word."
 
 
 def enabled(host: Host) -> list[str]:
@@ -88,11 +91,27 @@ def test_the_same_profile_again_changes_nothing(frontdoor: Frontdoor) -> None:
     assert served(frontdoor) == ("tiny-b", True)
 
 
+def picture(colour: str) -> list[dict[str, Any]]:
+    """The parts of a message that asks for the colour of a picture."""
+    url = image_url({"colour": colour, "width": 48, "height": 40})
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": COLOUR_QUESTION}]
+
+
+def test_a_model_that_sees_passes_its_image_case_and_names_colours(client: Client, frontdoor: Frontdoor) -> None:
+    switched = play(SWITCH, "-e", "profile=tiny-vision")
+    assert switched.code == 0, switched.output
+    assert served(frontdoor) == ("tiny-vision", True)
+    # Green was in no case of the canary, and without a picture there is nothing to name.
+    named = {colour: answer_of(frontdoor.ask(picture(colour))) for colour in ("red", "green", "blue")}
+    assert named == {"red": "Red", "green": "Green", "blue": "Blue"}
+    assert answer_of(frontdoor.ask(COLOUR_QUESTION)) == "I see no picture."
+    assert client.is_alive()
+
+
 def test_the_client_only_ever_saw_verified_models_or_a_reason_to_wait(client: Client) -> None:
     seen = client.stop()
     answers = [(one.model, one.text) for one in seen if one.status == 200]
-    assert {model for model, _text in answers} == {"tiny-a", "tiny-b"}
-    assert {text for _model, text in answers} == {"I am tiny-a.", "I am tiny-b."}
+    assert set(answers) == {(name, f"I am {name}.") for name in ("tiny-a", "tiny-b", "tiny-vision")}
     refused = [one for one in seen if one.status != 200]
     assert refused, "no request fell into a switch: the client did not see what this test is about"
     assert {one.status for one in refused} == {503}, refused

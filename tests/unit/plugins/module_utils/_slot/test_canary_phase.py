@@ -123,6 +123,19 @@ def test_answers_that_differ_but_are_right_pass_with_a_warning():
     assert warnings[0].startswith("canary case ok of a: the repeats answered differently")
 
 
+@pytest.mark.parametrize("seen", ["Blue", "I see no picture.", "It is red, red, red, red, red, red, red, red, red."])
+def test_a_picture_that_is_not_seen_fails(seen):
+    cases = [
+        {**KNOWN, "name": f"{colour}_image", "compare": "contains", "expected": colour, "image": {"colour": colour}}
+        for colour in ("red", "blue")
+    ]
+    result, sent, _world = run(lambda _body, _number: seen, cases)
+    assert not result["verified"]
+    assert [part["type"] for part in sent[0]["messages"][0]["content"]] == ["text", "image_url"]
+    assert result["failure"]["message"].startswith("canary case red_image of a failed at answer 1 of 3")
+    assert (result["failure"]["expected"], result["failure"]["got"]) == ("'contains: red'", repr(seen))
+
+
 # -- baselines
 
 
