@@ -1,9 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A request body in chunks."""
+"""Request bodies on their way in: of announced length, or in chunks."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import httptools
 
@@ -15,6 +17,50 @@ class BrokenBody(ValueError):
 # what size lines, their extensions and trailers may add to a body: so much, and so many times its size
 _OVERHEAD_BYTES = 64 * 1024
 _OVERHEAD_TIMES = 16
+
+
+class Body(Protocol):
+    """Takes what is received until the body is complete."""
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """What was received of the body itself."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the pieces."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the end was there."""
+
+    @property
+    def rest(self) -> bytes | None:
+        """What came behind the end; None where something did, but what cannot be told."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes; raise BrokenBody."""
+
+
+class LengthBody:
+    """A body of announced length."""
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.complete = False
+        self.rest: bytes = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if len(data) > self._left:
+            self.rest = data[self._left :]
+            data = data[: self._left]
+        self.pieces.append(data)
+        self.size += len(data)
+        self._left -= len(data)
+        self.complete = not self._left
 
 
 class _Marks:
@@ -47,17 +93,13 @@ class ChunkedBody:
         self._parser = httptools.HttpRequestParser(self._marks)
         self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         self._raw = 0
-        #: whether more than the body was sent: where it ended within a read is not known, so that cannot be served
-        self.overrun = False
-
-    @property
-    def pieces(self) -> list[bytes]:
-        """What the chunks held."""
-        return self._marks.pieces
+        self.pieces = self._marks.pieces
+        # where the body ended within a read is not known, so what was sent behind it cannot be served
+        self.rest: bytes | None = b""
 
     @property
     def size(self) -> int:
-        """Bytes in the pieces."""
+        """Bytes in the chunks."""
         return self._marks.size
 
     @property
@@ -73,7 +115,8 @@ class ChunkedBody:
         except httptools.HttpParserError as exc:
             if not self._marks.complete:
                 raise BrokenBody(f"broken chunked coding: {exc}") from exc
-            self.overrun = True
-        self.overrun = self.overrun or self._marks.begun > 1
-        if self._raw > _OVERHEAD_BYTES + _OVERHEAD_TIMES * self._marks.size and not self.overrun:
+            self.rest = None
+        if self._marks.begun > 1:
+            self.rest = None
+        elif self._raw > _OVERHEAD_BYTES + _OVERHEAD_TIMES * self._marks.size:
             raise BrokenBody("chunk extensions or trailers exceed what a body may carry")

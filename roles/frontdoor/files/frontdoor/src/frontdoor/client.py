@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from frontdoor.body import BrokenBody, ChunkedBody
+from frontdoor.body import Body, BrokenBody, ChunkedBody, LengthBody
 from frontdoor.errors import Refusal
 from frontdoor.events import request_fields
 from frontdoor.exchange import Work
@@ -30,16 +30,16 @@ _LINGER_BYTES = 256 * 1024 * 1024
 
 
 # What a connection expects next: plain numbers, they are compared several times for each request.
-HEAD, BODY, CHUNKS, ANSWER, DISCARD, CLOSED = range(6)
+HEAD, BODY, ANSWER, DISCARD, CLOSED = range(5)
 
 
 class ClientConnection(asyncio.Protocol):
     """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
 
     __slots__ = (
+        "_body",
         "_body_deadline",
         "_buffer",
-        "_chunked",
         "_close_after",
         "_counted",
         "_door",
@@ -48,10 +48,9 @@ class ClientConnection(asyncio.Protocol):
         "_exchange",
         "_head",
         "_heads",
-        "_left",
+        "_linger_left",
         "_logged",
         "_logged_head",
-        "_pieces",
         "_processing",
         "_reading",
         "_stage",
@@ -81,12 +80,11 @@ class ClientConnection(asyncio.Protocol):
         self._stage = HEAD
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
-        self._pieces: list[bytes] = []
+        self._body: Body | None = None
         # bytes of the body under way that stand in the door's account
         self._counted = 0
-        self._left = 0
         self._body_deadline = 0.0
-        self._chunked: ChunkedBody | None = None
+        self._linger_left = 0
         self._exchange: Work | None = None
         self._processing = False
         self._close_after = False
@@ -127,12 +125,10 @@ class ClientConnection(asyncio.Protocol):
             if len(self._buffer) > _MAX_AHEAD:
                 self._set_reading(False)
         elif stage == BODY:
-            self._on_length_body(data)
-        elif stage == CHUNKS:
-            self._on_chunked_body(data)
+            self._on_body(data)
         elif stage == DISCARD:
-            self._left -= len(data)
-            if self._left < 0:
+            self._linger_left -= len(data)
+            if self._linger_left < 0:
                 self.transport.abort()
 
     def eof_received(self) -> bool:
@@ -222,7 +218,6 @@ class ClientConnection(asyncio.Protocol):
     def _begin_body(self, head: RequestHead, rest: bytes) -> None:
         door = self._door
         limits = door.config.limits
-        length = head.content_length
         refusal = door.refusal_before_body(self, head)
         if refusal is not None:
             self._reject(refusal, head)
@@ -232,16 +227,10 @@ class ClientConnection(asyncio.Protocol):
         now = door.loop.time()
         self._body_deadline = now + limits.body_timeout_s
         self.deadline = now + limits.body_idle_timeout_s
-        if length is not None:
-            self._stage = BODY
-            self._left = length
-            if rest:
-                self._on_length_body(rest)
-            return
-        self._stage = CHUNKS
-        self._chunked = ChunkedBody()
+        self._stage = BODY
+        self._body = ChunkedBody() if head.content_length is None else LengthBody(head.content_length)
         if rest:
-            self._on_chunked_body(rest)
+            self._on_body(rest)
 
     def _too_large(self) -> Refusal:
         limit = self._door.max_body
@@ -259,18 +248,8 @@ class ClientConnection(asyncio.Protocol):
         self._reject(Refusal(503, "overloaded", "too many large requests are being received", 5), self._head)
         return False
 
-    def _on_length_body(self, data: bytes) -> None:
-        left = self._left - len(data)
-        if left < 0:
-            self._buffer = data[left:]
-            data = data[:left]
-        self._pieces.append(data)
-        self._left = max(left, 0)
-        if self._count_body(len(data)) and left <= 0:
-            self._body_complete()
-
-    def _on_chunked_body(self, data: bytes) -> None:
-        body = self._chunked
+    def _on_body(self, data: bytes) -> None:
+        body = self._body
         assert body is not None
         before = body.size
         try:
@@ -278,15 +257,17 @@ class ClientConnection(asyncio.Protocol):
         except BrokenBody as exc:
             self._reject(Refusal(400, "bad_request", str(exc)), self._head)
             return
-        self._close_after = self._close_after or body.overrun
-        self._pieces = body.pieces
         if body.size > self._door.max_body:
             self._reject(self._too_large(), self._head)
         elif self._count_body(body.size - before) and body.complete:
-            self._body_complete()
+            self._body_complete(body)
 
-    def _body_complete(self) -> None:
-        pieces = self._pieces
+    def _body_complete(self, body: Body) -> None:
+        pieces = body.pieces
+        if body.rest is None:
+            self._close_after = True
+        else:
+            self._buffer = body.rest
         # from here on it is the answer's to account for
         self._drop_body()
         processing, self._processing = self._processing, True
@@ -298,8 +279,7 @@ class ClientConnection(asyncio.Protocol):
     def _drop_body(self) -> None:
         self._door.buffered -= self._counted
         self._counted = 0
-        self._pieces = []
-        self._chunked = None
+        self._body = None
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +367,7 @@ class ClientConnection(asyncio.Protocol):
         """Close without losing the answer: a reset because of unread bytes would overtake it."""
         self._stage = DISCARD
         self._buffer = b""
-        self._left = _LINGER_BYTES
+        self._linger_left = _LINGER_BYTES
         self._set_reading(True)
         self.deadline = self._door.loop.time() + _LINGER_S
         if self.transport.can_write_eof():
@@ -420,7 +400,7 @@ class ClientConnection(asyncio.Protocol):
             if exchange is not None:
                 exchange.client_gone(CLIENT_STALLED)
             self.abort()
-        elif self._stage in (BODY, CHUNKS) or (self._stage == HEAD and self._buffer):
+        elif self._stage == BODY or (self._stage == HEAD and self._buffer):
             head = self._head if self._stage != HEAD else None
             self._reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
         else:
