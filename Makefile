@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab matrix molecule
+STEPS := lint unit checks sanity engines lab vendor matrix molecule
 
 .PHONY: help demo test bench venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
@@ -59,6 +59,7 @@ sanity: ## ansible-test sanity
 engines: ## every shipped profile against the command lines of the real vLLM releases that stacks pin
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 matrix: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
+vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
@@ -73,8 +74,9 @@ format: venv ## let ruff format and sort
 new-profile: venv ## a profile of your own: make new-profile NAME=... [FROM=PROFILE_OR_EXAMPLE] [DIR=FOLDER]
 	@ansible-playbook new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
 
-docs: venv ## write the role READMEs' tables from their argument_specs
+docs: venv ## write the tables in READMEs and docs from their data
 	@python tests/tools/role_docs.py
+	python tests/tools/model_table.py
 	python tests/tools/doctor_docs.py
 
 changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml

@@ -124,6 +124,11 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
     return "sha256:" + hashlib.sha256(canonical(facts)).hexdigest()
 
 
+def _measured(evidence: Mapping[str, Any]) -> int | None:
+    found = evidence.get("kv_cache_tokens") or (evidence.get("startup") or {}).get("kv_cache_tokens")
+    return int(found) if found else None
+
+
 def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Variable]]:
     """Return the resolved profile (the JSON that a host reads) and its environment with origins.
 
@@ -149,7 +154,12 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
         "modalities": profile["modalities"],
         "slot": settings["slot"],
         "unit": unit_name(profile["name"], settings["slot"]),
-        "stack": {"name": profile["stack"], "id": identity, "dir": places["stack_dir"]},
+        "stack": {
+            "name": profile["stack"],
+            "id": identity,
+            "dir": places["stack_dir"],
+            "device": manifest.get("device"),
+        },
         "cards": profile["cards"],
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
@@ -165,6 +175,8 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "backend_url": f"http://{settings['backend_host']}:{settings['backend_port']}",
             "argv": engine_argv(profile, places, settings["backend_host"], settings["backend_port"]),
             "env": {name: variable.value for name, variable in environment.items()},
+            "settings": engine["settings"],
+            "measured_kv_tokens": _measured(profile["evidence"]),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
         },

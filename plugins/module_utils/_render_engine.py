@@ -69,7 +69,7 @@ def setting_arguments(key: str, value: Any) -> list[str]:
     return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
 
 
-def engine_argv(profile: Mapping[str, Any], places: Mapping[str, str], host: str, port: int) -> list[str]:
+def engine_argv(profile: Mapping[str, Any], places: Mapping[str, str], host: str, port: int | str) -> list[str]:
     """Return the whole command line of the engine: what the slot owns, the settings by name, the rest."""
     engine = profile["engine"]
     argv = [f"{places['venv']}/bin/vllm", "serve", places["model_path"]]

@@ -91,7 +91,7 @@ def test_numa_binding_is_systemds(numa, directives):
 
 
 def test_everything_that_is_derived_remembers_who_said_it():
-    profile = {
+    profile: dict[str, Any] = {
         "name": "x",
         "cards": 2,
         "origins": {"engine.devices": "_base", "engine.task": "x", "engine.collectives.memory": "y"},

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Has the installed engines read the command lines of the rendered profiles, and estimates whether a model fits.
+
+An engine is asked once for all profiles of its stack, and only about command lines that it has not passed before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import fit
+
+SCHEMA = 1
+MARK = "b70-answer: "
+# Where the role stack says that a stack is complete.
+COMPLETE = "fingerprint.json"
+# (Python of the engine, its environment, standard input) -> (exit code, standard output, standard error)
+Ask = Callable[[str, Mapping[str, str], str], tuple[int, str, str]]
+
+
+class CheckError(Exception):
+    """A host on which the check cannot be made; the text says why and what to do."""
+
+
+@dataclass
+class Report:
+    """What was found: the engines' complaints by profile, who was asked, passed before or skipped, and why."""
+
+    complaints: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    passed_before: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def read_profiles(folder: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return the resolved profiles of a slot by name, all or those named; raise CheckError for an unreadable one."""
+    found = {}
+    wanted = [folder / f"{name}.json" for name in names] or sorted(folder.glob("*.json"))
+    for file in wanted:
+        try:
+            found[file.stem] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckError(f"{file} cannot be read ({error}); run the role slot to render it") from error
+    return found
+
+
+def digest(profile: Mapping[str, Any], program: str) -> str:
+    """Return what a passed question is remembered by: the command line and the program that asks about it."""
+    text = json.dumps([profile["engine"]["argv"][1:], hashlib.sha256(program.encode()).hexdigest()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def shared_environment(profiles: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the variables in which profiles agree: with those, one process can read all their command lines."""
+    environments = [set(profile["engine"]["env"].items()) for profile in profiles]
+    return dict(set.intersection(*environments)) if environments else {}
+
+
+def check(profiles: Mapping[str, Mapping[str, Any]], memory: Path, program: str, ask: Ask, write: bool) -> Report:
+    """Ask every installed engine about the command lines that it has not passed before.
+
+    :param profiles: resolved profiles by name.
+    :param memory: the directory that remembers what has passed, one file per stack.
+    :param program: the text of ``ask.py``.
+    :param write: whether to remember.
+    """
+    report = Report()
+    stacks: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, profile in sorted(profiles.items()):
+        stack = profile["stack"]
+        if Path(stack["dir"], COMPLETE).is_file():
+            stacks.setdefault(stack["id"], {})[name] = profile
+        else:
+            report.skipped[name] = f"the stack {stack['id']} is not installed"
+    for identity, members in stacks.items():
+        file = memory / f"{identity}.json"
+        passed = _passed(file)
+        digests = {name: digest(profile, program) for name, profile in members.items()}
+        new = {name: profile for name, profile in members.items() if digests[name] not in passed}
+        report.passed_before += sorted(set(members) - set(new))
+        if not new:
+            continue
+        complaints = _ask(new, program, ask)
+        report.asked += sorted(new)
+        report.complaints |= {name: words for name, words in complaints.items() if words}
+        keep = {value for name, value in digests.items() if name not in report.complaints}
+        if write:
+            memory.mkdir(parents=True, exist_ok=True)
+            partial = file.with_suffix(".new")
+            partial.write_text(json.dumps({"schema": SCHEMA, "passed": sorted(keep)}) + "\n", encoding="utf-8")
+            partial.replace(file)
+    return report
+
+
+def _passed(file: Path) -> set[str]:
+    # What cannot be read is asked again.
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data.get("schema") == SCHEMA:
+            return set(data["passed"])
+    return set()
+
+
+def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> dict[str, str]:
+    first = next(iter(profiles.values()))
+    python = f"{first['stack']['dir']}/venv/bin/python"
+    question = {"argv": {name: profile["engine"]["argv"][2:] for name, profile in profiles.items()}}
+    code, output, errors = ask(python, shared_environment(profiles.values()), json.dumps(question))
+    lines = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]
+    if code != 0 or not lines:
+        tail = " | ".join(errors.strip().splitlines()[-3:]) or f"exit code {code}"
+        raise CheckError(
+            f"the engine of the stack {first['stack']['id']} could not be asked about its profiles: {tail}. "
+            f"Try: {python} -c 'import vllm.entrypoints.cli.serve'"
+        )
+    answer: dict[str, str] = json.loads(lines[-1])["complaints"]
+    return answer
+
+
+def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (fits, tight, no or unknown; the figures or the reason) for a resolved profile on this host."""
+    if profile["stack"].get("device") != "xpu" or not profile["cards"]:
+        return "unknown", f"{name} uses no card, so nothing is estimated"
+    folder = Path(profile["model"]["path"])
+    files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        size = sum(file.stat().st_size for file in files)
+        if not size:
+            return "unknown", f"{name}: no weights in {folder}, so nothing is estimated"
+        settings = profile["engine"]["settings"]
+        found = fit.estimate(config, settings, size)
+    except (OSError, ValueError, ArithmeticError) as error:
+        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so nothing is estimated"
+    except KeyError as error:
+        return "unknown", f"{name}: {folder}/config.json has no {error}, so nothing is estimated"
+    measured = profile["engine"].get("measured_kv_tokens")
+    return found.verdict, fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)

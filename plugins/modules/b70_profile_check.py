@@ -1,0 +1,189 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_profile_check
+short_description: Have the installed engines read the command lines of their profiles
+version_added: 0.1.0
+description:
+  - Asks the engine of each installed stack to parse the command line of every rendered profile of that stack, without
+    starting it, and fails with the engine's own words when it refuses one.
+  - What has passed is remembered by its command line and stack, so that only what has changed is asked about again.
+  - Profiles whose stack is not installed are skipped, and the result says so.
+  - Estimates for the profiles of O(fit) whether weights, KV cache and one full context fit on their cards, and warns
+    with the figures when they may not.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Engines are asked in check mode as well, but nothing is remembered.
+  diff_mode:
+    support: none
+    details:
+      - Nothing but its own memory changes.
+  idempotent:
+    support: full
+options:
+  config_dir:
+    description: Holds the resolved profiles in C(profiles).
+    type: path
+    default: /etc/b70-vllm-slot
+  memory_dir:
+    description: Holds what has passed, one file per stack. It may be removed at any time.
+    type: path
+    default: /var/cache/b70/profile-check
+  user:
+    description: The user that engines run as; they are asked as that user where it exists.
+    type: str
+    default: b70
+  ask:
+    description: Whether to ask the engines.
+    type: bool
+    default: true
+  fit:
+    description: Profiles to estimate.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds that an engine may take to answer.
+    type: int
+    default: 300
+"""
+
+EXAMPLES = r"""
+- name: Have the engines read the command lines
+  arcpro.b70.b70_profile_check:
+    fit: [minimax-m27-c1]
+"""
+
+RETURN = r"""
+complaints:
+  description: Profile to what its engine says against it.
+  returned: always
+  type: dict
+asked:
+  description: Profiles that an engine was asked about now.
+  returned: success
+  type: list
+  elements: str
+passed_before:
+  description: Profiles whose command line has passed before.
+  returned: success
+  type: list
+  elements: str
+skipped:
+  description: Profile to the reason why no engine was asked about it.
+  returned: success
+  type: dict
+fit:
+  description: Profile to C(verdict) (fits, tight, no or unknown) and C(text) with the figures.
+  returned: success
+  type: dict
+"""
+
+import os
+import pwd
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._engine import ask, check
+
+
+def asker(user: str, timeout: int) -> check.Ask:
+    """Return the way to ask: the engine's Python as the user, with a home of its own that is removed again."""
+    known = [entry for entry in pwd.getpwall() if entry.pw_name == user]
+    account = known[0] if known and os.geteuid() == 0 else None
+    program = program_text()
+
+    def question(python: str, environment: Mapping[str, str], text: str) -> tuple[int, str, str]:
+        with tempfile.TemporaryDirectory(prefix="b70-ask-") as home:
+            variables = {"LC_ALL": "C.UTF-8", **environment, "HOME": home, "VLLM_LOGGING_LEVEL": "ERROR"}
+            who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+            if account:
+                os.chown(home, account.pw_uid, account.pw_gid)
+            try:
+                done = subprocess.run(
+                    [python, "-B", "-c", program],
+                    input=text,
+                    env=variables,
+                    cwd=home,
+                    capture_output=True,
+                    text=True,
+                    timeout=timeout,
+                    check=False,
+                    **who,  # type: ignore[call-overload]
+                )
+            except subprocess.TimeoutExpired:
+                return 124, "", f"no answer within {timeout} s"
+            except OSError as error:
+                return 127, "", f"{python}: {error.strerror}"
+            return done.returncode, str(done.stdout), str(done.stderr)
+
+    return question
+
+
+def program_text() -> str:
+    """Return the text of the program that asks; it also works inside the archive that Ansible sends."""
+    loader = ask.__spec__.loader if ask.__spec__ else None
+    text = loader.get_source(ask.__name__) if hasattr(loader, "get_source") else None  # type: ignore[union-attr]
+    return text or Path(ask.__file__).read_text(encoding="utf-8")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+            "memory_dir": {"type": "path", "default": "/var/cache/b70/profile-check"},
+            "user": {"type": "str", "default": "b70"},
+            "ask": {"type": "bool", "default": True},
+            "fit": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    folder, memory = Path(params["config_dir"], "profiles"), Path(params["memory_dir"])
+    report, fits = check.Report(), {}
+    try:
+        if params["ask"]:
+            way = asker(params["user"], params["timeout"])
+            report = check.check(check.read_profiles(folder), memory, program_text(), way, write=not module.check_mode)
+        for name, profile in check.read_profiles(folder, params["fit"]).items() if params["fit"] else ():
+            verdict, text = check.fitting(name, profile)
+            fits[name] = {"verdict": verdict, "text": text}
+            if verdict in ("tight", "no"):
+                module.warn(text)
+    except (check.CheckError, OSError) as error:
+        module.fail_json(msg=str(error))
+    if report.complaints:
+        words = "; ".join(f"{name}: {text}" for name, text in sorted(report.complaints.items()))
+        head = f"the installed engine refuses {len(report.complaints)} of its profiles, so nothing is switched"
+        module.fail_json(
+            msg=f"{head}. {words}",
+            complaints=report.complaints,
+        )
+    module.exit_json(
+        changed=False,
+        complaints={},
+        asked=report.asked,
+        passed_before=report.passed_before,
+        skipped=report.skipped,
+        fit=fits,
+    )
+
+
+if __name__ == "__main__":
+    main()

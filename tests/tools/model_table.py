@@ -1,0 +1,97 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the table of shipped profiles into docs/profiles.md, from the catalogue.
+
+``--check`` changes nothing and ends with 1 when the page is not as it would be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / ".cache" / "collections"))
+
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks  # noqa: E402
+
+PAGE = ROOT / "docs" / "profiles.md"
+BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"
+END = "<!-- end of profiles -->"
+ORDER = ("production", "baseline", "candidate", "research", "experiment", "blocked", "rejected")
+HEAD = (
+    "| profile | status | takes | cards | context | at once | measured, and where |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def evidence(found: Mapping[str, Any]) -> str:
+    """Return one cell: the KV cache and the fastest rate that was recorded, and the source."""
+    tokens = found.get("kv_cache_tokens") or (found.get("startup") or {}).get("kv_cache_tokens")
+    words = [f"{tokens:,} KV tokens"] if tokens else []
+    rates = [value for key, value in _numbers(found) if key.endswith("wall_tok_s") or key == "wall_output_tok_s"]
+    if rates:
+        words.append(f"up to {max(rates):g} output tokens/s")
+    return "; ".join([*words, str(found.get("source", ""))])
+
+
+def _numbers(node: Any, key: str = "") -> list[tuple[str, float]]:
+    if isinstance(node, Mapping):
+        return [pair for inner, value in node.items() for pair in _numbers(value, inner)]
+    if isinstance(node, list):
+        return [pair for value in node for pair in _numbers(value, key)]
+    return [(key, node)] if isinstance(node, (int, float)) and not isinstance(node, bool) else []
+
+
+def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table, best status first."""
+    rows = sorted(catalogue.values(), key=lambda profile: (ORDER.index(profile["status"]), profile["name"]))
+    lines = list(HEAD)
+    for profile in rows:
+        cells = (
+            f"`{profile['name']}`",
+            profile["status"],
+            ", ".join(profile["modalities"]),
+            str(profile["cards"]),
+            str(profile["engine"]["settings"]["max_model_len"]),
+            str(profile["frontdoor"]["max_active_generations"]),
+            evidence(profile["evidence"]),
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    reasons = [profile for profile in rows if profile["status_reason"]]
+    lines += ["", "Why the last ones are not served:", ""]
+    lines += [f"- `{profile['name']}`: {' '.join(profile['status_reason'].split())}" for profile in reasons]
+    return "\n".join(lines)
+
+
+def written(page: str) -> str:
+    """Return the page with its table as it should be. Raises ValueError when it has no place for it."""
+    before, begin, rest = page.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"docs/profiles.md has no place for the table; put these two lines there:\n{BEGIN}\n{END}")
+    return f"{before}{BEGIN}\n{table(load_catalogue(stacks=load_stacks()))}\n{END}{after}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Refresh, or check, the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args(argv)
+    text = arguments.page.read_text()
+    new = written(text)
+    if new != text:
+        print(f"{arguments.page.name}: {'is not up to date; run: make docs' if arguments.check else 'written'}")
+        if not arguments.check:
+            arguments.page.write_text(new)
+    return int(arguments.check and new != text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which engine is asked about what, what is remembered, and what is said when one refuses or does not answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._engine import check
+
+PROGRAM = "program"
+
+
+class Engines:
+    """Engines that refuse arguments holding a certain word, and remember what they were asked."""
+
+    def __init__(self, refused="--bad", answer=None):
+        self.refused, self.answer = refused, answer
+        self.questions = []
+
+    def __call__(self, python, environment, text):
+        argv = json.loads(text)["argv"]
+        self.questions.append((python, dict(environment), argv))
+        if self.answer is not None:
+            return self.answer
+        said = {
+            name: f"unrecognized arguments: {self.refused}" if self.refused in words else ""
+            for name, words in argv.items()
+        }
+        return 0, f"noise\n{check.MARK}{json.dumps({'complaints': said})}\n", "warnings"
+
+
+def profile(place, name, stack="cpu-1", *words, **env):
+    folder = place / "stacks" / stack
+    return {
+        "name": name,
+        "stack": {"id": stack, "dir": str(folder)},
+        "engine": {"argv": [f"{folder}/venv/bin/vllm", "serve", "/model", *words], "env": {"SHARED": "1", **env}},
+    }
+
+
+@pytest.fixture
+def installed(tmp_path):
+    for stack in ("cpu-1", "xpu-1"):
+        (tmp_path / "stacks" / stack).mkdir(parents=True)
+        (tmp_path / "stacks" / stack / check.COMPLETE).touch()
+    return tmp_path
+
+
+def run(place, engines, *profiles, write=True, program=PROGRAM):
+    return check.check({item["name"]: item for item in profiles}, place / "memory", program, engines, write)
+
+
+def test_one_question_per_stack_with_what_its_profiles_share(installed):
+    engines = Engines()
+    report = run(
+        installed,
+        engines,
+        profile(installed, "a", "cpu-1", "--x", CACHE="a"),
+        profile(installed, "b", "cpu-1", CACHE="b"),
+        profile(installed, "c", "xpu-1"),
+    )
+    assert [(python.split("/")[-4], environment, argv) for python, environment, argv in engines.questions] == [
+        ("cpu-1", {"SHARED": "1"}, {"a": ["/model", "--x"], "b": ["/model"]}),
+        ("xpu-1", {"SHARED": "1"}, {"c": ["/model"]}),
+    ]
+    assert report.asked == ["a", "b", "c"]
+    assert not report.complaints
+
+
+def test_what_has_passed_is_not_asked_again(installed):
+    engines = Engines()
+    a, b = profile(installed, "a"), profile(installed, "b", "cpu-1", "--b")
+    run(installed, engines, a, b)
+    report = run(installed, engines, a, b)
+    assert len(engines.questions) == 1
+    assert (report.asked, report.passed_before) == ([], ["a", "b"])
+    changed = profile(installed, "b", "cpu-1", "--c")
+    assert run(installed, engines, a, changed).asked == ["b"]
+    assert engines.questions[-1][2] == {"b": ["/model", "--c"]}
+    # Another way to ask is another question.
+    assert run(installed, engines, a, changed, program="other").asked == ["a", "b"]
+
+
+def test_a_refusal_is_told_in_the_engines_words_and_not_remembered(installed):
+    engines = Engines()
+    good, bad = profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad")
+    for _again in range(2):
+        assert run(installed, engines, good, bad).complaints == {"b": "unrecognized arguments: --bad"}
+    assert [sorted(question[2]) for question in engines.questions] == [["a", "b"], ["b"]]
+
+
+def test_a_stack_that_is_not_installed_is_skipped_and_said_so(installed):
+    engines = Engines()
+    report = run(installed, engines, profile(installed, "a"), profile(installed, "b", "gone-1"))
+    assert report.skipped == {"b": "the stack gone-1 is not installed"}
+    assert report.asked == ["a"]
+
+
+def test_check_mode_remembers_nothing(installed):
+    run(installed, Engines(), profile(installed, "a"), write=False)
+    assert not (installed / "memory").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9, "passed": []}', '{"schema": 1}'])
+def test_a_damaged_memory_is_asked_again(installed, text):
+    (installed / "memory").mkdir()
+    (installed / "memory" / "cpu-1.json").write_text(text)
+    assert run(installed, Engines(), profile(installed, "a")).asked == ["a"]
+
+
+@pytest.mark.parametrize(
+    "answer", [(1, "", "ImportError: libsycl.so.8"), (0, "no answer", ""), (124, "", "no answer within 5 s")]
+)
+def test_an_engine_that_does_not_answer_is_a_fault_of_its_own(installed, answer):
+    with pytest.raises(check.CheckError, match=r"stack cpu-1 could not be asked .*(libsycl|exit code 0|within 5 s)"):
+        run(installed, Engines(answer=answer), profile(installed, "a"))
+
+
+def test_profiles_are_read_by_name_and_an_unreadable_one_is_named(tmp_path):
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "a.env").write_text("")
+    assert check.read_profiles(tmp_path) == {"a": {}}
+    assert check.read_profiles(tmp_path / "none") == {}
+    with pytest.raises(check.CheckError, match=r"b.json cannot be read .* run the role slot"):
+        check.read_profiles(tmp_path, ["b"])
