@@ -263,8 +263,17 @@ canary:
       description: The repeat which the answer belongs to, the first that failed or the last.
       type: int
     problem:
-      description: Why the answer is no language at all, or empty.
+      description: Why it failed, where expected and got do not say it; empty otherwise.
       type: str
+    note:
+      description: What is worth knowing although it passed, such as repeats that answered differently; empty otherwise.
+      type: str
+    finish_reason:
+      description: Why the answer ended, as the engine says it, such as V(stop) or V(length). Empty without an answer.
+      type: str
+    prompt_tokens:
+      description: How long the prompt was, as the engine counted it. None when it did not say.
+      type: int
 recorded:
   description: Canary cases whose answers became the profile's baseline.
   returned: always
