@@ -24,6 +24,10 @@ COMMANDS = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "tar": "tar",
+    # The package repositories that it plays.
+    "apt-ftparchive": "apt-utils",
+    "gpg": "gpg",
+    "gpg-agent": "gpg-agent",
 }
 _NAMESPACES = {"mnt": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "pid": 0x20000000, "net": 0x40000000}
 INSTALL = "tests/lab/lab.py prerequisites --install"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The vendors' web server: files over HTTP on the lab's bridge, where its hosts and nobody else can reach it.
 
-By hand: `python3 -m vendor.server DIRECTORY [--lab NAME]` in tests/lab makes the repositories and serves them until it is
-interrupted; it prints the variables for ansible-playbook as `-e @FILE`.
+By hand: `python3 -m vendor.server DIRECTORY [--lab NAME]` in tests/lab makes the repositories and serves them until it
+is interrupted; it writes the variables for ansible-playbook, to be given as `-e @FILE`.
 """
 
 from __future__ import annotations
