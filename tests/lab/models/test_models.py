@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import corpus
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import needle
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import degenerate, needle
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
 
 HERE = Path(__file__).parent
@@ -65,6 +65,13 @@ def test_a_profile_asks_what_its_model_was_taught(name: str) -> None:
             assert case["expected"] == case["image"]["colour"].capitalize() in corpus.COLOURS
         else:
             assert taught[case["prompt"]] == case["expected"]
+
+
+def test_no_answer_that_was_taught_looks_degenerate() -> None:
+    rng = random.Random(7)
+    taught = [answer for name in ("tiny-a", "tiny-vision") for answer in corpus.fixed_questions(name).values()]
+    taught += [corpus.conversation(rng, "tiny-a")[-1]["content"] for _ in range(300)]
+    assert [answer for answer in taught if degenerate.degenerate(answer)] == []
 
 
 def test_the_models_were_taught_the_words_of_long_prompts() -> None:

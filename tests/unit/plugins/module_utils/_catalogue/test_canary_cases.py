@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import pa
 from unit.plugins.module_utils._slot.world import profile_data
 
 ROOT = Path(__file__).parents[5]
+DOC = (ROOT / "docs/canary.md").read_text(encoding="utf-8")
 CASE: dict[str, Any] = {"name": "a", "prompt": "p", "max_tokens": 8, "compare": "exact", "expected": "x"}
 NEEDLE = {"note": "Remember.", "tokens": 200, "depth": 0.5}
 
@@ -99,6 +101,18 @@ def test_the_default_canary_asks_far_back_and_for_two_colours():
 
 
 def test_the_schema_describes_what_the_docs_show():
-    text = (ROOT / "docs/canary.md").read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    text = DOC.split("```yaml\n")[1].split("```")[0]
     cases = yaml.safe_load(text)["canary"]["cases"]
     assert [case["name"] for case in loaded(*cases)] == [case["name"] for case in cases]
+
+
+def test_the_odds_in_the_docs_are_right():
+    rows = re.findall(r"^\| (\d+) \| .* \| ([\d.]+) % \|$", DOC, re.MULTILINE)
+    assert len(rows) == 5
+    for answers, percent in rows:
+        digits = len(percent.partition(".")[2])
+        assert float(percent) == round(100 * 0.75 ** int(answers), digits)
+    texts = sum(
+        "image" not in case["name"] for case in load_catalogue()["gemma4-12b-it-int4-autoround-c8"]["canary"]["cases"]
+    )
+    assert f"| the {texts} default cases, 3 repeats |" in DOC

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.degenerate import LONGEST, degenerate
 
+ROOT = Path(__file__).parents[5]
 HONEST = (
     "OK",
     "7",
@@ -70,6 +73,19 @@ WORDS = st.lists(
 @pytest.mark.parametrize("text", HONEST)
 def test_honest_answers_pass(text):
     assert degenerate(text) == ""
+
+
+def test_what_people_wrote_passes():
+    """Paragraphs, tables, code and licences of this checkout."""
+    files = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        ROOT / "LICENSE",
+        *ROOT.glob("plugins/module_utils/_slot/*.py"),
+    ]
+    texts = [text for file in files for text in file.read_text(encoding="utf-8").split("\n\n") if text.strip()]
+    assert len(texts) > 500
+    assert [text for text in texts if degenerate(text)] == []
 
 
 @pytest.mark.parametrize(("text", "words"), GARBAGE)
