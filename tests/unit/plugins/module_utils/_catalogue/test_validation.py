@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import SHIPPED, schema
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.schema import faults
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 
 STACKS = load_stacks()
@@ -248,47 +245,3 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert load_catalogue([tmp_path])["x"]["cards"] == 0
     file.write_text(yaml.safe_dump({**GOOD, "cards": 1}))
     assert load_catalogue([tmp_path])["x"]["cards"] == 1
-
-
-def mutations() -> Iterator[tuple[str, Any]]:
-    """Yield a wrong value for every typed leaf of the schema: more than 200 different ways to be wrong."""
-    wrong = {"integer": "8", "number": "8", "boolean": "true", "string": 5, "array": "x", "object": "x"}
-
-    def walk(node: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-        for key, rules in node.get("properties", {}).items():
-            where = f"{path}/{key}" if path else key
-            kinds = rules.get("type", [])
-            kinds = [kinds] if isinstance(kinds, str) else kinds
-            if where != "name" and kinds:
-                yield where, [[]] if "array" not in kinds else 5
-                if len(kinds) == 2 or "string" not in kinds:
-                    yield where, wrong[kinds[0]]
-            elif "enum" in rules:
-                yield where, "no-such-value"
-            if kinds and kinds[0] == "object":
-                yield from walk(rules, where)
-
-    yield from walk(schema("profile.schema.json"), "")
-
-
-def test_there_are_many_mutations():
-    assert len(list(mutations())) > 500
-
-
-def test_every_mutation_is_refused_with_its_key():
-    rules = schema("profile.schema.json")
-    for path, value in mutations():
-        found = list(faults(changed(path, value), rules))
-        assert any(where == path.replace("/", ".") for where, _message in found), (path, value, found)
-
-
-def test_the_schema_files_are_json_schema():
-    jsonschema = pytest.importorskip("jsonschema")
-    rules = schema("profile.schema.json")
-    jsonschema.Draft202012Validator.check_schema(rules)
-    validator = jsonschema.Draft202012Validator(rules)
-    for file in sorted((SHIPPED / "catalogue").glob("*.yml")):
-        assert not list(validator.iter_errors(yaml.safe_load(file.read_text()))), file.name
-    # Both judge alike: what we refuse, an editor underlines.
-    for path, value in mutations():
-        assert list(validator.iter_errors(changed(path, value))), path
