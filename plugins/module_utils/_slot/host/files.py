@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 _READ_LIMIT = 64 * 2**20
+_PIECE = 2**20
 
 
 def _sync_directory(path: str) -> None:
@@ -30,11 +31,15 @@ def _nearest(path: PurePosixPath) -> str:
 
 class HostFiles:
     def read(self, path: PurePosixPath) -> str | None:
+        data = bytearray()
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read(_READ_LIMIT)
+            with open(path, "rb") as file:
+                # In pieces: a file of /proc/sys refuses to be read with room for megabytes (ENOMEM).
+                while len(data) < _READ_LIMIT and (piece := file.read(_PIECE)):
+                    data += piece
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return data.decode("utf-8", "replace")
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         try:

@@ -239,6 +239,11 @@ def server():
     httpd.server_close()
 
 
+def test_a_file_of_the_kernel_is_read_although_it_refuses_large_reads():
+    path = PurePosixPath("/proc/sys/kernel/ostype")
+    assert HostFiles().read(path) == "Linux\n"
+
+
 def test_a_card_is_held_whatever_its_path_is_called_where_the_holder_is(tmp_path):
     device, elsewhere = tmp_path / "dev" / "renderD999", tmp_path / "other" / "renderD999"
     for path in (device, elsewhere):
