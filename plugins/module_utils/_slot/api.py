@@ -76,8 +76,12 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     outcome = Driver(fx, layout, request).run()
     result = _result(layout, outcome.request, outcome)
     if outcome.changed:
-        units, legacy = slot_units(fx, layout)
-        enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
+        try:
+            units, legacy = slot_units(fx, layout)
+            enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
+        except SlotFault as fault:
+            # What was done is done; only the diff can't tell it all.
+            enabled = f"unknown: {fault.message}"
         fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
         after = _side(outcome.profile_name, fingerprint, outcome.verified, enabled)
     else:

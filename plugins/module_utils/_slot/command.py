@@ -87,7 +87,17 @@ def parser() -> argparse.ArgumentParser:
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
     history = word("history", "the last switches, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
+    word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")
     return whole
+
+
+def words_of(whole: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The command's words, each with its options."""
+    forms = next(action.choices for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    return {
+        name: sorted(option for action in form._actions for option in action.option_strings if option.startswith("--"))
+        for name, form in forms.items()
+    }
 
 
 def layout_of(settings: Mapping[str, str]) -> Layout:
@@ -129,6 +139,10 @@ def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: S
     try:
         if arguments.word in _CHANGES:
             return _change(arguments, fx, layout, say)
+        if arguments.word == "completion":
+            script = table.completion(words_of(parser()), str(layout.profiles_dir))
+            say({"bash": "\n".join(script)}, script)
+            return DONE
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
         if arguments.word == "history":

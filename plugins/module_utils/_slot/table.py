@@ -91,8 +91,32 @@ def history(attempts: Sequence[Mapping[str, Any]]) -> list[str]:
         seconds = "" if item["seconds"] is None else f"{float(item['seconds']):.1f}"
         outcome = item["outcome"] or f"no end, in {item['phase'] or 'journal'}"
         way = f"{item['from'] or '-'} -> {item['to'] or '-'}"
-        rows.append([item["at"], item["kind"], way, outcome, seconds, item["who"], item["reason"]])
+        said = [text for text in (item["reason"], f"why: {item['why']}" if item["why"] else "") if text]
+        rows.append([item["at"], item["kind"], way, outcome, seconds, item["who"], "; ".join(said)])
     return columns(["AT", "KIND", "FROM -> TO", "OUTCOME", "SECONDS", "WHO", "REASON"], rows)
+
+
+def completion(words: Mapping[str, Sequence[str]], profiles_dir: str) -> list[str]:
+    """A script for bash: the command's words, their options, and the names of profiles where one is wanted."""
+    cases = [f"    {name}) options='{' '.join(options)}' ;;" for name, options in words.items()]
+    return [
+        "_b70ctl() {",
+        '  local word="${COMP_WORDS[COMP_CWORD]}" options="" file',
+        '  if [ "$COMP_CWORD" -eq 1 ]; then',
+        f"    mapfile -t COMPREPLY < <(compgen -W '{' '.join(words)}' -- \"$word\")",
+        "    return",
+        "  fi",
+        '  case "${COMP_WORDS[1]}" in',
+        *cases,
+        "  esac",
+        '  case "${COMP_WORDS[1]}" in',
+        f"    switch|record) for file in {profiles_dir}/*.json; do",
+        '      file="${file##*/}"; options+=" ${file%.json}"; done ;;',
+        "  esac",
+        '  mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")',
+        "}",
+        "complete -F _b70ctl b70ctl",
+    ]
 
 
 def result(data: Mapping[str, Any]) -> list[str]:

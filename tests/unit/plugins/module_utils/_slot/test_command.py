@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -142,6 +143,33 @@ def test_history_is_a_table_newest_last(world):
     ]
     _code, text = b70ctl(world, "history", "--json", "-n", "1")
     assert [item["to"] for item in json.loads(text)["switches"]] == ["b"]
+
+
+def test_history_tells_why(world):
+    b70ctl(world, "switch", "a", "--why", "a trial")
+    assert b70ctl(world, "history")[1].splitlines()[1].endswith("why: a trial")
+
+
+def complete(world, tmp_path, *words):
+    """What bash offers for the last of the words."""
+    script = b70ctl(world, "completion")[1].replace(str(LAYOUT.profiles_dir), str(tmp_path))
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text("{}")
+    line = f"COMP_WORDS=({' '.join(repr(word) for word in words)}) COMP_CWORD={len(words) - 1}"
+    script += f'{line}\n_b70ctl\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_bash_completes_words_options_and_profiles(world, tmp_path):
+    assert complete(world, tmp_path, "b70ctl", "s") == ["status", "switch", "stop"]
+    assert complete(world, tmp_path, "b70ctl", "switch", "") == [
+        *complete(world, tmp_path, "b70ctl", "switch", "--"),
+        "a",
+        "b",
+    ]
+    assert complete(world, tmp_path, "b70ctl", "switch", "--ga") == ["--gate"]
+    assert complete(world, tmp_path, "b70ctl", "recover", "--bo") == ["--boot"]
+    assert complete(world, tmp_path, "b70ctl", "stop", "a") == []
 
 
 @pytest.mark.parametrize(
