@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks for what every other command here needs before the development environment exists: a Python with venv, pip's
-# bootstrap and an SSH client. Installs what is missing with apt where it may (root, Debian or Ubuntu); else says what to do.
+# bootstrap, an SSH client and curl. Installs what is missing with apt where it may (root, Debian or Ubuntu); else says what to do.
 set -eu
 
 python=${PYTHON:-/usr/bin/python3}
@@ -8,6 +8,7 @@ missing=
 command -v "$python" >/dev/null 2>&1 || missing="$missing python3"
 "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
 
 if [ -n "$missing" ]; then
