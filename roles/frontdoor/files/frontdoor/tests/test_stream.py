@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kit import Bench, Call, Client, bench, on_loop
@@ -304,3 +304,37 @@ async def test_a_client_that_never_reads_loses_its_slot(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
         await run.settled(3)
         assert run.outcomes() == {"client_stalled": 1}
+
+
+@on_loop
+async def test_an_engine_that_reads_nothing_holds_one_copy_of_the_body(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        links: list[asyncio.StreamWriter] = []
+
+        async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            cast(asyncio.Transport, writer.transport).pause_reading()
+            links.append(writer)
+
+        server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000)
+        run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        client = await run.client()
+        client.request("POST", CHAT, b"x" * 30_000_000)
+        while not run.door.gate.active:
+            await asyncio.sleep(0.01)
+        client.request("POST", CHAT, b"x" * 10_000_000)
+        await asyncio.sleep(0.2)
+        # the body under way, and nothing of what was sent ahead
+        assert run.door.buffered == 30_000_000
+        (connection,) = run.door.connections
+        assert len(connection._buffer) < 512 * 1024
+        client.leave()
+        await until_free(run)
+        for link in links:
+            link.transport.abort()
+        server.close()
+
+
+async def until_free(run: Bench) -> None:
+    async with asyncio.timeout(1):
+        while run.door.gate.active or run.door.buffered or run.door.connections:
+            await asyncio.sleep(0.001)

@@ -121,15 +121,24 @@ class ClientConnection(asyncio.Protocol):
                     return
             self._process(self._buffer + data if self._buffer else data)
         elif stage == ANSWER:
-            self._buffer += data
-            if len(self._buffer) > _MAX_AHEAD:
-                self._set_reading(False)
+            self._ahead(data)
         elif stage == BODY:
             self._on_body(data)
         elif stage == DISCARD:
             self._linger_left -= len(data)
             if self._linger_left < 0:
                 self.transport.abort()
+
+    def _ahead(self, data: bytes) -> None:
+        """Keep requests that are sent ahead; of too many none is served.
+
+        They are read all the same: that a client left is only heard behind all that it sent.
+        """
+        self._buffer += data
+        if len(self._buffer) > _MAX_AHEAD:
+            self._close_after = True
+        if self._close_after:
+            self._buffer = b""
 
     def eof_received(self) -> bool:
         # a client that stops sending has left; half-closed connections are not served
