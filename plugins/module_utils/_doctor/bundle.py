@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -155,7 +156,7 @@ def secret_places(site: Site) -> tuple[Read, Read]:
     """(files in which values stand under names, files that are a secret as a whole)."""
     config = site.settings["config_dir"]
     named = (f"{config}/profiles/*.env", f"{config}/*.env", "/etc/environment", "/etc/b70-frontdoor/*", "/etc/pip.conf",
-             *(f"{home}/.netrc" for home in HOMES), f"{site.settings['unit_dir']}/b70-*", f"{site.settings['unit_dir']}/b70-*/*")  # fmt: skip
+             f"{site.settings['unit_dir']}/b70-*", f"{site.settings['unit_dir']}/b70-*/*")  # fmt: skip
     hubs = [f"{home}/{folder}" for home in HOMES for folder in (".cache/huggingface", ".huggingface")]
     whole = tuple(f"{folder}/token" for folder in (*hubs, *site.settings["cache_dirs"]))
     return Read(named), Read(whole)
@@ -196,7 +197,7 @@ def contents(
             if not texts:
                 rows.append(Kept(item.name, redactor.clean(item.source), problem="there is no such file"))
             for path, text in list(texts.items())[-MOST_FILES:]:
-                keep(redactor.clean(item.name + path.strip("/").replace("/", "_")), path, text)
+                keep(item.name + re.sub(r"[^\w.-]+", "_", redactor.clean(path).strip("/")), path, text)
         else:
             answer = _looked(answers, item.probe)
             problem = answer.problem if isinstance(answer, Output) else str(answer.get("error", ""))

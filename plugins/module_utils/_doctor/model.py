@@ -208,7 +208,7 @@ class Check:
         """Why the host gives no reason to ask, else empty."""
         if self.needs_cards and not site.cards:
             return (
-                "there is no Arc Pro B70 in this host (see the check cards)"
+                "there is no Arc Pro B70 in this host (see the check card-count)"
                 if site.cards_wanted
                 else "there is no Arc Pro B70 in this host, and nothing that it serves needs one"
             )

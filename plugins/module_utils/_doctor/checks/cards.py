@@ -212,7 +212,7 @@ def _counter_probes(site: Site) -> Sequence[Probe]:
 
 CHECKS = (
     Check(
-        "cards", "cards", "the number of cards (8086:e223) and where they sit",
+        "card-count", "cards", "the number of cards (8086:e223) and where they sit",
         "An engine for four cards does not start on three.",
         "Look whether lspci -d 8086:e223 shows it; reseat it, its power cables, and see the BIOS settings of its slot.",
         lambda site: (), topology,
