@@ -3,12 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A frontdoor with a made-up engine and made-up visitors, whose slot's state is told on standard input.
 
-Prints its port. Each line of JSON on standard input changes the state file: a table of its fields.
+Prints its port. Each line of JSON on standard input changes the state file: a table of its fields. The word `kill` ends
+the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -89,7 +91,9 @@ class Visitors:
         paths = ["/v1/chat/completions"] * 6 + ["/v1/responses", "/v1/messages"]
         while True:
             await asyncio.sleep(self._random.uniform(0.1, 2.5))
-            await client.ask("POST", self._random.choice(paths), b'{"model":"gemma4-12b-it-int4-autoround"}')
+            # an answer may be cut, when the engine is killed
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await client.ask("POST", self._random.choice(paths), b'{"model":"gemma4-12b-it-int4-autoround"}')
 
 
 def past(run: Bench) -> None:
@@ -136,7 +140,10 @@ async def main() -> None:
             reader = asyncio.StreamReader()
             await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
             while line := await reader.readline():
-                run.write_state(**{**base, **json.loads(line)})
+                if line == b"kill\n":
+                    await run.engine.kill()
+                else:
+                    run.write_state(**{**base, **json.loads(line)})
             other.close()
             for task in tasks:
                 task.cancel()

@@ -65,8 +65,15 @@ class Show:
 
     def tell(self, changes: dict[str, Any]) -> None:
         """Change the slot's state."""
+        self._say(json.dumps(changes))
+
+    def kill_engine(self) -> None:
+        """End the engine; the slot's state goes on saying that it is served."""
+        self._say("kill")
+
+    def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(changes) + "\n")
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def stop(self) -> None:

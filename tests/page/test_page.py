@@ -188,6 +188,17 @@ def test_a_frontdoor_with_keys_asks_for_one(browser: Browser, tmp_path: Path) ->
         assert "Authorization: Bearer KEY" in text(browser, "curl")
 
 
+def test_an_engine_that_is_gone_is_not_said_to_serve(browser: Browser) -> None:
+    with Show() as show:
+        visit(browser, show, "serving")
+        browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 1)
+        show.kill_engine()
+        browser.wait("document.getElementById('phase').innerText", lambda value: value == "Engine does not answer")
+        assert text(browser, "name") == TITLE
+        assert "the engine does not answer" in text(browser, "reason")
+        browser.wait("document.getElementById('requests').innerText", lambda value: "upstream" in value)
+
+
 def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Browser) -> None:
     with Show() as show:
         visit(browser, show, "serving")
