@@ -150,12 +150,13 @@ async def test_the_error_event_has_the_shape_of_its_path(tmp_path: Path, path: s
         assert error_of(chunks[-1])["code"] == "engine_cut"
 
 
+@pytest.mark.parametrize("begun", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"])
 @on_loop
-async def test_a_cut_body_that_is_no_stream_looks_cut(tmp_path: Path) -> None:
+async def test_a_cut_body_that_is_no_stream_looks_cut(tmp_path: Path, begun: bytes) -> None:
     async with bench(tmp_path) as run:
 
         async def short(call: Call) -> None:
-            await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            await call.send(b"HTTP/1.1 200 OK\r\n" + begun)
             call.writer.close()
 
         run.engine.script = short
