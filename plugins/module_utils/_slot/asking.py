@@ -119,10 +119,11 @@ def _answered(
     """The result of one attempt; recorded: the baseline's text where the case has one."""
     profile = engine.profile
     reply, seconds = _posted(run, engine, body)
-    if canaries.nan_logprob(reply):
+    nan = canaries.nan_logprob(reply)
+    if nan and case.long is None:
         return canaries.unanswered(profile, case, canaries.NAN, canaries.refusal(reply), seconds, attempt)
-    if reply.status == 400 and body.pop("logprobs", False):
-        # As for the first token: without them then.
+    if (nan or reply.status == 400) and body.pop("logprobs", False):
+        # Without them then: not every engine offers them, and far back they may be NaN where the text is right.
         reply, seconds = _posted(run, engine, body)
     try:
         got = canaries.answer(reply)
@@ -134,6 +135,9 @@ def _answered(
             got=fault.got,
         ) from fault
     result = canaries.evaluate(profile, case, got, seconds, attempt)
+    if nan:
+        passed = result.passed
+        result = replace(result, note=canaries.NAN_FAR_BACK) if passed else replace(result, problem=canaries.NAN)
     return result if recorded is None else replace(result, expected=f"baseline: {recorded}")
 
 

@@ -26,6 +26,8 @@ from .types import Reply, SlotFault
 
 SHOWN = 200  # characters of an answer that go into a result
 NAN = "the engine computes NaN: a log probability of its answer is no number"
+# The cards' stacks are known for this; users who ask for no log probabilities are not harmed.
+NAN_FAR_BACK = "its log probabilities hold NaN, while its text without them is right"
 _COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
 
 
@@ -285,6 +287,7 @@ def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryRes
     must_agree: answers that differ fail the case; otherwise they are noted.
     """
     last, problem = results[-1], differing(results)
-    if not last.passed or not problem:
-        return last
-    return replace(last, passed=False, problem=problem) if must_agree else replace(last, note=problem)
+    if last.passed and problem and must_agree:
+        return replace(last, passed=False, problem=problem)
+    notes = [*(result.note for result in results), problem if last.passed else ""]
+    return replace(last, note="; ".join(dict.fromkeys(note for note in notes if note)))

@@ -108,6 +108,27 @@ def test_nan_deep_in_a_case_is_named():
     assert "Out of range float values are not JSON compliant" in result["failure"]["got"]
 
 
+FAR = {**KNOWN, "name": "far", "prompt": "Which?", "long": {"note": "Remember OK."}}
+
+
+def test_nan_far_back_is_a_warning_where_the_text_is_right():
+    result, sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "OK", (FAR,))
+    assert result["verified"]
+    assert len(sent) == 4
+    words = "its log probabilities hold NaN, while its text without them is right"
+    assert result["canary"][0]["note"] == words
+    assert f"canary case far of a: {words}" in result["warnings"]
+
+
+def test_nan_far_back_fails_where_the_text_is_wrong():
+    result, _sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "!!!!!!!!", (FAR,))
+    assert result["failure"]["message"] == (
+        "canary case far of a failed at answer 1 of 3: "
+        "the engine computes NaN: a log probability of its answer is no number"
+    )
+    assert result["failure"]["got"] == "'!!!!!!!!'"
+
+
 def test_the_other_failed_cases_are_named():
     cases = (KNOWN, {**KNOWN, "name": "again"}, {**KNOWN, "name": "fine", "prompt": "3 + 4", "expected": "7"})
     result, _sent, _world = run(lambda body, _n: "7", cases)
