@@ -23,7 +23,8 @@ QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file; what was admitted before is served.
 READ_S = 0.25
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
-GONE = "does not run any more"  # what the frontdoor says by itself when systemd shows another process or none
+# What the frontdoor says by itself when systemd shows no process, or another one than the verified.
+GONE = ("does not run any more", "has not been verified since")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Recording:
         """A refusal says when to come back and why, as the state of that moment had it."""
         assert answer.retry_after.isdigit(), answer
         assert int(answer.retry_after) > 0, answer
-        if GONE in answer.error:
+        if any(words in answer.error for words in GONE):
             return
         closed = [at.state for at in self.during(answer.began - READ_S, answer.ended) if not at.state["open"]]
         assert closed, f"refused while the slot was open: {answer}"

@@ -26,6 +26,7 @@ from labkit.layout import Lab, State, read_pid
 SIM_DIR = "/run/b70-sim"
 STATE_FILE = "run/b70/main/state.json"
 JOURNAL = "var/lib/b70/journal/main.jsonl"
+QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
 SETTLE = "b70-settle-main.service"
 PREFIX = "b70-slot-main-"
@@ -259,7 +260,7 @@ class Rig:
         script = (
             f"systemctl kill -s KILL {SETTLE} '{PREFIX}*'; systemctl stop {SETTLE} '{PREFIX}*';"
             f"systemctl reset-failed {SETTLE} '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
-            f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /var/lib/b70/quarantine.json"
+            f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
             " /var/lib/b70/evidence/* /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
         )
         self.must("sh", "-c", script)
@@ -276,8 +277,8 @@ class Rig:
 
     def have(self, profile: str) -> None:
         """Have the profile served by a healthy engine: as it is, where that is so already."""
-        state, told = self.state(), self._healthy == profile
-        if told and state.get("open") and state["profile"]["name"] == profile and self.attempts_open() == []:
+        state, fit = self.state(), self._healthy == profile and not (self.root / QUARANTINE).exists()
+        if fit and state.get("open") and state["profile"]["name"] == profile and self.attempts_open() == []:
             facts = self.facts()
             if facts.invocation == state["engine"]["invocation_id"] and names_of(facts.enabled) == [profile]:
                 for path in (self.root / SIM_DIR.lstrip("/")).glob("*.json"):

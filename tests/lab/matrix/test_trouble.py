@@ -1,0 +1,233 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trouble around a switch: disks, logs, others at work, engines that die while they serve."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from matrix.promise import assert_serves, assert_stopped, status
+from matrix.recording import Recording, ask
+from matrix.rig import JOURNAL, Rig, wait_for
+
+pytestmark = pytest.mark.matrix
+Begin = Callable[[], Recording]
+STATE_DIR = "/var/lib/b70"
+
+
+@contextlib.contextmanager
+def mounted(rig: Rig, path: str, *options: str) -> Iterator[None]:
+    rig.must("mount", *options, path)
+    try:
+        yield
+    finally:
+        rig.must("umount", "--lazy", path)
+
+
+@contextlib.contextmanager
+def own_disk(rig: Rig, size: str) -> Iterator[None]:
+    """Give what the product writes down a small disk of its own, with what is there now."""
+    disk = "/run/b70-sim-disk"
+    rig.must("mkdir", "-p", disk)
+    with mounted(rig, disk, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
+        rig.must("cp", "-a", f"{STATE_DIR}/.", disk)
+        with mounted(rig, STATE_DIR, "--bind", disk):
+            yield
+
+
+def fill(rig: Rig) -> None:
+    rig.run("sh", "-c", f"dd if=/dev/zero of={STATE_DIR}/filler bs=64k 2>/dev/null")
+
+
+def refused(rig: Rig, *words: str) -> str:
+    """Ask for a switch that is refused; return what it says."""
+    done = rig.ctl("switch", "sim-b", *words)
+    rig.wait_settled()
+    assert (done.code, done.data["outcome"]) == (1, "untouched"), done
+    return str(done.data["msg"])
+
+
+@pytest.mark.parametrize("kind", ["port", "card"])
+def test_a_holder_that_stays_is_named_and_left_alone(rig: Rig, recorded: Begin, kind: str) -> None:
+    """The longest test: both ways wait for as long as a release may take."""
+    old, new = ("sim-card-a", "sim-card-b") if kind == "card" else ("sim-a", "sim-b")
+    rig.serve(old, f"keep-{'device' if kind == 'card' else 'port'}", hold_s=600)
+    rig.tell(old)
+    keeper = rig.must("systemctl", "show", "--value", "--property=MainPID", "b70-sim-keeper.service").strip()
+    recording = recorded()
+    done = rig.ctl("switch", new)
+    assert (done.code, done.data["outcome"], done.data["failure"]["phase"]) == (1, "stopped", "release"), done
+    assert [(one["phase"], one["direction"]) for one in done.data["failures"]] == [("release", "back")], done
+    what = "/dev/dri/renderD128" if kind == "card" else "port 18080"
+    assert f"{what}: pid {keeper} (" in done.data["msg"], done
+    assert "user b70" in done.data["msg"], done
+    assert rig.must("systemctl", "show", "--value", "--property=MainPID", "b70-sim-keeper.service").strip() == keeper
+    assert_stopped(rig, f"pid {keeper}")
+    assert recording.names() <= {old}
+    if kind == "port":
+        assert f"pid {keeper}" in refused(rig), "the guard does not say who holds the port"
+    rig.must("systemctl", "kill", "-s", "HUP", "b70-sim-keeper")
+    wait_for(lambda: rig.ctl("switch", new).code == 0, 10, "the slot is used again once it was let go of")
+    rig.wait_settled()
+    assert_serves(rig, new)
+
+
+def test_an_engine_that_dies_in_a_stream_is_served_again_only_verified(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    before = rig.facts().invocation
+    recording = recorded()
+    rig.tell_running("sim-a", "die-stream")
+    wait_for(lambda: rig.facts().invocation != before, 10, "the engine has died")
+    rig.tell("sim-a")
+    wait_for(lambda: status(rig)["open"] and rig.facts().invocation, 30, "it is served again")
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+    broken = [answer for answer in recording.answers if answer.stream and answer.status == 200 and not answer.whole]
+    assert broken, "no client saw the engine die"
+    assert all(answer.error for answer in broken), f"a stream that broke off without saying so: {broken}"
+
+
+def test_a_stream_that_hangs_is_ended_by_the_switch_with_an_error(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recording = recorded()
+    rig.tell_running("sim-a", "hang-stream")
+    wait_for(lambda: status(rig)["frontdoor"]["active_generations"] > 0, 10, "a stream hangs", 0.2)
+    rig.tell("sim-b")
+    done = rig.ctl("switch", "sim-b", "--drain-timeout", "0.5")
+    rig.wait_settled()
+    assert done.code == 0, done
+    assert_serves(rig, "sim-b")
+    hung = [answer for answer in recording.answers if answer.stream and answer.status == 200 and not answer.whole]
+    assert hung, "no stream hung"
+    assert all(answer.error for answer in hung), f"a stream that was ended without an error event: {hung}"
+
+
+def test_a_full_disk_is_named_and_the_model_stays(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recording = recorded()
+    with own_disk(rig, "2m"):
+        fill(rig)
+        said = refused(rig)
+        assert "too little space" in said, said
+        assert STATE_DIR in said, said
+        assert_serves(rig, "sim-a")
+    assert recording.refusals() == [], "a client was refused because of a full disk"
+
+
+def test_a_full_cache_is_named_and_the_model_stays(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recording = recorded()
+    cache = "/mnt/fast-ai/vllm-cache-exp"
+    with mounted(rig, cache, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
+        said = refused(rig)
+        assert "too little space" in said, said
+        assert cache in said, said
+    assert_serves(rig, "sim-a")
+    assert recording.refusals() == []
+
+
+def test_a_read_only_etc_is_named_and_the_model_stays(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recording = recorded()
+    rig.must("mount", "--bind", "/etc", "/etc")
+    with mounted(rig, "/etc", "-o", "remount,bind,ro"):
+        said = refused(rig)
+        assert "can't be written to" in said, said
+        assert "/etc/" in said, said
+        assert_serves(rig, "sim-a")
+    assert recording.refusals() == []
+
+
+def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_states(
+    rig: Rig, recorded: Begin
+) -> None:
+    rig.have("sim-a")
+    recorded()
+    rig.tell("sim-b", load_s=1.5)
+    with own_disk(rig, "32m"):
+        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+            wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the engine loads")
+            fill(rig)
+            output, errors = process.communicate(timeout=60)
+        rig.wait_settled()
+        result = json.loads(output)
+        assert result["profile"] == "sim-b", (output, errors)
+        assert "journal" in " ".join(result["warnings"]) or "recorded" in " ".join(result["warnings"]), result
+        assert status(rig)["model_slot"]["name"] == "sim-b"
+        rig.must("rm", f"{STATE_DIR}/filler")
+        done = rig.ctl("recover")
+        rig.wait_settled()
+        assert done.code == 0, done
+        assert_serves(rig, "sim-b")
+
+
+def test_a_journal_of_100_mb_does_not_hold_up_a_switch(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    line = json.dumps({"event": "phase", "id": "of-long-ago", "phase": "health", "direction": "forward"})
+    text = rig.read(JOURNAL)
+    with open(rig.root / JOURNAL, "w") as file:
+        file.writelines([f"{line}\n"] * (100 * 2**20 // (len(line) + 1)))
+        file.write(text)
+    recorded()
+    done = rig.ctl("switch", "sim-b")
+    rig.wait_settled()
+    assert done.code == 0, done
+    assert_serves(rig, "sim-b")
+    assert (rig.root / JOURNAL).stat().st_size < 10 * 2**20, "the journal was not rotated"
+    assert done.seconds < 30, done
+
+
+def test_a_log_that_floods_hides_no_symptom(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    rig.tell("sim-b", "flood", "die", load_s=1.5)
+    recorded()
+    done = rig.ctl("switch", "sim-b")
+    rig.wait_settled()
+    assert (done.code, done.data["outcome"]) == (1, "rolled_back"), done
+    assert done.data["failure"]["symptom"] == "device_lost", done
+    assert len(done.output) < 100_000, "the result carries the flood"
+    assert_serves(rig, "sim-a")
+
+
+def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    rig.tell("sim-b", load_s=1.5)
+    recorded()
+    with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
+        wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the first switch works")
+        second = rig.ctl("switch", "sim-short")
+        output, _errors = first.communicate(timeout=60)
+    rig.wait_settled()
+    assert json.loads(output)["outcome"] == "committed", output
+    assert (second.code, second.data["failure"]["phase"]) == (4, "lock"), second
+    assert "is held by another switch: pid " in second.data["msg"], second
+    assert "sim-b" in second.data["msg"], second
+    assert second.seconds < 5, second
+    assert_serves(rig, "sim-b")
+
+
+def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Begin) -> None:
+    """systemd itself stops the one that runs; what was verified is gone, and nobody verified what came."""
+    rig.have("sim-a")
+    recording = recorded()
+    rig.must("systemctl", "start", "b70-slot-main-sim-b.service")
+    rig.wait_settled()
+    wait_for(lambda: not status(rig)["open"], 5, "the frontdoor is closed")
+    time.sleep(0.3)
+    facts = rig.facts()
+    assert facts.running == ("b70-slot-main-sim-b.service",), facts
+    assert len(facts.engines) == 1, facts
+    assert facts.enabled == ("b70-slot-main-sim-a.service",), facts
+    answer = ask(rig.address, stream=False)
+    assert answer.status == 503, answer
+    assert recording.names() == {"sim-a"}
+    done = rig.ctl("recover")
+    rig.wait_settled()
+    assert done.code == 0, done
+    assert_serves(rig, "sim-a")
