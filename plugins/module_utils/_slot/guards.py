@@ -87,9 +87,13 @@ def check_stack(fx: Effects, profile: Profile) -> None:
             recorded = json.loads(text)
         except ValueError as error:
             raise SlotFault(f"{record} is not JSON ({error}); install the stack again") from error
-        got = recorded.get("id") if isinstance(recorded, dict) else None
-        if got is not None and got != profile.stack_id:
-            raise SlotFault(f"{record} belongs to another stack", expected=profile.stack_id, got=str(got))
+        got = recorded.get("stack_id") if isinstance(recorded, dict) else None
+        if got != profile.stack_id:
+            raise SlotFault(
+                f"{record} does not record the stack that {profile.name} was rendered for; install the stack again",
+                expected=profile.stack_id,
+                got=str(got),
+            )
     if not fx.files.executable(program):
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
 

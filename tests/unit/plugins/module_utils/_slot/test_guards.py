@@ -54,6 +54,18 @@ def guard_stack(world):
     return "cpu-1a2b3c4d5e is not installed"
 
 
+def guard_other_stack(world):
+    record = next(path for path in world.texts if path.name == "fingerprint.json")
+    world.render("b", stack__dir="/opt/b70/stacks/other")
+    world.put(record.parents[1] / "other" / "fingerprint.json", json.dumps({"stack_id": "cpu-0000000000"}))
+    return "expected cpu-1a2b3c4d5e; got cpu-0000000000"
+
+
+def guard_torn_stack(world):
+    world.put(next(path for path in world.texts if path.name == "fingerprint.json"), "{")
+    return "is not JSON"
+
+
 def guard_disk(world):
     world.free = 1000
     return "MiB free"
