@@ -172,7 +172,7 @@ def main() -> None:
         words = "; ".join(f"{name}: {text}" for name, text in sorted(report.complaints.items()))
         head = f"the installed engine refuses {len(report.complaints)} of its profiles, so nothing is switched"
         module.fail_json(
-            msg=f"{head}. {words}",
+            msg=f"{head}. {words}. The playbook show_profile names the file of each value",
             complaints=report.complaints,
         )
     module.exit_json(
