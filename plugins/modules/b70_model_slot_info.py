@@ -173,8 +173,18 @@ last_verified:
   description: The profile which a failed switch would lead back to, or none.
   returned: always
   type: str
+at_work:
+  description: Who holds the slot's lock, since when and for what, or none.
+  returned: always
+  type: str
+  sample: "pid 812 (ann on desk by Ansible) since 2026-06-07T09:08:44Z: tiny-b"
+progress:
+  description: The phase in which the switch at work is, with what its engine says, or none.
+  returned: always
+  type: str
+  sample: "health: loading weights 62 %"
 interrupted:
-  description: The last switch, when it never came to its end.
+  description: The last switch, when it never came to its end and none is at work.
   returned: always
   type: dict
 quarantine:

@@ -17,11 +17,13 @@ from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
+from .progress import last_progress
 from .run import describe
 from .state_file import parse_state
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
 
 SHOWN_ATTEMPTS = 5
+PROGRESS_BYTES = 64 * 2**10
 
 
 def new_switch_id(stamp: str) -> str:
@@ -201,7 +203,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     engine = running[0] if running else None
     live = bool(engine and state and engine.invocation_id and engine.invocation_id == state.invocation_id)
     name = layout.profile_of(engine.name) if engine is not None else None
-    interrupted = memory.interrupted
+    interrupted, at_work = memory.interrupted, _at_work(fx, layout)
     fingerprint = state.fingerprint if live and state is not None else None
     differs: Mapping[str, str] = {}
     if engine is not None and name is not None:
@@ -227,10 +229,21 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
         "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
         "last_verified": None if memory.verified is None else memory.verified.profile,
-        "interrupted": None if interrupted is None else interrupted.as_dict(),
+        "at_work": at_work,
+        "progress": None
+        if at_work is None
+        else last_progress(fx.files.tail(layout.progress_file, PROGRESS_BYTES) or ""),
+        "interrupted": None if interrupted is None or at_work is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
+
+
+def _at_work(fx: Effects, layout: Layout) -> str | None:
+    """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
+    note = (fx.files.read(layout.lock_file) or "").strip()
+    pid = note.removeprefix("pid ").split(" ")[0]
+    return note if pid.isdigit() and fx.processes.cmdline(int(pid)) else None
 
 
 def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:

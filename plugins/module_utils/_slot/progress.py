@@ -57,6 +57,24 @@ def engine_hint(lines: Sequence[str]) -> str | None:
     return None
 
 
+def last_progress(text: str) -> str | None:
+    """Where a running switch is, by the last lines of its progress file: its phase, and the last hint of that phase."""
+    phase, hint = "", ""
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(record, dict):
+            continue
+        if record.get("event") == "phase":
+            way = str(record.get("direction") or "forward")
+            phase, hint = f"{record.get('phase')}{'' if way == 'forward' else f' ({way})'}", ""
+        elif record.get("event") == "hint":
+            hint = str(record.get("text") or "")
+    return (f"{phase}: {hint}" if hint else phase) or None
+
+
 class Progress:
     """Writes the progress file. A file that can't be written never stops a switch."""
 

@@ -74,10 +74,14 @@ def status(info: Mapping[str, Any]) -> list[str]:
     lines += _quarantine(info)
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
+    if info["at_work"]:
+        where = f", in phase {info['progress']}" if info["progress"] else ""
+        lines.append(f"at work: {info['at_work']}{where}")
     if info["interrupted"]:
         lost = info["interrupted"]
-        lines.append(f"a switch to {lost['to'] or 'stopped'} began at {lost['at']} and has not ended")
-        lines.append("if none is at work now, it was interrupted: `b70ctl recover` settles it")
+        phase = f" in phase {lost['phase']}" if lost["phase"] else ""
+        lines.append(f"a switch to {lost['to'] or 'stopped'} that began at {lost['at']} was interrupted{phase}")
+        lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
 

@@ -145,6 +145,29 @@ def test_history_is_a_table_newest_last(world):
     assert [item["to"] for item in json.loads(text)["switches"]] == ["b"]
 
 
+def test_status_tells_a_switch_at_work_from_one_that_was_killed(world):
+    b70ctl(world, "switch", "a")
+    world.kill_at = world.effects_done + 60
+    with pytest.raises(Killed):
+        b70ctl(world, "switch", "b")
+    text = b70ctl(world, "status")[1]
+    assert "a switch to b that began at 2026-06-07T09:00:" in text
+    assert "was interrupted in phase" in text
+    # The note of a holder that is gone says nothing; that of one that lives does.
+    world.put(LAYOUT.lock_file, "pid 4000000 (ann) since 2026-06-07T09:00:00Z: b\n")
+    assert "at work" not in b70ctl(world, "status")[1]
+    world.effects().units.start(LAYOUT.unit("a"))
+    world.put(LAYOUT.lock_file, f"pid {world.engine().pid} (ann) since 2026-06-07T09:00:00Z: b\n")
+    world.put(
+        LAYOUT.progress_file,
+        '{"event": "phase", "phase": "health", "direction": "forward"}\n'
+        '{"event": "hint", "text": "loading weights 62 %"}\n[]\ntorn {',
+    )
+    text = b70ctl(world, "status")[1]
+    assert "(ann) since 2026-06-07T09:00:00Z: b, in phase health: loading weights 62 %" in text
+    assert "interrupted" not in text
+
+
 def test_history_tells_why(world):
     b70ctl(world, "switch", "a", "--why", "a trial")
     assert b70ctl(world, "history")[1].splitlines()[1].endswith("why: a trial")

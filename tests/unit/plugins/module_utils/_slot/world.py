@@ -189,7 +189,8 @@ class World:
         self.units.setdefault(data["unit"], FakeUnit(data["unit"]))
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
-        self.put(PurePosixPath(data["stack"]["dir"]) / "fingerprint.json", json.dumps({"stack_id": data["stack"]["id"]}))
+        stack = data["stack"]
+        self.put(PurePosixPath(stack["dir"]) / "fingerprint.json", json.dumps({"stack_id": stack["id"]}))
         self.put(PurePosixPath(data["engine"]["argv"][0]), "#!")
         return data
 
