@@ -1,0 +1,242 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated engine behaves as it says: one process of it for most of this, told anew between the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("engine_sim.py")
+WHO = {"messages": [{"role": "user", "content": "Who are you?"}]}
+
+
+class Sim:
+    """A simulated engine on a free port."""
+
+    def __init__(self, folder: Path, *faults: str, **values: float) -> None:
+        self.folder = folder
+        self.log: str | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.tell(**{"faults": list(faults), "load_s": 0.05, "token_s": 0.001, **values})
+        argv = [sys.executable, "-I", str(PROGRAM), "serve", "/models/x", "--port", str(self.port)]
+        argv += ["--served-model-name", "sim-a", "--sim-dir", str(folder), "--shutdown-timeout", "0"]
+        environment = {**os.environ, "INVOCATION_ID": "abc"}
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def tell(self, **told: Any) -> None:
+        (self.folder / "sim-a.json").write_text(json.dumps(told))
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def chat(self, **more: Any) -> dict[str, Any]:
+        status, text = self.ask("POST", "/v1/chat/completions", {**WHO, **more})
+        assert status == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def wait(self) -> Sim:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                if self.ask("GET", "/health")[0] == 200:
+                    return self
+            time.sleep(0.02)
+        raise AssertionError("it was never ready")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(10)
+
+    def close(self) -> str:
+        """End it by force; return what it wrote into its log."""
+        if self.log is None:
+            self.process.kill()
+            self.log = self.process.communicate()[1]
+        return self.log
+
+
+@pytest.fixture(scope="module")
+def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
+    sim = Sim(tmp_path_factory.mktemp("sim"))
+    yield sim.wait()
+    sim.close()
+
+
+@contextlib.contextmanager
+def started(folder: Path, *faults: str, **values: float) -> Iterator[Sim]:
+    sim = Sim(folder, *faults, **values)
+    try:
+        yield sim
+    finally:
+        sim.close()
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def test_it_shows_its_model_with_name_and_length(sim: Sim) -> None:
+    (model,) = json.loads(sim.ask("GET", "/v1/models")[1])["data"]
+    assert (model["id"], model["max_model_len"]) == ("sim-a", 512)
+    assert sim.ask("GET", "/nothing")[0] == 404
+
+
+def test_it_answers_a_chat_and_says_who_it_is(sim: Sim) -> None:
+    sim.tell()
+    answer = sim.chat(logprobs=True)
+    assert text_of(answer) == "I am sim-a."
+    assert answer["system_fingerprint"].startswith("sim-a abc ")
+    assert [row["token"] for row in answer["choices"][0]["logprobs"]["content"]] == ["I", " am", " sim-a."]
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    assert text_of(sim.chat(max_tokens=1)) == "I"
+    status, text = sim.ask("POST", "/v1/completions", {"prompt": "Who are you?"})
+    assert (status, json.loads(text)["choices"][0]["text"]) == (200, "I am sim-a.")
+
+
+def test_it_streams_the_same_text_with_usage_and_an_end(sim: Sim) -> None:
+    sim.tell()
+    body = {**WHO, "stream": True, "stream_options": {"include_usage": True}}
+    _status, text = sim.ask("POST", "/v1/chat/completions", body)
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    events = [json.loads(line) for line in lines[:-1]]
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant"}
+    parts = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
+    assert "".join(parts) == "I am sim-a."
+    assert events[-1]["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({**WHO, "model": "other"}, 404, "The model `other` does not exist."),
+        ({**WHO, "max_tokens": 600}, 400, "maximum context length is 512"),
+        ([], 400, "no request"),
+    ],
+)
+def test_it_refuses_as_vllm_does(sim: Sim, body: Any, status: int, words: str) -> None:
+    got, text = sim.ask("POST", "/v1/chat/completions", body)
+    assert got == status
+    assert words in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"), [("wrong-answer", "slh cobalt"), ("garbage", "!" * 64), ("empty", ""), ("", "I am sim-a.")]
+)
+def test_it_can_be_told_what_to_answer_while_it_runs(sim: Sim, fault: str, text: str) -> None:
+    sim.tell(live=[fault])
+    assert text_of(sim.chat()) == text
+
+
+def test_one_answer_in_four_is_wrong(sim: Sim) -> None:
+    sim.tell(live=["wrong-one-in-four"])
+    texts = [text_of(sim.chat()) for _number in range(8)]
+    assert texts.count("slh cobalt") == 2
+
+
+def test_the_canary_is_counted_with_what_was_wrong(tmp_path: Path) -> None:
+    with started(tmp_path) as sim:
+        sim.wait().chat(seed=20260607)
+        sim.tell(live=["wrong-answer"])
+        assert sim.chat(seed=20260607)["system_fingerprint"] == "sim-a abc 2 1"
+        assert sim.chat()["system_fingerprint"] == "sim-a abc 2 1"
+
+
+def test_other_faults_that_show_in_an_answer(sim: Sim) -> None:
+    sim.tell(live=["nan", "wrong-id", "wrong-length", "health-500"])
+    answer = sim.chat(logprobs=True, max_tokens=8)
+    value = answer["choices"][0]["logprobs"]["content"][0]["logprob"]
+    assert value != value
+    (model,) = json.loads(sim.ask("GET", "/v1/models")[1])["data"]
+    assert (model["id"], model["max_model_len"]) == ("another-model", 99)
+    assert sim.ask("GET", "/health")[0] == 500
+
+
+def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
+    with started(tmp_path) as sim:
+        sim.wait()
+        with socket.create_connection(("127.0.0.1", sim.port)) as client:
+            body = json.dumps({"messages": [{"role": "user", "content": "long " * 100}]}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            client.sendall(head + body)
+        time.sleep(0.3)
+        assert "Aborted a request" in sim.close()
+
+
+def test_what_it_was_told_holds_for_its_next_start_only(tmp_path: Path) -> None:
+    with started(tmp_path, "slow-ready", load_s=0.6) as sim:
+        until = time.monotonic() + 10
+        status = 0
+        while status == 0 and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                status = sim.ask("GET", "/health")[0]
+        assert status == 503
+        sim.tell(faults=["exit-at-start"])
+        sim.wait()
+        assert sim.end() == 0
+
+
+@pytest.mark.parametrize(("fault", "code", "words"), [("exit-at-start", 3, "length is 352"), ("die", 1, "DEVICE_LOST")])
+def test_it_ends_by_itself(tmp_path: Path, fault: str, code: int, words: str) -> None:
+    with started(tmp_path, fault) as sim:
+        if fault == "die":
+            sim.wait()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                sim.chat()
+        assert sim.process.wait(10) == code
+        assert words in sim.close()
+
+
+def test_it_can_outstay_a_sigterm(tmp_path: Path) -> None:
+    with started(tmp_path, "ignore-term") as sim:
+        sim.wait().process.terminate()
+        time.sleep(0.2)
+        assert text_of(sim.chat()) == "I am sim-a."
+
+
+def test_the_port_stays_with_the_keeper(tmp_path: Path) -> None:
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", str(PROGRAM), "keeper", "--sim-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert keeper.stderr is not None
+        assert "ready" in keeper.stderr.readline()
+        with started(tmp_path, "keep-port", hold_s=30) as sim:
+            sim.wait().end()
+            with socket.socket() as wants, pytest.raises(OSError, match="in use"):
+                wants.bind(("127.0.0.1", sim.port))
+            keeper.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+            with socket.socket() as wants:
+                wants.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                wants.bind(("127.0.0.1", sim.port))
+    finally:
+        keeper.kill()
+        keeper.communicate()
+
+
+def test_a_fault_that_it_does_not_know_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path, "no-such-fault") as sim:
+        assert sim.process.wait(10) != 0
+        assert "no such fault" in sim.close()
