@@ -27,6 +27,8 @@ def guard_checks(run: Run) -> list[str]:
     warnings = guards.check_all(run.fx, run.layout, run.request, run.seen, run.plan, run.profile)
     if run.seen.previous_problem:
         warnings.append(f"there is no way back: {run.seen.previous_problem}")
+    elif run.plan.kind is Kind.SWITCH and run.plan.previous is None and run.seen.verified is not None:
+        warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
     return warnings
 
 

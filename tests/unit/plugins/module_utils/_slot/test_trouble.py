@@ -109,6 +109,15 @@ def test_the_journal_is_rotated_and_still_remembered(world):
     assert api.info(world.effects(), LAYOUT) == info
 
 
+def test_a_profile_that_is_started_anew_has_no_way_back_and_that_is_said(world):
+    assert not switch(world, "a")["warnings"]
+    world.render("a", fingerprint="sha256:a-2")
+    world.unit("a").fault = "wrong_answer"
+    result = switch(world, "a")
+    assert result["outcome"] == "stopped"
+    assert "there is no way back: it is a itself that is started anew" in result["warnings"]
+
+
 def read_only_from(world, phase):
     """Effects of a host whose /etc becomes read-only as the frontdoor is told of this phase."""
     effects = world.effects()
