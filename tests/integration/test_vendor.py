@@ -228,7 +228,7 @@ def test_the_rule_that_keeps_cards_awake_is_there_and_kernel_arguments_need_a_bo
 
 
 def test_kernel_arguments_have_a_file_of_their_own_and_a_restart_is_only_named(run: Operator, host: Host):
-    host.check_output("printf '#!/bin/sh\\necho ran >> /root/grub.log\\n' > /usr/sbin/update-grub")
+    host.check_output("printf '#!/bin/sh\\necho ran >> /var/tmp/grub.log\\n' > /usr/sbin/update-grub")
     host.check_output("chmod 755 /usr/sbin/update-grub")
     wanted = {"host_kernel_arguments": ["xe.disable_display=1", "intel_iommu=off"]}
     done = run(tags="host", **wanted)
@@ -250,7 +250,7 @@ def test_kernel_arguments_have_a_file_of_their_own_and_a_restart_is_only_named(r
     )
     gone = run(tags="host")
     assert (gone.code, gone.changed) == (0, 2), gone.output
-    assert host.check_output("grep -c ran /root/grub.log") == "2"
+    assert host.check_output("grep -c ran /var/tmp/grub.log") == "2"
 
 
 @pytest.fixture(scope="session")
