@@ -60,7 +60,6 @@ engines: ## every shipped profile against the command lines of the real vLLM rel
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 matrix: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
-vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
