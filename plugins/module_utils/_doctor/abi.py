@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .elf import Elf, readable
 
 # Opens a library: None where there is none (or no ELF file).
-Open = Callable[[str], Elf | None]
+Open = Callable[[str], "Elf | None"]
 
 # Names of torch's interface: C++ in c10, at and torch, and the C interface for extensions that outlive a version.
 _INTERFACE = re.compile(r"^_ZNK?[VrRO]*(?:3c10|2at|5torch)|^_ZT[VIS]N(?:3c10|2at|5torch)|^aoti_torch_|^torch_[a-z]")

@@ -198,7 +198,7 @@ def contents(
                 rows.append(Kept(item.name, redactor.clean(item.source), problem="there is no such file"))
             for path, text in list(texts.items())[-MOST_FILES:]:
                 keep(item.name + re.sub(r"[^\w.-]+", "_", redactor.clean(path).strip("/")), path, text)
-        else:
+        elif isinstance(item.probe, Look):
             answer = _looked(answers, item.probe)
             problem = answer.problem if isinstance(answer, Output) else str(answer.get("error", ""))
             keep(item.name, item.source, "" if isinstance(answer, Output) else str(answer.get("body", "")), problem)

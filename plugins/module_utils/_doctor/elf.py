@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-Data = bytes | memoryview
-
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 4, 5, 6, 14, 15, 29
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
@@ -43,7 +41,7 @@ class Symbol:
 class Elf:
     """A shared library or extension. Raises NotElf for anything else, truncated files included."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
         if bytes(self._data[:6]) != b"\x7fELF\x02\x01":
             raise NotElf("not a 64-bit little-endian ELF file")

@@ -73,7 +73,7 @@ def record(stack: Path, deep: bool) -> dict[str, Any]:
     return {
         "files": count,
         "problems": problems,
-        "distributions": {name: version for name, (version, _) in installed.items()},
+        "distributions": {name: version for name, (version, _info) in installed.items()},
     }
 
 

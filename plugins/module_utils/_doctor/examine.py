@@ -35,7 +35,11 @@ def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
             if left <= 0:
                 return Output(problem="was not asked in time")
             return effects.run(replace(probe, limit_s=min(probe.limit_s, left)))
-        return effects.read(probe) if isinstance(probe, Read) else effects.look(probe)
+        if isinstance(probe, Look):
+            return effects.look(probe)
+        if isinstance(probe, Read):
+            return effects.read(probe)
+        raise TypeError(f"{probe!r} is no probe")
     except Exception as error:
         return Output(problem=f"could not be looked at: {type(error).__name__}: {error}")
 

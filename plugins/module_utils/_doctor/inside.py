@@ -54,7 +54,8 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     result = look(json.loads(sys.argv[1]))
-    print(json.dumps(result), file=answer, flush=True)
+    answer.write(json.dumps(result) + "\n")
+    answer.flush()
 
 
 if __name__ == "__main__":

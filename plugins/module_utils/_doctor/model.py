@@ -49,8 +49,12 @@ def skipped(summary: str) -> Finding:
     return Finding(Level.SKIP, summary)
 
 
+class Probe:
+    """What a check wants to know of a host: a command, files, or a look. Equal ones are asked once."""
+
+
 @dataclass(frozen=True)
-class Command:
+class Command(Probe):
     """A program that only reads. `as_user`: run as the service user, as the engine would; `limit_s`: seconds."""
 
     argv: tuple[str, ...]
@@ -61,7 +65,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Read:
+class Read(Probe):
     """The text of every file that one of the glob patterns names, cut at `max_bytes` each."""
 
     patterns: tuple[str, ...]
@@ -69,14 +73,11 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(Probe):
     """Something that takes more than one read; `name` is a look of the effects, the answer is plain data."""
 
     name: str
     argument: str = ""
-
-
-Probe = Command | Read | Look
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def link(site: Site, answers: Answers) -> Finding:
     return passed(f"every card has x{LINK_WIDTH} at {LINK_GT_S:g} GT/s or more", *lines)
 
 
-def bar(site: Site, answers: Answers) -> Finding:
+def window(site: Site, answers: Answers) -> Finding:
     texts = answers.texts(device_files(site, "resource"))
     lines, small = [], []
     for address in site.addresses:
@@ -251,7 +251,7 @@ CHECKS = (
         "card-bar", "cards", "resizable BAR",
         "Without it the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to each other.",
         "Turn on Above 4G Decoding and Resizable BAR in the BIOS.",
-        lambda site: (device_files(site, "resource"),), bar, needs_cards=True,
+        lambda site: (device_files(site, "resource"),), window, needs_cards=True,
     ),
     Check(
         "card-ecc", "cards", "ECC of the cards' memory",

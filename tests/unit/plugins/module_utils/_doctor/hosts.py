@@ -45,8 +45,10 @@ MANIFEST = {
     },
     "build": {"peak_rss_gb": 120, "swap_gb": 160, "heaviest_source": "paged_decode_xe2.cpp"},
 }
-STACK: dict[str, Any] = {"id": "lab-2.11-0123456789", "dir": "/opt/b70/stacks/lab-2.11-0123456789", "name": "lab-2.11",
-         "complete": True, "reason": "", "created": "2026-06-07T08:00:00Z", "digest": "sha256:0"}  # fmt: skip
+STACK: dict[str, Any] = {
+    "id": "lab-2.11-0123456789", "dir": "/opt/b70/stacks/lab-2.11-0123456789", "name": "lab-2.11", "complete": True,
+    "reason": "", "created": "2026-06-07T08:00:00Z", "digest": "sha256:0",
+}  # fmt: skip
 
 
 def captured(name: str) -> str:
