@@ -243,8 +243,8 @@ def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, at
     # What is right to the letter is right, however odd it looks.
     certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline")
     problem = "" if certain else degenerate(got.text)
-    if not matched and not problem and got.finish_reason == "length":
-        problem = f"the answer was cut off after max_tokens {case.max_tokens}"
+    if not matched:
+        problem = problem or _mismatch(case, got)
     return CanaryResult(
         profile=profile.name,
         name=case.name,
@@ -258,6 +258,16 @@ def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, at
         finish_reason=got.finish_reason,
         prompt_tokens=got.prompt_tokens,
     )
+
+
+def _mismatch(case: CanaryCase, got: Answer) -> str:
+    """What the two sides, which are cut, may not show."""
+    if got.finish_reason == "length" and case.compare != "baseline":
+        return f"the answer was cut off after max_tokens {case.max_tokens}"
+    if case.compare in ("sha256", "baseline"):
+        wanted = case.expected.lower().removeprefix("sha256:")
+        return f"the answer's sha256 begins with {digest(got.text)[:12]}, the wanted one with {wanted[:12]}"
+    return ""
 
 
 def unanswered(

@@ -109,6 +109,17 @@ def test_an_answer_that_was_cut_off_says_so_when_that_may_be_why():
     assert judged(case(), "OK", finish="length").passed
 
 
+def test_answers_that_look_the_same_where_they_are_cut_are_told_apart_by_hash():
+    wanted, said = "x y " * 99, "x y " * 98 + "z"
+    result = judged(case("baseline", hashlib.sha256(wanted.strip().encode()).hexdigest()), said, finish="length")
+    assert "repeats the words" in result.problem
+    wanted, said = (" ".join(str(number) for number in range(last)) for last in (99, 98))
+    result = judged(case("baseline", canary.digest(wanted)), said, finish="length")
+    assert result.problem == (
+        f"the answer's sha256 begins with {canary.digest(said)[:12]}, the wanted one with {canary.digest(wanted)[:12]}"
+    )
+
+
 def test_a_result_shows_both_sides_and_stays_short_and_harmless():
     result = judged(case("contains", "b" * 500), "x y\x1b[31m " * 500)
     assert len(result.expected) <= canary.SHOWN
