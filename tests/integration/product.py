@@ -17,10 +17,19 @@ from typing import Any
 
 import requests
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
+
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventory" / "lab.yml"
 RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
 QUESTION = "Who are you?"
+COLOUR_QUESTION = "Name the colour of this picture in one word."
+
+
+def picture(colour: str) -> list[dict[str, Any]]:
+    """The parts of a message that asks for the colour of a picture."""
+    url = image_url({"colour": colour, "width": 48, "height": 40})
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": COLOUR_QUESTION}]
 
 
 @dataclass(frozen=True)

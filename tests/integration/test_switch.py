@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
-from integration.product import ROOT, Client, Frontdoor, answer_of, play
+from integration.product import COLOUR_QUESTION, ROOT, Client, Frontdoor, answer_of, picture, play
 
 SWITCH = ROOT / "switch.yml"
-COLOUR_QUESTION = "Name the colour of this picture in one word."
 
 
 def enabled(host: Host) -> list[str]:
@@ -89,12 +86,6 @@ def test_the_same_profile_again_changes_nothing(frontdoor: Frontdoor) -> None:
     assert again.code == 0, again.output
     assert again.changed == 0, again.output
     assert served(frontdoor) == ("tiny-b", True)
-
-
-def picture(colour: str) -> list[dict[str, Any]]:
-    """The parts of a message that asks for the colour of a picture."""
-    url = image_url({"colour": colour, "width": 48, "height": 40})
-    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": COLOUR_QUESTION}]
 
 
 def test_a_model_that_sees_passes_its_image_case_and_names_colours(client: Client, frontdoor: Frontdoor) -> None:
