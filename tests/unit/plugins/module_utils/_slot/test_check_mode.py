@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.planned import PlannedFiles
+from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import FakeUnit, World, profile_data, request
 
@@ -21,18 +22,7 @@ A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-    return world
-
-
-def switch(world, profile="a", **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def check(world, profile="a", **changes):
-    return api.check(world.effects(), LAYOUT, request(profile, **changes))
+    return host("abc")
 
 
 @pytest.mark.parametrize("start", ["nothing", "a", "b", "rebooted", "crashed", "disabled", "legacy"])

@@ -11,24 +11,14 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from unit.plugins.module_utils._slot.calls import b70ctl, host
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, World
+from unit.plugins.module_utils._slot.world import Killed
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "ab":
-        world.render(name)
-        world.unit(name).load_s = 1.0
-    return world
-
-
-def b70ctl(world, *words):
-    """(exit code, what was printed)"""
-    printed: list[str] = []
-    code = command.execute(command.parser().parse_args(words), world.effects(), LAYOUT, printed.append)
-    return code, "".join(printed)
+    return host("ab", load_s=1.0)
 
 
 def test_list_marks_what_runs(world):

@@ -9,28 +9,16 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
+from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-    return world
-
-
-def switch(world, profile="a", **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def check(world, profile="a", **changes):
-    return api.check(world.effects(), LAYOUT, request(profile, **changes))
+    return host("abc")
 
 
 def guard_rejected(world):

@@ -9,20 +9,14 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, learned
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
+from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
+from unit.plugins.module_utils._slot.world import request
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "ab":
-        world.render(name, engine__start_timeout_s=600)
-    return world
-
-
-def switch(world, profile, **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
+    return host("ab", engine__start_timeout_s=600)
 
 
 def there_and_back(world, times):

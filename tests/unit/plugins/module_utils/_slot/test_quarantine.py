@@ -11,33 +11,16 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command, quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import LOST, World, request
+from unit.plugins.module_utils._slot.world import LOST, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-        world.unit(name).load_s = 1.0
-    return world
-
-
-def switch(world, profile, **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def recover(world, mode=Mode.BOOT):
-    return api.switch(world.effects(), LAYOUT, request("ignored", mode=mode, switch_id="settle"))
-
-
-def b70ctl(world, *words):
-    printed: list[str] = []
-    code = command.execute(command.parser().parse_args(words), world.effects(), LAYOUT, printed.append)
-    return code, "".join(printed)
+    return host("abc", load_s=1.0)
 
 
 def lose_in_a_switch(world):

@@ -9,31 +9,20 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate
+from unit.plugins.module_utils._slot.calls import host, names, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
+from unit.plugins.module_utils._slot.world import request
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "ab":
-        world.render(name)
-        world.unit(name).load_s = 1.0
-    return world
-
-
-def switch(world, profile, **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
+    return host("ab", load_s=1.0)
 
 
 def verify(world, profile="a", effects=None):
     return api.switch(effects or world.effects(), LAYOUT, request(profile, recheck=True))
-
-
-def names(result, direction="forward"):
-    return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
 
 
 def test_a_verified_engine_is_asked_again_while_it_is_served(world):

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import baseline_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
+from unit.plugins.module_utils._slot.calls import b70ctl
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import World, request
 
@@ -28,12 +29,6 @@ def world():
     for name in "ab":
         world.unit(name).load_s = 1.0
     return world
-
-
-def b70ctl(world, *words):
-    printed: list[str] = []
-    code = command.execute(command.parser().parse_args(words), world.effects(), LAYOUT, printed.append)
-    return code, "".join(printed)
 
 
 def test_without_a_baseline_the_profile_is_refused_and_says_what_to_do(world):

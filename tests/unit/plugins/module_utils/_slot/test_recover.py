@@ -7,29 +7,17 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
+from unit.plugins.module_utils._slot.calls import host, recover, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, World, request
+from unit.plugins.module_utils._slot.world import Killed, World
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-        world.unit(name).load_s = 1.0
-    return world
-
-
-def switch(world, profile, **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def recover(world, mode=Mode.BOOT):
-    return api.switch(world.effects(), LAYOUT, request("ignored", mode=mode))
+    return host("abc", load_s=1.0)
 
 
 def test_after_a_reboot_the_committed_profile_is_verified_again(world):

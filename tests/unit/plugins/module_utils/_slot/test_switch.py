@@ -11,30 +11,16 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure
+from unit.plugins.module_utils._slot.calls import host, names, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, FakeUnit, World, profile_data, request
+from unit.plugins.module_utils._slot.world import BACKEND, FAULTS, FakeUnit, profile_data, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-    return world
-
-
-def switch(world, profile="a", **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def check(world, profile="a", **changes):
-    return api.check(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def names(result, direction="forward"):
-    return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
+    return host("abc")
 
 
 FULL = (

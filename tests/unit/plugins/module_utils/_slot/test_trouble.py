@@ -12,30 +12,16 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode
+from unit.plugins.module_utils._slot.calls import host, names, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
+from unit.plugins.module_utils._slot.world import request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    for name in "abc":
-        world.render(name)
-    return world
-
-
-def switch(world, profile="a", **changes):
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def check(world, profile="a", **changes):
-    return api.check(world.effects(), LAYOUT, request(profile, **changes))
-
-
-def names(result, direction="forward"):
-    return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
+    return host("abc")
 
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])
