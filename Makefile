@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor matrix molecule
 
-.PHONY: help demo test bench venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
+.PHONY: help demo test bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -63,6 +63,9 @@ vendor: ## driver and compiler on a bare host, from the vendors as the lab plays
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
+
+bench-switch: venv ## what a switch takes beyond its engine: make bench-switch HOST=matrix1 LAB=matrix A=sim-a B=sim-b
+	@B70_LAB=$(or $(LAB),lab) python tests/lab/matrix/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
 
 bench: venv ## the frontdoor against nginx, with every target; wants a machine that does nothing else
 	@python tests/load/bench.py --all --write
