@@ -6,7 +6,7 @@ the host's own verification."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 
 import pytest
@@ -25,13 +25,17 @@ RECOVERIES = ("again", "recover", "host")
 
 
 def crashes() -> Iterator[tuple[str, str, str]]:
-    """Each phase as it begins and as it ends, with one recovery in turn; with all of them where the most is at stake."""
+    """Each phase as it begins and as it ends, with one recovery in turn; with all where the most is at stake."""
     turn = cycle(RECOVERIES)
     for phase in FORWARD:
         if phase != "lock":  # who has not got the lock yet says nothing, so there is no moment to be killed at
             chosen = RECOVERIES if phase in ("stop", "health", "open", "enable") else (next(turn),)
             yield from ((phase, "begin", recovery) for recovery in chosen)
         yield phase, "end", next(turn)
+
+
+def in_turn(phases: Sequence[str], recoveries: Sequence[str] = RECOVERIES) -> list[tuple[str, str]]:
+    return list(zip(phases, cycle(recoveries), strict=False))
 
 
 def kill_at(rig: Rig, phase: str, direction: str, moment: str, *words: str) -> None:
@@ -52,7 +56,7 @@ def settle(rig: Rig, recovery: str, target: str) -> None:
     rig.wait_settled()
 
 
-@pytest.mark.parametrize(("phase", "moment", "recovery"), crashes())
+@pytest.mark.parametrize(("phase", "moment", "recovery"), list(crashes()))
 def test_a_switch_that_is_killed(rig: Rig, recorded: Begin, phase: str, moment: str, recovery: str) -> None:
     rig.have("sim-a")
     rig.tell("sim-b")
@@ -64,7 +68,7 @@ def test_a_switch_that_is_killed(rig: Rig, recorded: Begin, phase: str, moment: 
     assert recording.names() <= {"sim-a", "sim-b"}
 
 
-@pytest.mark.parametrize(("phase", "recovery"), zip(BACK, cycle(RECOVERIES), strict=False))
+@pytest.mark.parametrize(("phase", "recovery"), in_turn(BACK))
 def test_a_way_back_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", "wrong-id")
@@ -76,7 +80,7 @@ def test_a_way_back_that_is_killed(rig: Rig, recorded: Begin, phase: str, recove
     assert recording.names() <= {"sim-a", "sim-b"}
 
 
-@pytest.mark.parametrize(("phase", "recovery"), zip(("close", "stop", "commit"), cycle(RECOVERIES), strict=False))
+@pytest.mark.parametrize(("phase", "recovery"), in_turn(["close", "stop", "commit"]))
 def test_a_failed_switch_that_is_killed_as_it_stops(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     """What it was to do was to leave nothing running; what settles it may do better: serve what was verified last."""
     rig.have("sim-a")
@@ -88,7 +92,7 @@ def test_a_failed_switch_that_is_killed_as_it_stops(rig: Rig, recorded: Begin, p
     assert_serves(rig, "sim-b" if recovery == "again" else "sim-a")
 
 
-@pytest.mark.parametrize(("phase", "recovery"), zip(FORWARD[3:], cycle(RECOVERIES), strict=False))
+@pytest.mark.parametrize(("phase", "recovery"), in_turn(FORWARD[3:]))
 def test_a_first_deploy_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     """There is nothing to go back to: what was not let in is stopped."""
     rig.wipe()
@@ -102,9 +106,7 @@ def test_a_first_deploy_that_is_killed(rig: Rig, recorded: Begin, phase: str, re
     assert recording.names() <= {"sim-b"}
 
 
-@pytest.mark.parametrize(
-    ("phase", "recovery"), zip("close drain stop release commit".split(), cycle(RECOVERIES[1:]), strict=False)
-)
+@pytest.mark.parametrize(("phase", "recovery"), in_turn("close drain stop release commit".split(), RECOVERIES[1:]))
 def test_a_stop_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     rig.have("sim-a")
     recorded()
