@@ -22,6 +22,7 @@ SCHEMA = 1
 MARK = "b70-answer: "
 # Where the role stack says that a stack is complete.
 COMPLETE = "fingerprint.json"
+PYTHON = "venv/bin/python"
 # (Python of the engine, its environment, standard input) -> (exit code, standard output, standard error)
 Ask = Callable[[str, Mapping[str, str], str], tuple[int, str, str]]
 
@@ -76,10 +77,12 @@ def check(profiles: Mapping[str, Mapping[str, Any]], memory: Path, program: str,
     stacks: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name, profile in sorted(profiles.items()):
         stack = profile["stack"]
-        if Path(stack["dir"], COMPLETE).is_file():
-            stacks.setdefault(stack["id"], {})[name] = profile
-        else:
+        if not Path(stack["dir"], COMPLETE).is_file():
             report.skipped[name] = f"the stack {stack['id']} is not installed"
+        elif not Path(stack["dir"], PYTHON).exists():
+            report.skipped[name] = f"the stack {stack['id']} has no {PYTHON} that could be asked"
+        else:
+            stacks.setdefault(stack["id"], {})[name] = profile
     for identity, members in stacks.items():
         file = memory / f"{identity}.json"
         passed = _passed(file)
@@ -111,7 +114,7 @@ def _passed(file: Path) -> set[str]:
 
 def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> dict[str, str]:
     first = next(iter(profiles.values()))
-    python = f"{first['stack']['dir']}/venv/bin/python"
+    python = f"{first['stack']['dir']}/{PYTHON}"
     question = {"argv": {name: profile["engine"]["argv"][2:] for name, profile in profiles.items()}}
     code, output, errors = ask(python, shared_environment(profiles.values()), json.dumps(question))
     lines = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]

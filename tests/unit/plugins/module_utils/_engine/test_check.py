@@ -45,7 +45,7 @@ def profile(place, name, stack="cpu-1", *words, **env):
 @pytest.fixture
 def installed(tmp_path):
     for stack in ("cpu-1", "xpu-1"):
-        (tmp_path / "stacks" / stack).mkdir(parents=True)
+        (tmp_path / "stacks" / stack / check.PYTHON).mkdir(parents=True)
         (tmp_path / "stacks" / stack / check.COMPLETE).touch()
     return tmp_path
 
@@ -98,6 +98,10 @@ def test_a_stack_that_is_not_installed_is_skipped_and_said_so(installed):
     report = run(installed, engines, profile(installed, "a"), profile(installed, "b", "gone-1"))
     assert report.skipped == {"b": "the stack gone-1 is not installed"}
     assert report.asked == ["a"]
+    # An engine that is no Python program, such as a simulated one.
+    (installed / "stacks" / "xpu-1" / check.PYTHON).rmdir()
+    report = run(installed, engines, profile(installed, "c", "xpu-1"))
+    assert report.skipped == {"c": "the stack xpu-1 has no venv/bin/python that could be asked"}
 
 
 def test_check_mode_remembers_nothing(installed):
