@@ -241,7 +241,7 @@ def main() -> None:
             "suites": {**strings, "default": []},
             "components": {**strings, "default": []},
             "architectures": {**strings, "default": ["amd64"]},
-            "key_url": {"type": "str", "default": ""},
+            "key_url": {"type": "str", "default": "", "no_log": False},
             "key": {"type": "str", "default": "", "no_log": False},
             "key_fingerprint": {"type": "str", "default": "", "no_log": False},
             "packages": {"type": "dict", "default": {}},
