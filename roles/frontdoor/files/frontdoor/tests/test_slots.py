@@ -305,7 +305,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
         await asyncio.gather(*(visitor() for _ in range(10)))
         await run.settled()
         assert run.door.gate.active == 0
-        assert run.engine.most_active >= 3
+        assert 1 <= run.engine.most_active <= 4
         assert sum(run.outcomes().values()) <= 400
 
 

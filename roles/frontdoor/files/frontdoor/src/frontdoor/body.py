@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import httptools
+
+# a large body: when so much of it is there and so much is missing, the rest is read right to where it is kept
+_LARGE = 128 * 1024
+# how many times what is there may be reserved for what is announced
+_TRUST = 4
 
 
 class BrokenBody(ValueError):
@@ -23,12 +30,8 @@ class Body(Protocol):
     """Takes what is received until the body is complete."""
 
     @property
-    def pieces(self) -> list[bytes]:
-        """What was received of the body itself."""
-
-    @property
     def size(self) -> int:
-        """Bytes in the pieces."""
+        """Bytes of the body itself that were received."""
 
     @property
     def complete(self) -> bool:
@@ -41,26 +44,90 @@ class Body(Protocol):
     def feed(self, data: bytes) -> None:
         """Take the next bytes; raise BrokenBody."""
 
+    def content(self) -> bytes | bytearray:
+        """The complete body."""
+
 
 class LengthBody:
-    """A body of announced length."""
+    """A body of announced length.
+
+    A large one is not taken in pieces: `room` is where its next bytes are to be written, `written` says that they are.
+    Room is reserved as the body comes in, not as it is announced.
+    """
 
     def __init__(self, length: int) -> None:
-        self._left = length
-        self.pieces: list[bytes] = []
+        self._length = length
+        self._pieces: list[bytes] = []
+        self._whole = bytearray()
         self.size = 0
-        self.complete = False
         self.rest: bytes = b""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the end was there."""
+        return self.size == self._length
+
+    @property
+    def large(self) -> bool:
+        """Whether the rest should be written to `room`."""
+        return self.size >= _LARGE and self._length - self.size >= _LARGE
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
-        if len(data) > self._left:
-            self.rest = data[self._left :]
-            data = data[: self._left]
-        self.pieces.append(data)
+        left = self._length - self.size
+        if len(data) > left:
+            self.rest = data[left:]
+            data = data[:left]
+        self._pieces.append(data)
         self.size += len(data)
-        self._left -= len(data)
-        self.complete = not self._left
+
+    def room(self) -> memoryview:
+        """Where the next bytes of a large body belong."""
+        if self.size >= len(self._whole):
+            reserved = bytearray(min(self._length, self.size * _TRUST))
+            reserved[: self.size] = self._whole or b"".join(self._pieces)
+            self._whole = reserved
+            self._pieces.clear()
+        return memoryview(self._whole)[self.size :]
+
+    def written(self, size: int) -> None:
+        """Note that so many bytes were written to `room`."""
+        self.size += size
+
+    def content(self) -> bytes | bytearray:
+        """The complete body."""
+        if self._whole:
+            return self._whole
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+
+class DirectReader(asyncio.BufferedProtocol):
+    """Stands in for a connection's protocol while the rest of a large body is read; spares two copies of it."""
+
+    def __init__(self, body: LengthBody, owner: asyncio.Protocol, grown: Callable[[], None]) -> None:
+        """`grown` is called after each read; everything else is the owner's business."""
+        self._body = body
+        self._owner = owner
+        self._grown = grown
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._body.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._body.written(nbytes)
+        self._grown()
+
+    def eof_received(self) -> bool | None:
+        return self._owner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._owner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._owner.resume_writing()
 
 
 class _Marks:
@@ -93,7 +160,6 @@ class ChunkedBody:
         self._parser = httptools.HttpRequestParser(self._marks)
         self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         self._raw = 0
-        self.pieces = self._marks.pieces
         # where the body ended within a read is not known, so what was sent behind it cannot be served
         self.rest: bytes | None = b""
 
@@ -106,6 +172,10 @@ class ChunkedBody:
     def complete(self) -> bool:
         """Whether the last chunk was there."""
         return self._marks.complete
+
+    def content(self) -> bytes | bytearray:
+        """The complete body."""
+        return b"".join(self._marks.pieces)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes; raise BrokenBody, also where there is hardly a body in all that is sent."""

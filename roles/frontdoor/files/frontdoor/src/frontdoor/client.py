@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from frontdoor.body import Body, BrokenBody, ChunkedBody, LengthBody
+from frontdoor.body import Body, BrokenBody, ChunkedBody, DirectReader, LengthBody
 from frontdoor.errors import Refusal
 from frontdoor.events import request_fields
 from frontdoor.exchange import Work
@@ -42,6 +42,7 @@ class ClientConnection(asyncio.Protocol):
         "_buffer",
         "_close_after",
         "_counted",
+        "_direct",
         "_door",
         "_engine_head",
         "_engine_head_for",
@@ -81,6 +82,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
         self._body: Body | None = None
+        # whether somebody else reads the body under way
+        self._direct = False
         # bytes of the body under way that stand in the door's account
         self._counted = 0
         self._body_deadline = 0.0
@@ -268,11 +271,29 @@ class ClientConnection(asyncio.Protocol):
             return
         if body.size > self._door.max_body:
             self._reject(self._too_large(), self._head)
-        elif self._count_body(body.size - before) and body.complete:
-            self._body_complete(body)
+        elif self._count_body(body.size - before):
+            if body.complete:
+                self._body_complete(body)
+            elif isinstance(body, LengthBody) and body.large:
+                self._read_directly(body)
+
+    def _read_directly(self, body: LengthBody) -> None:
+        def grown() -> None:
+            if self._count_body(body.size - self._counted) and body.complete:
+                self._body_complete(body)
+
+        self._direct = True
+        self._let_read(DirectReader(body, self, grown))
+
+    def _let_read(self, protocol: asyncio.BaseProtocol) -> None:
+        if not self.transport.is_closing():
+            # a transport looks at how its protocol wants to read when it begins to read
+            self.transport.pause_reading()
+            self.transport.set_protocol(protocol)
+            self.transport.resume_reading()
 
     def _body_complete(self, body: Body) -> None:
-        pieces = body.pieces
+        content = body.content()
         if body.rest is None:
             self._close_after = True
         else:
@@ -280,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
         # from here on it is the answer's to account for
         self._drop_body()
         processing, self._processing = self._processing, True
-        self._dispatch(self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        self._dispatch(self._head, content)
         self._processing = processing
         if not processing and self._stage == HEAD and self._buffer:
             self._process(b"")
@@ -289,10 +310,13 @@ class ClientConnection(asyncio.Protocol):
         self._door.buffered -= self._counted
         self._counted = 0
         self._body = None
+        if self._direct:
+            self._direct = False
+            self._let_read(self)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, head: RequestHead, body: bytes) -> None:
+    def _dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
         door = self._door
         self._stage = ANSWER
         work = door.handle(self, head, body)

@@ -272,7 +272,7 @@ class Door:
                 self._response_heads[raw] = response
         return response
 
-    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Work | None:
+    def handle(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
         if self.keys is not None and self.unauthorized(client, head):
             client.refuse(errors.UNAUTHORIZED, head)
@@ -293,7 +293,7 @@ class Door:
             client.turn_away(refusal, head)
             self.ledger.turned_away(client, head, refusal)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
-            return self._admin.handle(client, head, body)
+            return self._admin.handle(client, head, bytes(body))
         elif head.route.kind is not Kind.ENGINE:
             self._local.answer(client, head)
         elif head.method == b"OPTIONS" and self.cors_on:

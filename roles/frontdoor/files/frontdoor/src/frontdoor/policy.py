@@ -18,7 +18,7 @@ import orjson
 from frontdoor.errors import Refusal
 from frontdoor.routes import GATED_PATHS
 from frontdoor.rules import Rules
-from frontdoor.splice import Edits, Member, NotAnObject, ObjectDefaults, Pieces, TooIntricate, members
+from frontdoor.splice import Body, Edits, Member, NotAnObject, ObjectDefaults, Pieces, TooIntricate, members
 
 CHAT = "/v1/chat/completions"
 KWARGS = "chat_template_kwargs"
@@ -66,7 +66,7 @@ class PathRules:
         self.only_defaults = None if self._limited or self._edits else self._kwargs
         self.idle = not (self._limited or self._kwargs or self._edits)
 
-    def apply(self, body: bytes) -> Pieces | Refusal:
+    def apply(self, body: Body) -> Pieces | Refusal:
         """Return what the engine is sent, or why it is not asked. A body that is no JSON object is left alone."""
         if b"\0" in body[:4] or body.startswith(_BOMS):
             # engines that guess the encoding would read past these rules
@@ -81,7 +81,7 @@ class PathRules:
             return self._edit(body)
         return (body,) if self._kwargs is None else self._kwargs.pieces(body)
 
-    def _missing_modality(self, body: bytes) -> Refusal | None:
+    def _missing_modality(self, body: Body) -> Refusal | None:
         try:
             content = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -99,7 +99,7 @@ class PathRules:
                 )
         return None
 
-    def _edit(self, body: bytes) -> Pieces | Refusal:
+    def _edit(self, body: Body) -> Pieces | Refusal:
         try:
             found = list(members(body))
         except TooIntricate:
@@ -125,7 +125,7 @@ class PathRules:
             self._kwargs.edit(body, [m for m in found if m.name == KWARGS], edits)
         return edits.pieces()
 
-    def _edit_model(self, body: bytes, given: list[Member], edits: Edits) -> Refusal | None:
+    def _edit_model(self, body: Body, given: list[Member], edits: Edits) -> Refusal | None:
         policy = self._rules.model_policy
         if not given:
             if policy == "rewrite":
@@ -150,7 +150,7 @@ class PathRules:
         details = {"param": "model", "models": names}
         return Refusal(404, "model_not_found", f"{what}; served: {', '.join(names)}", details=details)
 
-    def _edit_tokens(self, body: bytes, given: list[Member], edits: Edits) -> None:
+    def _edit_tokens(self, body: Body, given: list[Member], edits: Edits) -> None:
         default, cap = self._rules.max_tokens_default, self._rules.max_tokens_cap
         limited = False
         for member in given:

@@ -23,7 +23,9 @@ _SMALL = 4096
 
 
 # what is written to the engine, in order
-Pieces = tuple[bytes | memoryview, ...]
+Pieces = tuple[bytes | bytearray | memoryview, ...]
+# how a body is held
+Body = bytes | bytearray
 
 
 class NotAnObject(ValueError):
@@ -42,12 +44,12 @@ class Member(NamedTuple):
     end: int
 
 
-def _skip(body: bytes, at: int) -> int:
+def _skip(body: Body, at: int) -> int:
     match = _SPACE.match(body, at)
     return match.end() if match else at
 
 
-def _string_end(body: bytes, at: int) -> int:
+def _string_end(body: Body, at: int) -> int:
     quote = body.find(b'"', at + 1)
     while quote >= 0:
         before = quote - 1
@@ -59,7 +61,7 @@ def _string_end(body: bytes, at: int) -> int:
     raise NotAnObject
 
 
-def _value_end(body: bytes, at: int, marks: int) -> tuple[int, int]:
+def _value_end(body: Body, at: int, marks: int) -> tuple[int, int]:
     """Where the value at an offset ends, and how many of the marks that may be looked at are left then."""
     first = body[at : at + 1]
     if first == b'"':
@@ -86,7 +88,7 @@ def _value_end(body: bytes, at: int, marks: int) -> tuple[int, int]:
     raise TooIntricate
 
 
-def members(body: bytes) -> Iterator[Member]:
+def members(body: Body) -> Iterator[Member]:
     """Walk over the top-level members of a JSON object, duplicates included; raise NotAnObject."""
     at = _skip(body, 0)
     if body[at : at + 1] != b"{":
@@ -123,7 +125,7 @@ def members(body: bytes) -> Iterator[Member]:
 class Edits:
     """Changes to the top-level members of a JSON object: members put in front, and values replaced in place."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Body) -> None:
         self._body = body
         self._inserted: list[bytes] = []
         self._replaced: list[tuple[int, int, bytes]] = []
@@ -158,7 +160,7 @@ class Edits:
         return tuple(part for part in parts if part)
 
 
-def _comma(body: bytes, brace: int) -> bytes:
+def _comma(body: Body, brace: int) -> bytes:
     """What must follow members that are put first into the object whose brace stands at an offset."""
     follower = _skip(body, brace + 1)
     return b"" if body[follower : follower + 1] == b"}" else b","
@@ -180,7 +182,7 @@ class ObjectDefaults:
         self._inner = encoded[1:-1]
         self._opening = b"{%b:%b," % (self._quoted, encoded)
 
-    def pieces(self, body: bytes) -> Pieces:
+    def pieces(self, body: Body) -> Pieces:
         """The changed body, to be written piece by piece: a large one is not copied."""
         # from behind: on a large body that is several times faster in CPython than from the front
         if body.rfind(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
@@ -194,7 +196,7 @@ class ObjectDefaults:
         self.edit(body, found, edits)
         return edits.pieces()
 
-    def edit(self, body: bytes, found: list[Member], edits: Edits) -> None:
+    def edit(self, body: Body, found: list[Member], edits: Edits) -> None:
         """Note the change, given the members of that name."""
         if not found:
             edits.insert(self._name, self._defaults)
