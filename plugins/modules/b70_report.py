@@ -18,6 +18,7 @@ author:
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.doctor
 attributes:
   check_mode:
     support: full
@@ -46,68 +47,6 @@ options:
     type: list
     elements: str
     default: []
-  cards:
-    description: How many cards there should be. Left out, what the wanted profiles need.
-    type: int
-  profiles:
-    description: Profiles to judge the host by, beside what is served and what starts at boot.
-    type: list
-    elements: str
-    default: []
-  manifests:
-    description: Stack manifests by name, from the lookup P(arcpro.b70.catalogue#lookup), to judge versions by.
-    type: dict
-    default: {}
-  default_stack:
-    description: The manifest by which a host with cards and no used stack for them is judged.
-    type: str
-    default: lab-2.11
-  limit:
-    description: After how many seconds what has not answered is reported as such.
-    type: int
-    default: 60
-  slot:
-    description: The slot.
-    type: str
-    default: main
-  config_dir:
-    description: Directory with the rendered profiles.
-    type: path
-    default: /etc/b70-vllm-slot
-  run_dir:
-    description: Directory of the state files.
-    type: path
-    default: /run/b70
-  state_dir:
-    description: Directory of journal, evidence and quarantine.
-    type: path
-    default: /var/lib/b70
-  unit_dir:
-    description: Where the administrator's systemd units are.
-    type: path
-    default: /etc/systemd/system
-  stack_root:
-    description: The directory that holds the stacks.
-    type: path
-    default: /opt/b70/stacks
-  data_dirs:
-    description: Directories whose disks need space; sources and results are looked for below the first.
-    type: list
-    elements: path
-    default: [/mnt/fast-ai, /var/cache/b70, /var/lib/b70]
-  cache_dirs:
-    description: Directories that the service user must be able to write to.
-    type: list
-    elements: path
-    default: [/mnt/fast-ai/vllm-cache-exp, /mnt/fast-ai/llm-cache/hf]
-  user:
-    description: The service user.
-    type: str
-    default: b70
-  frontdoor_url:
-    description: Base URL at which the host reaches its own frontdoor.
-    type: str
-    default: http://127.0.0.1:8000
 seealso:
   - module: arcpro.b70.b70_doctor
 """

@@ -55,8 +55,9 @@ def misfits(
     loaded = [elf for path in torch_libraries if (elf := open_library(path)) is not None]
     for name, path, extension in extensions:
         mates, missing = _closure(extension, os.path.dirname(path), open_library, (torch_lib, *search))
-        for library in missing:
-            yield Misfit(name, f"needs {library}, which is in none of the folders that are searched", library)
+        if missing:
+            problem = f"needs {', '.join(missing)}: not found in any folder that is searched"
+            yield Misfit(name, problem, missing[0])
         for library, versions in extension.versions_needed.items():
             mate = mates.get(library)
             if mate is not None and (lacking := [text for text in versions if text not in mate.versions_defined]):
@@ -76,9 +77,8 @@ def misfits(
 
 def home_of(symbol: str, needed: Sequence[str]) -> str:
     """The library of torch in which a name should be."""
-    if re.match(r"^_ZNK?[VrRO]*3c10", symbol):
-        special = next((name for name in ("libc10_xpu.so", "libc10_cuda.so") if f"N3c10{name[7:-3]}" in symbol), "")
-        return special or "libc10.so"
+    if match := re.match(r"^_ZNK?[VrRO]*3c10(3xpu|4cuda)?", symbol):
+        return f"libc10_{match[1][1:]}.so" if match[1] else "libc10.so"
     return next((name for name in needed if re.match(r"libtorch_(?:cpu|xpu|cuda|python)\.so", name)), "libtorch_cpu.so")
 
 

@@ -115,7 +115,11 @@ def frontdoor(site: Site, answers: Answers) -> Finding:
         f"running {door.get('active_generations')}, waiting {door.get('queued_generations')}",
     ]
     if not body.get("open"):
-        return warned(f"the frontdoor answers and is closed: {body.get('reason') or body.get('phase')}", *lines)
+        return warned(
+            f"the frontdoor answers and is closed: {body.get('reason') or body.get('phase')}",
+            *lines,
+            fix="See the check slot: it opens by itself as soon as a verified engine runs.",
+        )
     return passed(f"the frontdoor is open for {(body.get('model_slot') or {}).get('name')}", *lines)
 
 

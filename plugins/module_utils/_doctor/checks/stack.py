@@ -114,15 +114,19 @@ def extensions(site: Site, answers: Answers) -> Finding:
     if not wrong:
         return passed(f"{looked} extensions that use torch find all that they need")
     stack_id, torch, first = wrong[0]
-    lines = [f"{item['extension']}: {item['problem']} [{item['library']}]" for _stack, _torch, item in wrong]
+    lines = [f"{item['extension']}: {item['problem']}{_home(item)}" for _stack, _torch, item in wrong]
     package = first["extension"].split("/")[0].split(".")[0]
     return failed(
-        f"{first['extension']} does not fit torch {torch} of {stack_id}: {first['problem']} "
-        f"(should be in {first['library']})",
+        f"{first['extension']} does not fit torch {torch} of {stack_id}: {first['problem']}{_home(first)}",
         *lines,
         fix=f"{package} was built for another torch: build it from source against torch {torch}, or install the wheel "
         f"that was made for it; then remove {stack_id}'s directory and run site.yml --tags stack.",
     )
+
+
+def _home(misfit: Mapping[str, str]) -> str:
+    """Where a name that is missing should be."""
+    return f" (should be in {misfit['library']})" if misfit["problem"].startswith("undefined symbol") else ""
 
 
 def torch_xpu(site: Site, answers: Answers) -> Finding:

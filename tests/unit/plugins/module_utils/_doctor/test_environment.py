@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor import elf, environment
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor import abi, elf, environment
 
 # What the prebuilt vllm-xpu-kernels wheel missed in torch 2.11: torch::Library::_def with another signature.
 DEF = "_ZN5torch7Library4_defEON3c106eitherINS1_12OperatorNameENS1_14FunctionSchemaEEE"
@@ -110,7 +110,7 @@ def test_a_library_that_is_nowhere_is_named(stack: Path, tmp_path: Path):
     (found,) = looked(stack, path)
     assert found == {
         "extension": "next/_C.so",
-        "problem": "needs libsycl.so.9, which is in none of the folders that are searched",
+        "problem": "needs libsycl.so.9: not found in any folder that is searched",
         "library": "libsycl.so.9",
     }
 
@@ -170,6 +170,19 @@ def test_every_cut_of_a_library_is_refused_or_ends_in_a_plain_error(tmp_path: Pa
             file.defines("here")
         except (elf.NotElf, IndexError, struct.error):
             continue
+
+
+@pytest.mark.parametrize(
+    ("symbol", "needed", "library"),
+    [
+        (CHECK, (), "libc10.so"),
+        ("_ZN3c103xpu12device_countEv", (), "libc10_xpu.so"),
+        (DEF, (), "libtorch_cpu.so"),
+        (GIVEN, ("libc10.so", "libtorch_xpu.so"), "libtorch_xpu.so"),
+    ],
+)
+def test_the_library_in_which_a_name_should_be(symbol: str, needed: tuple[str, ...], library: str):
+    assert abi.home_of(symbol, needed) == library
 
 
 @pytest.mark.parametrize(
