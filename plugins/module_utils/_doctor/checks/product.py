@@ -40,6 +40,12 @@ def slot(site: Site, answers: Answers) -> Finding:
             f"units of an older installation run or start at boot: {', '.join(info['legacy_units'])}", *lines,
             fix=f"systemctl disable --now {' '.join(info['legacy_units'])}",
         )  # fmt: skip
+    if info["phase"] in ("switching", "verifying"):
+        return warned(
+            f"a switch is at work, or was cut off: {info['phase']}",
+            *lines,
+            fix="Look again in a minute; b70ctl recover settles one that was cut off.",
+        )
     if info.get("interrupted"):
         return warned("a switch was interrupted and is not settled", *lines, fix="Run b70ctl recover, or switch again.")
     if engine is None:

@@ -144,6 +144,7 @@ INFO: dict[str, Any] = {
         ({}, Level.PASS, "big is served"),
         ({"legacy_units": ["minimax-vllm.service"]}, Level.FAIL, "minimax-vllm.service"),
         ({"interrupted": {"id": "x"}}, Level.WARN, "interrupted"),
+        ({"phase": "verifying", "engine": {**ENGINE, "healthy": False}}, Level.WARN, "a switch is at work"),
         ({"engine": None}, Level.FAIL, "should run and does not"),
         ({"engine": None, "enabled_units": []}, Level.WARN, "nothing starts at boot"),
         ({"engine": {**ENGINE, "healthy": False}}, Level.FAIL, "/health"),
