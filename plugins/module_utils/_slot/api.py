@@ -230,9 +230,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
         "last_verified": None if memory.verified is None else memory.verified.profile,
         "at_work": at_work,
-        "progress": None
-        if at_work is None
-        else last_progress(fx.files.tail(layout.progress_file, PROGRESS_BYTES) or ""),
+        "progress": None if at_work is None else _progress(fx, layout, at_work),
         "interrupted": None if interrupted is None or at_work is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
@@ -242,8 +240,16 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
 def _at_work(fx: Effects, layout: Layout) -> str | None:
     """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
     note = (fx.files.read(layout.lock_file) or "").strip()
-    pid = note.removeprefix("pid ").split(" ")[0]
-    return note if pid.isdigit() and fx.processes.cmdline(int(pid)) else None
+    return note if fx.processes.cmdline(_pid(note)) else None
+
+
+def _pid(note: str) -> int:
+    word = note.removeprefix("pid ").split(" ")[0]
+    return int(word) if word.isdigit() else 0
+
+
+def _progress(fx: Effects, layout: Layout, note: str) -> str | None:
+    return last_progress(fx.files.tail(layout.progress_file, PROGRESS_BYTES) or "", _pid(note))
 
 
 def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:

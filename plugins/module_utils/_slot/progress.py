@@ -57,8 +57,11 @@ def engine_hint(lines: Sequence[str]) -> str | None:
     return None
 
 
-def last_progress(text: str) -> str | None:
-    """Where a running switch is, by the last lines of its progress file: its phase, and the last hint of that phase."""
+def last_progress(text: str, pid: int) -> str | None:
+    """Where the switch of this process is, by the progress file: its phase, and the last hint of that phase.
+
+    The file may still be that of the switch before.
+    """
     phase, hint = "", ""
     for line in text.splitlines():
         try:
@@ -67,6 +70,8 @@ def last_progress(text: str) -> str | None:
             continue
         if not isinstance(record, dict):
             continue
+        if record.get("event") == "start" and record.get("pid") != pid:
+            return None
         if record.get("event") == "phase":
             way = str(record.get("direction") or "forward")
             phase, hint = f"{record.get('phase')}{'' if way == 'forward' else f' ({way})'}", ""

@@ -150,12 +150,15 @@ def test_status_tells_a_switch_at_work_from_one_that_was_killed(world):
     world.put(LAYOUT.lock_file, f"pid {world.engine().pid} (ann) since 2026-06-07T09:00:00Z: b\n")
     world.put(
         LAYOUT.progress_file,
+        f'{{"event": "start", "pid": {world.engine().pid}}}\n'
         '{"event": "phase", "phase": "health", "direction": "forward"}\n'
         '{"event": "hint", "text": "loading weights 62 %"}\n[]\ntorn {',
     )
     text = b70ctl(world, "status")[1]
     assert "(ann) since 2026-06-07T09:00:00Z: b, in phase health: loading weights 62 %" in text
     assert "interrupted" not in text
+    world.put(LAYOUT.progress_file, '{"event": "start", "pid": 1}\n{"event": "phase", "phase": "enable"}\n')
+    assert "in phase" not in b70ctl(world, "status")[1]
 
 
 def test_history_tells_why(world):
