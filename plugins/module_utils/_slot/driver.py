@@ -235,7 +235,12 @@ class Driver:
             return (), False
         try:
             unit = run.unit(run.engine.profile.unit)
-            return self._fx.units.log(unit, DIAGNOSED_LINES), unit.settled
+            log = self._fx.units.log(unit, DIAGNOSED_LINES)
+            if run.engine.invocation_id not in ("", unit.invocation_id):
+                # systemd has started it again: what ended it stands in the log of the process before.
+                ended = replace(unit, invocation_id=run.engine.invocation_id)
+                log = (*self._fx.units.log(ended, DIAGNOSED_LINES), *log)
+            return log, unit.settled
         except SlotFault:
             return (), False
 

@@ -153,6 +153,14 @@ def test_a_known_symptom_is_named_with_what_to_do(world):
     assert result["failure"]["log_tail"][0] == LONG_CONTEXT
 
 
+def test_what_ended_an_engine_is_found_although_systemd_has_started_it_again(world):
+    world.unit("a").fault = "restarts_in_canary"
+    world.logs[f"{1:032x}"] = ("INFO loading", LONG_CONTEXT)
+    failure = switch(world, "a")["failure"]
+    assert failure["symptom"] == "context_does_not_fit"
+    assert LONG_CONTEXT in failure["log_tail"]
+
+
 def test_a_lost_device_ends_the_wait(world):
     world.unit("a").fault = "never_ready"
     world.log_lines = ("RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",)
