@@ -160,19 +160,20 @@ def as_svg(verdicts: list[Verdict]) -> str:
     scale = width / longest
     height = top + step * len(rows) + 26
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 70} {height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 140} {height}" role="img">',
         f"<title>The frontdoor against nginx</title><style>{_STYLE}</style>",
         '<text x="8" y="18">The frontdoor against nginx (nginx = 1)</text>',
-        '<text x="8" y="34" class="dim">dashed: the target; for chunks/s and requests more is better</text>',
+        '<text x="8" y="34" class="dim">dashed: the target</text>',
     ]
     for number, verdict in enumerate(rows):
         ratio, limit = verdict.ratio or 0.0, left + verdict.goal.limit * scale
         y, kind = top + number * step, "bar" if verdict.held else "miss"
+        word = f"{'less' if verdict.goal.most else 'more'} is better"
         parts += [
             f'<text x="{left - 10}" y="{y + 16}" text-anchor="end">{verdict.goal.title}</text>',
             f'<rect class="{kind}" x="{left}" y="{y + 4}" width="{ratio * scale:.1f}" height="16" rx="2"/>',
             f'<line class="limit" x1="{limit:.1f}" y1="{y}" x2="{limit:.1f}" y2="{y + 24}"/>',
-            f'<text x="{left + ratio * scale + 6:.1f}" y="{y + 16}">{ratio:.2f}</text>',
+            f'<text x="{left + width + 130}" y="{y + 16}" text-anchor="end">{ratio:.2f}, {word}</text>',
         ]
     one, bottom = left + scale, top + step * len(rows)
     parts += [
