@@ -64,7 +64,7 @@ phase:
   type: str
   choices: [stopped, switching, verifying, serving, failed]
 open:
-  description: Whether the frontdoor was told to take generations.
+  description: Whether the frontdoor takes generations for the running engine.
   returned: always
   type: bool
 reason:

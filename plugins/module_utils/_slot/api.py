@@ -19,7 +19,7 @@ from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
 from .progress import last_progress
 from .run import describe
-from .state_file import parse_state
+from .state_file import SlotState, parse_state
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
 
 SHOWN_ATTEMPTS = 5
@@ -200,8 +200,9 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     running = [unit for unit in units if unit.running]
-    engine = running[0] if running else None
-    live = bool(engine and state and engine.invocation_id and engine.invocation_id == state.invocation_id)
+    served = [unit for unit in running if state and unit.invocation_id and unit.invocation_id == state.invocation_id]
+    engine = next(iter((*served, *running)), None)
+    live = bool(served)
     name = layout.profile_of(engine.name) if engine is not None else None
     interrupted, at_work = memory.interrupted, _at_work(fx, layout)
     fingerprint = state.fingerprint if live and state is not None else None
@@ -212,8 +213,8 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "changed": False,
         "slot": layout.slot,
         "phase": state.phase if state is not None else "stopped",
-        "open": bool(state is not None and state.open),
-        "reason": state.reason if state is not None else "no state file: the slot was not served since the last boot",
+        "open": bool(live and state is not None and state.open),
+        "reason": _reason(state, live),
         "profile": name,
         "served_model": (state.profile or {}).get("served_model_name") if live and state is not None else None,
         "verified": bool(live and state is not None and state.verified),
@@ -235,6 +236,14 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
+
+
+def _reason(state: SlotState | None, live: bool) -> str:
+    if state is None:
+        return "no state file: the slot was not served since the last boot"
+    if state.open and not live:
+        return "the process that was verified is gone, so the frontdoor is closed"
+    return state.reason
 
 
 def _at_work(fx: Effects, layout: Layout) -> str | None:

@@ -161,6 +161,14 @@ def test_status_tells_a_switch_at_work_from_one_that_was_killed(world):
     assert "in phase" not in b70ctl(world, "status")[1]
 
 
+def test_status_calls_no_engine_served_that_was_not_verified(world):
+    b70ctl(world, "switch", "b")
+    world.crash("b")
+    code, text = b70ctl(world, "status")
+    assert code == command.NOT_SERVING
+    assert "slot main runs b, NOT open to clients: the process that was verified is gone" in text
+
+
 def test_history_tells_why(world):
     b70ctl(world, "switch", "a", "--why", "a trial")
     assert b70ctl(world, "history")[1].splitlines()[1].endswith("why: a trial")
