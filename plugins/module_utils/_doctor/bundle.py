@@ -20,7 +20,7 @@ from typing import Any
 
 from .checks.cards import xpu_smi
 from .checks.machine import LIST_BOOTS, kernel_log
-from .checks.product import UNITS, quarantine_file
+from .checks.product import UNITS
 from .checks.runtime import CLINFO, XPU_SMI, sycl_ls
 from .checks.stack import inside_of
 from .model import Answers, Command, Look, Output, Probe, Read, Site
@@ -103,7 +103,7 @@ def items(site: Site) -> list[Item]:
         files("slot/", f"{config}/current.env", f"{config}/slot.json", f"{site.settings['run_dir']}/*/state.json"),
         files("slot/", *(f"{config}/profiles/{name}.{kind}" for name in names for kind in ("json", "env"))),
         files("slot/", f"{state}/journal/*.jsonl", max_bytes=2**19),
-        files("slot/", quarantine_file(site), f"{state}/evidence/*", f"{state}/evidence/*/*"),
+        files("slot/", f"{state}/quarantine.json", f"{state}/evidence/*", f"{state}/evidence/*/*"),
         Item("frontdoor/status.json", "GET /status", Look("http", f"{site.settings['frontdoor_url']}/status")),
         files("frontdoor/", "/etc/b70-frontdoor/*.toml"),
         command("caches/compile-caches.txt", "find", *caches, "-maxdepth", "3", "-printf", "%s %TF %p\\n"),

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import _host
+from .._oneapi import releases
 from .._slot.door import layout_of, run_info
 from .._weights.host import inspect as inspect_weights
 from .._weights.manifest import WeightsError
 from . import environment
+from .checks.runtime import ONEAPI
 from .model import Command, Look, Output, Read, Site
 
 SYSFS = "/sys"
@@ -107,6 +109,7 @@ class HostEffects:
             "pci-paths": self._pci_paths,
             "record": lambda stack: environment.record(Path(stack), bool(site.settings.get("deep"))),
             "extensions": self._extensions,
+            "compilers": lambda _argument: releases(Path(ONEAPI)),
             "slot": lambda _argument: run_info(site.settings),
             "http": http_get,
             "weights": self._weights,

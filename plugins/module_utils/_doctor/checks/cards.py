@@ -238,7 +238,7 @@ CHECKS = (
     Check(
         "card-power", "cards", "runtime power management of the cards",
         "These cards freeze the host when they are put to sleep at run time.",
-        "Set power/control to on by a udev rule that acts when the driver binds; a unit at boot comes too late.",
+        "Run site.yml --tags host with host_keep_cards_awake: a udev rule sets power/control to on at the bind.",
         _power_probes, power, needs_cards=True,
     ),
     Check(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ..model import Answers, Check, Command, Finding, Look, Probe, Read, Site, failed, passed, skipped, warned
+from ..._slot.quarantine import Quarantine
+from ..model import Answers, Check, Command, Finding, Look, Probe, Site, failed, passed, skipped, warned
 from ..parse import failed_units
 
 UNITS = Command(("systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager", "b70-*"))
@@ -80,29 +81,12 @@ def slot(site: Site, answers: Answers) -> Finding:
     return passed(f"{info['profile']} is served, verified {info['verified_at']}", *lines)
 
 
-def quarantine_file(site: Site) -> str:
-    return f"{site.settings['state_dir']}/quarantine.json"
-
-
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
 def quarantine(site: Site, answers: Answers) -> Finding:
-    """A note of another boot no longer holds: the reboot is the remedy."""
-    path = quarantine_file(site)
-    text = answers.text(path)
-    if text is None:
+    held = answers.look(Look("slot")).get("quarantine")
+    if held is None:
         return passed("no card of this host is in quarantine")
-    try:
-        note = json.loads(text)
-        line = f"{note['symptom']} with {note['profile']} since {note['since']}"
-        evidence = (f"log: {note['line']}", f"evidence: {note['evidence']}", f"switch: {note['switch_id']}")
-    except (ValueError, KeyError, TypeError) as error:
-        return warned(f"{path} cannot be read: {type(error).__name__}: {error}")
-    here = (answers.text(BOOT_ID) or "").replace("-", "")
-    if str(note.get("boot_id", "")).replace("-", "") == here:
-        return failed(f"the cards are in quarantine: {line}", *evidence)
-    return passed(f"a quarantine ended with the reboot ({line})", *evidence)
+    note = Quarantine(**held)
+    return failed(note.describe(), f"log: {note.line}", f"switch: {note.switch_id}")
 
 
 def frontdoor(site: Site, answers: Answers) -> Finding:
@@ -188,7 +172,7 @@ CHECKS = (
         "After a lost device nothing is switched to until the host was rebooted or somebody who looked at the evidence "
         "has cleared it: the next engine may answer wrongly.",
         "Keep the evidence (report.yml), then reboot the host, or run b70ctl clear-quarantine.",
-        lambda site: (Read((quarantine_file(site),)), Read((BOOT_ID,))), quarantine, needs_product=True,
+        lambda site: (Look("slot"),), quarantine, needs_product=True,
     ),
     Check(
         "frontdoor", "product", "whether the frontdoor answers, and is open",

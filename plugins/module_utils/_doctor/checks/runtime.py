@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import Answers, Check, Command, Finding, Read, Site, failed, passed, skipped, warned
+from ..model import Answers, Check, Command, Finding, Look, Site, failed, passed, skipped, warned
 from ..parse import libraries, opencl_devices, packages, sycl_devices, xpu_smi_devices
 
 ONEAPI = "/opt/intel/oneapi"
@@ -17,7 +17,7 @@ LOADER, CARD_LIBRARY = "libze_loader.so.1", "libze_intel_gpu.so.1"
 LDCONFIG = Command(("ldconfig", "-p"))
 CLINFO = Command(("clinfo", "-l"), limit_s=10)
 XPU_SMI = Command(("xpu-smi", "discovery"), limit_s=10)
-COMPILERS = Read((f"{ONEAPI}/compiler/*/env/vars.sh",), max_bytes=1)
+COMPILERS = Look("compilers")
 
 
 def compiler_of(site: Site) -> str:
@@ -110,8 +110,7 @@ def same(have: str, tested: str) -> bool:
 
 
 def compilers(site: Site, answers: Answers) -> Finding:
-    """Every release of the compiler that is installed, `latest` being only a name for one of them."""
-    found = sorted({path.split("/")[5] for path in answers.texts(COMPILERS)} - {"latest"})
+    found = answers.look(COMPILERS)
     wanted = compiler_of(site)
     mixed = environments(site.wanted)
     lines = [f"{ONEAPI}/compiler/{name}" for name in found]

@@ -300,12 +300,12 @@ def test_when_a_package_is_the_tested_one(have: str, tested: str, same: bool):
 
 
 def compilers(*releases: str):
-    return runtime.COMPILERS, {f"/opt/intel/oneapi/compiler/{name}/env/vars.sh": "#" for name in releases}
+    return runtime.COMPILERS, list(releases)
 
 
 def test_oneapi_installations():
-    assert judge("oneapi", site(), compilers("2025.3", "latest")).level is Level.PASS
-    assert judge("oneapi", site(), compilers("2025.3", "2026.0", "latest")).level is Level.WARN
+    assert judge("oneapi", site(), compilers("2025.3")).level is Level.PASS
+    assert judge("oneapi", site(), compilers("2025.3", "2026.0")).level is Level.WARN
     assert judge("oneapi", site(), compilers("2026.0")).level is Level.FAIL
     assert judge("oneapi", site(), compilers()).level is Level.SKIP
     path = "/opt/intel/oneapi/compiler/2026.0/lib:/opt/intel/oneapi/compiler/2025.3/lib"

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import product
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import stack as stacks
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output, Read
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
 from unit.plugins.module_utils._doctor.hosts import BY_ID, MANIFEST, STACK, captured, judge, out, profile, site
 
 RECORD = Look("record", STACK["dir"])
@@ -160,24 +160,17 @@ def test_the_slot(changed: dict[str, Any], level: Level, word: str):
     assert word in found.summary
 
 
-def test_quarantine_holds_in_the_boot_in_which_it_was_written():
+def test_quarantine():
     note = {
-        "schema": 1, "slot": "main", "since": "2026-06-07T09:00:00Z", "boot_id": "421e78f0-1c4e", "profile": "big",
+        "slot": "main", "since": "2026-06-07T09:00:00Z", "boot_id": "421e78f0-1c4e", "profile": "big",
         "symptom": "device_lost", "line": "UR_RESULT_ERROR_DEVICE_LOST", "switch_id": "s", "evidence": "/e",
     }  # fmt: skip
-    path = "/var/lib/b70/quarantine.json"
-
-    def found(text: str | None, boot: str):
-        there = (Read((path,)), {} if text is None else {path: text})
-        return judge("quarantine", site(), there, (Read((product.BOOT_ID,)), {product.BOOT_ID: f"{boot}\n"}))
-
-    assert found(None, "421e78f0-1c4e").level is Level.PASS
-    here = found(json.dumps(note), "421e78f0-1c4e")
-    assert (here.level, here.summary) == (
-        Level.FAIL, "the cards are in quarantine: device_lost with big since 2026-06-07T09:00:00Z"
-    )  # fmt: skip
-    assert found(json.dumps(note), "another").level is Level.PASS
-    assert found("{", "x").level is Level.WARN
+    assert judge("quarantine", site(), (Look("slot"), {**INFO, "quarantine": None})).level is Level.PASS
+    held = judge("quarantine", site(), (Look("slot"), {**INFO, "quarantine": note}))
+    assert held.level is Level.FAIL
+    for word in ("2026-06-07T09:00:00Z", "device_lost", "big", "/e", "clear-quarantine"):
+        assert word in held.summary
+    assert held.evidence[0] == "log: UR_RESULT_ERROR_DEVICE_LOST"
 
 
 def test_the_frontdoor():
