@@ -22,8 +22,9 @@ def units(site: Site, answers: Answers) -> Finding:
         raise LookupError(f"systemctl: {output.why()}")
     broken = failed_units(output.out)
     if broken:
+        rows = [line.split() for line in output.out.splitlines()]
         return failed(
-            f"{', '.join(broken)} failed", *output.out.splitlines(),
+            f"{', '.join(broken)} failed", *(" ".join(row) for row in rows if row and row[0] in broken),
             fix=f"See journalctl -u {broken[0]} -n 50; then systemctl reset-failed {broken[0]} and switch again.",
         )  # fmt: skip
     return passed(f"none of {len(output.out.splitlines())} units failed")
@@ -56,6 +57,8 @@ def slot(site: Site, answers: Answers) -> Finding:
                 *lines,
                 fix="Run b70ctl recover; b70ctl history says what happened.",
             )
+        if info["phase"] == "failed":
+            return failed("nothing is served: the last switch failed", *lines)
         return warned(
             "nothing is served, and nothing starts at boot",
             *lines,

@@ -125,6 +125,7 @@ def test_the_stack_is_asked_in_the_engines_environment():
 def test_units():
     found = judge("units", site(), (product.UNITS, out(captured("units.txt"))))
     assert (found.level, found.summary) == (Level.FAIL, "b70-slot-main-tiny-a.service failed")
+    assert found.evidence == ("b70-slot-main-tiny-a.service loaded failed failed b70 slot main: tiny-a",)
     assert "journalctl -u b70-slot-main-tiny-a.service" in found.fix
     assert judge("units", site(), (product.UNITS, out("b70-x.service loaded active running X\n"))).level is Level.PASS
 
@@ -147,6 +148,7 @@ INFO: dict[str, Any] = {
         ({"phase": "verifying", "engine": {**ENGINE, "healthy": False}}, Level.WARN, "a switch is at work"),
         ({"engine": None}, Level.FAIL, "should run and does not"),
         ({"engine": None, "enabled_units": []}, Level.WARN, "nothing starts at boot"),
+        ({"engine": None, "enabled_units": [], "phase": "failed"}, Level.FAIL, "the last switch failed"),
         ({"engine": {**ENGINE, "healthy": False}}, Level.FAIL, "/health"),
         ({"verified": False}, Level.FAIL, "not verified"),
         ({"drift": "runs a, rendered is b"}, Level.WARN, "rendered is b"),
