@@ -25,7 +25,7 @@ import uvloop
 from trial import Broken, ended_well, flat, kind_of, trial
 
 # isort: split
-from kit import Call
+from kit import Call, moody
 from mutation import mutate
 
 CHAT = "/v1/chat/completions"
@@ -212,39 +212,6 @@ def sane(line: str) -> None:
     method, path, version = line.split(" ")
     if version != "HTTP/1.1" or not path.startswith("/") or not method.isupper():
         raise Broken(f"the engine was sent {line!r}")
-
-
-async def moody(call: Call, rng: random.Random) -> None:
-    """An engine that ends requests in every way there is."""
-    mood = rng.randrange(24)
-    if mood == 0:
-        call.writer.transport.abort()
-    elif mood == 1:
-        await call.send(b"garbage\r\n\r\n")
-        call.writer.close()
-    elif mood == 2:
-        await call.begin_events()
-        await call.event("x")
-        await call.send(b"9\r\nabc")
-        call.writer.transport.abort()
-    elif mood == 3:
-        await call.gone.wait()
-    elif mood == 4:
-        await call.begin_events()
-        await call.event("x")
-        await call.gone.wait()
-    elif mood == 5:
-        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
-        call.writer.close()
-    elif mood == 6:
-        await call.json({"error": {"message": "no"}}, status="400 Bad Request")
-    elif mood == 7:
-        await call.begin_events()
-        for _ in range(3):
-            await call.event("x")
-        await call.send(b"0\r\n\r\n")
-    else:
-        await call.json({"ok": 1})
 
 
 async def endings(count: int, seed: int) -> None:

@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import os
+import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
@@ -180,6 +181,39 @@ class Engine:
 async def echo(call: Call) -> None:
     """Answer with what was asked."""
     await call.json({"line": call.request.line, "body": call.request.body.decode("utf-8", "replace")})
+
+
+async def moody(call: Call, rng: random.Random) -> None:
+    """An engine that ends requests in every way there is."""
+    mood = rng.randrange(24)
+    if mood == 0:
+        call.writer.transport.abort()
+    elif mood == 1:
+        await call.send(b"garbage\r\n\r\n")
+        call.writer.close()
+    elif mood == 2:
+        await call.begin_events()
+        await call.event("x")
+        await call.send(b"9\r\nabc")
+        call.writer.transport.abort()
+    elif mood == 3:
+        await call.gone.wait()
+    elif mood == 4:
+        await call.begin_events()
+        await call.event("x")
+        await call.gone.wait()
+    elif mood == 5:
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        call.writer.close()
+    elif mood == 6:
+        await call.json({"error": {"message": "no"}}, status="400 Bad Request")
+    elif mood == 7:
+        await call.begin_events()
+        for _ in range(3):
+            await call.event("x")
+        await call.send(b"0\r\n\r\n")
+    else:
+        await call.json({"ok": 1})
 
 
 class Answer:

@@ -67,15 +67,20 @@ def wait_for(port: int) -> float:
     raise AssertionError("the frontdoor did not start")
 
 
+async def engine_on(port: int) -> Engine:
+    engine = Engine()
+    engine.port = port
+    await engine.start()
+    return engine
+
+
 def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
     running, port, engine_port = process
     wait_for(port)
 
     @on_loop
     async def scenario() -> None:
-        engine = Engine()
-        engine.port = engine_port
-        await engine.start()
+        engine = await engine_on(engine_port)
         step = asyncio.Event()
 
         async def stream(call: Call) -> None:
@@ -119,9 +124,7 @@ def test_what_still_runs_at_the_drain_limit_is_ended_with_a_word(
 
     @on_loop
     async def scenario() -> None:
-        engine = Engine()
-        engine.port = engine_port
-        await engine.start()
+        engine = await engine_on(engine_port)
 
         async def endless(call: Call) -> None:
             if call.request.body == b"stream":
@@ -159,9 +162,7 @@ def test_a_reload_leaves_a_stream_alone(process: tuple[subprocess.Popen[bytes], 
 
     @on_loop
     async def scenario() -> None:
-        engine = Engine()
-        engine.port = engine_port
-        await engine.start()
+        engine = await engine_on(engine_port)
 
         async def stream(call: Call) -> None:
             await call.begin_events()
@@ -194,9 +195,7 @@ def test_clients_that_do_not_read_cost_little_memory(process: tuple[subprocess.P
 
     @on_loop
     async def scenario() -> None:
-        engine = Engine()
-        engine.port = engine_port
-        await engine.start()
+        engine = await engine_on(engine_port)
         sent = 0
 
         async def firehose(call: Call) -> None:

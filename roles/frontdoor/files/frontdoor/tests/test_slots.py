@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from kit import Bench, Call, Engine, bench, on_loop
+from kit import Bench, Call, Engine, bench, moody, on_loop
 
 from frontdoor.admission import Gate, Verdict
 from frontdoor.routes import GATED_PATHS
@@ -269,27 +269,6 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
     limits = {"max_active_generations": 3, "queue_timeout_s": 0.02, "backend_timeout_s": 30}
     async with bench(tmp_path, state={"limits": limits}) as run:
 
-        async def moody(call: Call) -> None:
-            mood = rng.randrange(8)
-            if mood == 0:
-                call.writer.transport.abort()
-            elif mood == 1:
-                await call.send(b"garbage\r\n\r\n")
-                call.writer.close()
-            elif mood == 2:
-                await call.begin_events()
-                await call.event("x")
-                await call.send(b"9\r\nabc")
-                call.writer.transport.abort()
-            elif mood == 3:
-                await call.gone.wait()
-            elif mood == 4:
-                await call.begin_events()
-                await call.event("x")
-                await call.gone.wait()
-            else:
-                await call.json({"ok": 1})
-
         async def visitor() -> None:
             for _ in range(40):
                 client = await run.client()
@@ -301,7 +280,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
                     pass
                 client.leave()
 
-        run.engine.script = moody
+        run.engine.script = lambda call: moody(call, rng)
         await asyncio.gather(*(visitor() for _ in range(10)))
         await run.settled()
         assert run.door.gate.active == 0
