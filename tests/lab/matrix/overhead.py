@@ -15,12 +15,11 @@ import json
 import statistics
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from labkit.layout import open_lab
-from matrix.rig import PREFIX, Done, Rig
+from matrix.rig import PREFIX, Rig
 
 READY = "Application startup complete"
 
@@ -48,7 +47,8 @@ def ready_at(rig: Rig, unit: str) -> float:
     raise SystemExit(f"{unit} never said {READY!r}")
 
 
-def measure(rig: Rig, old: str, new: str) -> tuple[Done, dict[str, float]]:
+def measure(rig: Rig, old: str, new: str) -> tuple[dict[str, float], dict[str, float]]:
+    """(seconds of each phase, the figures of the table)."""
     done = rig.ctl("switch", new, limit_s=900)
     if done.code != 0:
         raise SystemExit(f"the switch to {new} failed: {done.output}{done.errors}")
@@ -58,13 +58,13 @@ def measure(rig: Rig, old: str, new: str) -> tuple[Done, dict[str, float]]:
     phases = {record["name"]: record["seconds"] for record in done.data["phases"]}
     names = list(phases)
     closed = sum(phases[name] for name in names[names.index("close") : names.index("open") + 1])
-    return done, {"stop": stop, "start": start, "whole": done.seconds, "closed": closed, **phases}
+    overhead = done.seconds - stop - start
+    return phases, {"stop": stop, "start": start, "whole": done.seconds, "closed": closed, "overhead": overhead}
 
 
-def table(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
-    lines = ["  ".join(f"{name:>8}" for name in names)]
-    lines += ["  ".join(f"{row[name]:8.2f}" for name in names) for row in rows]
-    return lines
+def table(rows: list[dict[str, float]]) -> list[str]:
+    lines = ["  ".join(f"{name:>8}" for name in rows[0])]
+    return lines + ["  ".join(f"{value:8.2f}" for value in row.values()) for row in rows]
 
 
 def main() -> None:
@@ -81,18 +81,16 @@ def main() -> None:
     rig.wait_settled()
     rows = []
     for _round in range(2 * given.rounds):
-        done, row = measure(rig, old, new)
-        row["overhead"] = row["whole"] - row["stop"] - row["start"]
-        rows.append(row)
+        rows.append(measure(rig, old, new))
         old, new = new, old
     again = [rig.ctl("switch", old) for _round in range(5)]
     if any(done.data["changed"] for done in again):
         raise SystemExit("a switch to what is served changed something")
-    print("\n".join(table(rows, ["stop", "start", "whole", "closed", "overhead"])))
+    figures = [row for _phases, row in rows]
+    print("\n".join(table(figures)))
     print("median seconds of each phase, the engine's own part in stop, alive and health:")
-    phases = [record["name"] for record in done.data["phases"]]
-    print("  ".join(f"{name} {statistics.median(row[name] for row in rows):.2f}" for name in phases))
-    print(f"overhead, median: {statistics.median(row['overhead'] for row in rows):.2f} s")
+    print("  ".join(f"{name} {statistics.median(phases[name] for phases, _row in rows):.2f}" for name in rows[0][0]))
+    print(f"overhead, median: {statistics.median(row['overhead'] for row in figures):.2f} s")
     print(f"to what is served already, median: {statistics.median(done.seconds for done in again):.2f} s")
 
 
