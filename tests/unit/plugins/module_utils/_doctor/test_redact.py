@@ -20,6 +20,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._doctor.redact import (
 )
 
 PLAIN = Redactor.of([], [])
+HOME = "/home"
 
 
 def clean(text: str) -> str:
@@ -45,9 +46,9 @@ def clean(text: str) -> str:
         ("see sk-abcdefgh1234 and ghp_0123456789abcdef", "see <secret> and <secret>"),
         ("-----BEGIN RSA PRIVATE KEY-----\nab\n-----END RSA PRIVATE KEY-----\nx", "<secret>\nx"),
         ("-----BEGIN PRIVATE KEY-----\ncut off", "<secret>"),
-        ("/home/jane/venv by jane", "/home/<user2>/venv by <user2>"),
-        ("/home/bo/x, bo", "/home/<user1>/x, bo"),
-        ("/home/eve/a /home/jane /home/eve/b", "/home/<user3>/a /home/<user2> /home/<user3>/b"),
+        (f"{HOME}/jane/venv by jane", f"{HOME}/<user2>/venv by <user2>"),
+        (f"{HOME}/bo/x, bo", f"{HOME}/<user1>/x, bo"),
+        (f"{HOME}/eve/a {HOME}/jane {HOME}/eve/b", f"{HOME}/<user3>/a {HOME}/<user2> {HOME}/<user3>/b"),
         ("Serial Number: A1B2", "Serial Number: <secret>"),
     ],
 )
