@@ -72,6 +72,11 @@ class LengthBody:
         """Whether the rest should be written to `room`."""
         return self.size >= _LARGE and self._length - self.size >= _LARGE
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory that are taken."""
+        return max(self.size, len(self._whole))
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
         left = self._length - self.size

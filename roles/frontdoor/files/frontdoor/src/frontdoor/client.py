@@ -279,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _read_directly(self, body: LengthBody) -> None:
         def grown() -> None:
-            if self._count_body(body.size - self._counted) and body.complete:
+            if self._count_body(body.held - self._counted) and body.complete:
                 self._body_complete(body)
 
         self._direct = True
