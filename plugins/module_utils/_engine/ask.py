@@ -100,7 +100,7 @@ def describe(serve: Any) -> dict[str, Any]:
     return {"version": version, "options": options, "environment": sorted(vllm.envs.environment_variables)}
 
 
-def main() -> int:
+def main() -> None:
     """Answer the question on standard input."""
     question = json.load(sys.stdin)
     answer: dict[str, Any] = {}
@@ -110,9 +110,9 @@ def main() -> int:
         answer["complaints"] = {name: complaint(parser, command, arguments) for name, arguments in argv.items()}
     if question.get("describe"):
         answer["described"] = describe(serve)
-    print(MARK + json.dumps(answer, sort_keys=True), flush=True)
-    return 0
+    sys.stdout.write(f"\n{MARK}{json.dumps(answer, sort_keys=True)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
