@@ -69,7 +69,7 @@ STEPS: dict[str, tuple[Command, ...]] = {
     "engines": (pytest("engines", "tests/engines", limit_s=900),),
     "lab": (pytest("lab", "-m", "lab", "tests/lab", limit_s=900),),
     "vendor": (pytest("vendor", "tests/integration/test_vendor.py", limit_s=900),),
-    "matrix": (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=900),),
+    "matrix": (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=1800),),
     "molecule": (
         Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=1500, junit=True),
     ),

@@ -123,7 +123,7 @@ def tells(error: str, state: dict[str, Any]) -> bool:
 class Watch:
     """Two clients (one streams) and the witness, in threads of their own."""
 
-    def __init__(self, rig: Rig, pause_s: float = 0.05) -> None:
+    def __init__(self, rig: Rig, pause_s: float = 0.08) -> None:
         self.rig, self.pause_s = rig, pause_s
         self._lock = threading.Lock()
         self._now = Recording()
@@ -160,7 +160,7 @@ class Watch:
 
     def _witness(self) -> None:
         seen: tuple[int, int] = (-1, 0)
-        while not self._enough.wait(0.004):
+        while not self._enough.wait(0.006):
             try:
                 with open(self.rig.root / STATE_FILE) as file:
                     about = os.fstat(file.fileno())

@@ -251,7 +251,7 @@ class Rig:
             shown = self.must("systemctl", "show", "--property=ActiveState,Job", SETTLE)
             return shown.split() in (["ActiveState=inactive", "Job="], ["ActiveState=failed", "Job="])
 
-        wait_for(idle, limit_s, f"{SETTLE} is done", 0.05)
+        wait_for(idle, limit_s, f"{SETTLE} is done", 0.15)
 
     def wipe(self) -> None:
         """Make the host what it is before its first model: nothing runs, boots, is served or remembered."""

@@ -54,21 +54,20 @@ STATES: dict[str, Callable[[Rig], None]] = {
     "stopped": stopped,
     "failed": failed,
 }
-REQUESTS = (("switch", "sim-a"), ("switch", "sim-b"), ("switch", "sim-c"))
+CASES = [(state, profile) for state in STATES for profile in ("sim-a", "sim-b")] + [("served", "sim-c")]
 KEYS = ("changed", "failed", "outcome", "profile", "served_model")
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=" ".join)
-@pytest.mark.parametrize("state", STATES)
-def test_a_prediction_is_what_is_then_done(rig: Rig, state: str, request_: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("state", "target"), CASES)
+def test_a_prediction_is_what_is_then_done(rig: Rig, state: str, target: str) -> None:
     STATES[state](rig)
     rig.wait_settled()
     for profile in ("sim-a", "sim-b"):
         rig.tell(profile)
     before = rig.state(), rig.facts(), rig.journal()
-    predicted = rig.ctl(*request_, "--check")
+    predicted = rig.ctl("switch", target, "--check")
     assert (rig.state(), rig.facts(), rig.journal()) == before, "a prediction changed something"
-    done = rig.ctl(*request_)
+    done = rig.ctl("switch", target)
     rig.wait_settled()
     result = done.data
     keys = KEYS if not result["failed"] else ("changed", "failed", "outcome")
@@ -77,9 +76,9 @@ def test_a_prediction_is_what_is_then_done(rig: Rig, state: str, request_: tuple
     ended = [record for record in rig.journal() if record.get("id") == result["switch_id"] and record["event"] == "end"]
     assert predicted.data["actions"] == (ended[0]["actions"] if ended else [])
     if not result["failed"]:
-        again = rig.ctl(*request_)
+        again = rig.ctl("switch", target)
         assert (again.data["changed"], again.data["outcome"]) == (False, "unchanged"), again
-        assert_serves(rig, request_[1])
+        assert_serves(rig, target)
 
 
 def test_a_second_stop_changes_nothing(rig: Rig) -> None:
