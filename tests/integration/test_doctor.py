@@ -48,7 +48,9 @@ def test_a_converged_host_has_nothing_that_does_not_work(tmp_path: Path) -> None
                  "quarantine", "frontdoor", "profiles", "weights", "cache-directories"):  # fmt: skip
         assert found[name]["level"] == "PASS", found[name]
     # There is no card here, and none is needed.
-    assert {found[name]["level"] for name in ("card-count", "card-power", "level-zero-devices", "torch-xpu")} == {"SKIP"}
+    assert {found[name]["level"] for name in ("card-count", "card-power", "level-zero-devices", "torch-xpu")} == {
+        "SKIP"
+    }
 
 
 @pytest.fixture(scope="module")
