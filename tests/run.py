@@ -60,18 +60,18 @@ STEPS: dict[str, tuple[Command, ...]] = {
         tool("antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml"),
     ),
     "unit": (
-        pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab"),
-        pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"),
+        pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab", limit_s=900),
+        pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=600),
         pytest("unit-page", "tests/page"),
     ),
     "checks": (pytest("checks", "-n2", "tests/checks", limit_s=600),),
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),
     "engines": (pytest("engines", "tests/engines", limit_s=900),),
     "lab": (pytest("lab", "-m", "lab", "tests/lab", limit_s=900),),
-    "vendor": (pytest("vendor", "tests/integration/test_vendor.py", limit_s=900),),
+    "vendor": (pytest("vendor", "tests/integration/test_vendor.py", limit_s=1200),),
     "matrix": (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=1800),),
     "molecule": (
-        Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=1500, junit=True),
+        Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=2700, junit=True),
     ),
 }
 

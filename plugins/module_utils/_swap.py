@@ -193,11 +193,11 @@ def main(arguments: list[str]) -> int:
         else:
             done = make(given.file, given.total_gib * GIB, given.reserve_gib * GIB)
     except (SwapProblem, OSError) as problem:
-        print(f"no swap for the build: {problem}", file=sys.stderr)
+        sys.stderr.write(f"no swap for the build: {problem}\n")
         return 1
-    print("; ".join(done) or "nothing to do")
+    sys.stdout.write(f"{'; '.join(done) or 'nothing to do'}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

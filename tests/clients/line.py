@@ -98,7 +98,7 @@ class Ear:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._server.accept()
+                client, _address = self._server.accept()
                 engine = socket.create_connection(("127.0.0.1", self.to))
                 ways = (
                     (client, engine, httptools.HttpRequestParser(_Messages(self.requests))),
@@ -164,20 +164,19 @@ def process(argv: Sequence[str], port: int, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def line(folder: Path, engine_port: int) -> Iterator[Line]:
     """A frontdoor of its own between two ears, in front of an engine that listens on a port of this machine."""
-    engine = Ear(engine_port)
     port = free_port()
     config = folder / "frontdoor.toml"
     # the status page's and the probe's questions are not those of a client
     quiet = "probe_interval_s = 3600\nmetrics_interval_s = 3600"
     listen = f'[listen]\nhost = "127.0.0.1"\nport = {port}'
-    config.write_text(f'{listen}\n[slot]\nstate_file = ""\n[backend]\nurl = "{engine.url}"\n{quiet}\n')
     argv = [
         sys.executable,
         "-c",
         f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import frontdoor.cli as c; c.main()",
     ]
-    with process([*argv, "--config", str(config)], port, "the frontdoor"):
-        client = Ear(port)
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(contextlib.closing(Ear(engine_port)))
+        config.write_text(f'{listen}\n[slot]\nstate_file = ""\n[backend]\nurl = "{engine.url}"\n{quiet}\n')
+        stack.enter_context(process([*argv, "--config", str(config)], port, "the frontdoor"))
+        client = stack.enter_context(contextlib.closing(Ear(port)))
         yield Line(client, engine)
-        client.close()
-    engine.close()

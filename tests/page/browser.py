@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 LIMIT_S = 30.0
+START_LIMIT_S = 180.0  # hundreds of MB are read when nobody has used it for a while
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -62,7 +63,7 @@ class Browser:
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        targets = self._call("Target.getTargets")["targetInfos"]
+        targets = self._call("Target.getTargets", limit_s=START_LIMIT_S)["targetInfos"]
         target = next(item["targetId"] for item in targets if item["type"] == "page")
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -80,13 +81,13 @@ class Browser:
         os.close(self._out)
         self._profile.cleanup()
 
-    def _call(self, method: str, session: str | None = None, **params: Any) -> Any:
+    def _call(self, method: str, session: str | None = None, limit_s: float = LIMIT_S, **params: Any) -> Any:
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if session:
             message["sessionId"] = session
         os.write(self._out, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         while True:
             answer = self._next(deadline)
             if answer.get("id") == self._number:
@@ -96,12 +97,14 @@ class Browser:
 
     def _next(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._received:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(self._in, 1 << 20) if ready else b""
+            ready, _out, _bad = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RuntimeError(f"{program()} gave no answer in time")
+            data = os.read(self._in, 1 << 20)
             if not data:
-                raise RuntimeError(f"{program()} gave no answer within {LIMIT_S:g} s, or ended")
+                raise RuntimeError(f"{program()} ended with {self._process.wait(10)}")
             self._received += data
-        line, _, self._received = self._received.partition(b"\0")
+        line, _zero, self._received = self._received.partition(b"\0")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -79,7 +79,7 @@ class Visitors:
             return
         await call.begin_events()
         await asyncio.sleep(self._random.uniform(0.08, 0.35))
-        for _ in range(self._random.randrange(40, 160)):
+        for _step in range(self._random.randrange(40, 160)):
             await call.event('{"choices":[{"delta":{"content":"so"}}]}')
             self._tokens += 1
             await asyncio.sleep(0.016)
@@ -132,7 +132,7 @@ async def main() -> None:
         ) as run:
             visitors = Visitors(run)
             past(run)
-            tasks = [asyncio.create_task(visitors.visit()) for _ in range(11)]
+            tasks = [asyncio.create_task(visitors.visit()) for _visitor in range(11)]
             # the same door by an address that is not the visitor's own
             loop = asyncio.get_running_loop()
             other = await loop.create_server(lambda: ClientConnection(run.door), "127.0.0.2", run.port)

@@ -45,7 +45,7 @@ def sentences(count: int, seed: int) -> list[str]:
     def pick(words: tuple[str, ...]) -> str:
         return words[int(rng.random() * len(words))]  # choice() may change with the version of Python
 
-    return [f"The {pick(ADJECTIVES)} {pick(NOUNS)} {pick(VERBS)} the {pick(NOUNS)}." for _ in range(count)]
+    return [f"The {pick(ADJECTIVES)} {pick(NOUNS)} {pick(VERBS)} the {pick(NOUNS)}." for _number in range(count)]
 
 
 def prompt(long: Long, question: str, *, max_model_len: int | None, max_tokens: int, seed: int) -> str:

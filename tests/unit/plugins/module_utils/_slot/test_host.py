@@ -98,7 +98,7 @@ def test_the_end_of_a_huge_journal_is_read_at_once(tmp_path):
     path = PurePosixPath(tmp_path / "main.jsonl")
     line = json.dumps({"event": "end", "id": "x", "phases": ["y" * 900]}) + "\n"
     with open(path, "w") as file:
-        for _ in range(100):
+        for _time in range(100):
             file.write(line * 1200)
     assert os.stat(path).st_size > 100 * 2**20
     with open(path, "a") as file:

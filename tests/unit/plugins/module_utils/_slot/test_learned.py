@@ -20,7 +20,7 @@ def world():
 
 
 def there_and_back(world, times):
-    for _ in range(times):
+    for _time in range(times):
         switch(world, "a")
         switch(world, "b")
 

@@ -100,7 +100,8 @@ class Ledger:
         offset = time.time() - self._clock()
         generations = [entry for entry in entries if entry[2].generates]
         metrics.generation_requests += len(generations)
-        for _, _, head, outcome, status, _, started, ended, waited, first, _, _ in generations[-REQUESTS:]:
+        for entry in generations[-REQUESTS:]:
+            _who, _key, head, outcome, status, _why, started, ended, waited, first, _size, _tail = entry
             self.activity.request(ended + offset, head.route.path, status, outcome, waited, first, ended - started)
         firsts = [entry[9] for entry in generations if entry[9] >= 0]
         self.activity.first_bytes(sum(firsts), len(firsts))
@@ -110,7 +111,7 @@ class Ledger:
 
     def _settle(self, entry: Entry) -> None:
         metrics = self.metrics
-        _, key_name, head, outcome, _, refusal, started, ended, _, first, received, tail = entry
+        _who, key_name, head, outcome, _status, refusal, started, ended, _waited, first, received, tail = entry
         took = ended - started
         stats = metrics.paths.get(head.route.label) or metrics.path(head.route.label)
         outcomes = stats.outcomes
@@ -129,7 +130,7 @@ class Ledger:
             self._count_tokens(tail, key_name)
 
     def _log(self, entry: Entry, offset: float) -> None:
-        client, _, head, outcome, status, refusal, started, ended, waited, _, received, _ = entry
+        client, _key, head, outcome, status, refusal, started, ended, waited, _first, received, _tail = entry
         if outcome is OK and not waited:
             about = client.log_fields(head)
         else:
