@@ -12,7 +12,7 @@ import pytest
 
 from matrix.promise import assert_serves, assert_stopped
 from matrix.recording import Recording
-from matrix.rig import Rig, wait_for
+from matrix.rig import Rig, names_of, wait_for
 
 pytestmark = pytest.mark.matrix
 Begin = Callable[[], Recording]
@@ -44,8 +44,10 @@ def test_a_host_that_goes_down_during_a_switch(rig: Rig, recorded: Begin, phase:
     recording = recorded()
     wait_at(rig, phase, "forward", "switch", "sim-b")
     go_down(rig, way)
-    # What boots is what was last verified. A unit is enabled after the frontdoor was opened, so from then on it is B.
-    assert_serves(rig, "sim-b" if phase == "commit" else "sim-a")
+    # What boots is what was last verified. A unit is enabled after the frontdoor was opened, so from then on it is B. A
+    # switch that has only that left to do may get it done while the host shuts down.
+    late = phase == "commit" or ((phase, way) == ("open", "reboot") and names_of(rig.facts().enabled) != ["sim-a"])
+    assert_serves(rig, "sim-b" if late else "sim-a")
     assert recording.names() <= {"sim-a", "sim-b"}
 
 

@@ -216,6 +216,7 @@ def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Beg
     """systemd itself stops the one that runs; what was verified is gone, and nobody verified what came."""
     rig.have("sim-a")
     recording = recorded()
+    wait_for(recording.names, 10, "a client has its answer")
     rig.must("systemctl", "start", "b70-slot-main-sim-b.service")
     rig.wait_settled()
     wait_for(lambda: not status(rig)["open"], 5, "the frontdoor is closed")
