@@ -64,8 +64,8 @@ molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
 
-bench-switch: venv ## what a switch takes beyond its engine: make bench-switch HOST=matrix1 LAB=matrix A=sim-a B=sim-b
-	@B70_LAB=$(or $(LAB),lab) python tests/lab/matrix/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
+bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=matrix HOST=matrix1 A=sim-a B=sim-b
+	@B70_LAB=$(or $(B70_LAB),lab) python tests/lab/matrix/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
 
 bench: venv ## the frontdoor against nginx, with every target; wants a machine that does nothing else
 	@python tests/load/bench.py --all --write
