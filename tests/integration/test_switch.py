@@ -70,7 +70,7 @@ def test_a_healthy_model_that_answers_wrong_is_rolled_back(client: Client, host:
     assert failed.code != 0, failed.output
     # Long lines are folded on the screen, and a quote inside quotes is written twice.
     said = " ".join(failed.output.split()).replace("''", "'")
-    told = re.search(r"canary case (\w+) of tiny-corrupt failed .{0,40}\(expected '([^']+)'; got '([^']*)'\)", said)
+    told = re.search(r"canary case (\w+) of tiny-corrupt failed [^(]{0,80}\(expected '([^']+)'; got '([^']*)'\)", said)
     assert told is not None, failed.output
     assert told[1] in ("exact_ok", "copy_phrase", "small_arithmetic")
     assert told[2] != told[3]
