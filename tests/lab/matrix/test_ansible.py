@@ -63,10 +63,10 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
         process.communicate(timeout=20)
     rig.must("sh", "-c", SSH_SESSION)
     assert rig.state()["phase"] == "verifying", "the switch ended with the play"
-    code, said = play(rig, "sim-b")
-    assert code == 0, said
     rig.wait_settled()
     assert_serves(rig, "sim-b")
+    code, said = play(rig, "sim-b")
+    assert code == 0, said
     assert len([record for record in rig.journal() if record["event"] == "begin" and record["kind"] == "switch"]) == 2
 
 
