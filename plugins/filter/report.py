@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import asked
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import asked, not_looked_at
 
 # More than this and a person scrolls past the sentence that says what happened.
 LOG_LINES = 8
@@ -24,8 +24,10 @@ def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
     if not isinstance(result, Mapping) or "slot" not in result:
         raise AnsibleFilterError("switch_report needs the result of b70_model_slot (a mapping with 'slot')")
     actions = result.get("actions") or []
+    unseen = result.get("not_looked_at") or []
+    assumed = [f"{host}: {not_looked_at(unseen)}"] if unseen else []
     if actions:
-        return [f"{host} would: {action}" for action in actions]
+        return [*(f"{host} would: {action}" for action in actions), *assumed]
     failure = result.get("failure")
     lines = [f"{host}: {result.get('msg', 'the switch failed')}", *_evidence(failure)] if failure else []
     lines.append(_headline(result, host))
@@ -34,7 +36,7 @@ def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
     phases = result.get("phases") or []
     if phases:
         lines.append(_timing(phases))
-    return lines
+    return lines + assumed
 
 
 def _evidence(failure: Mapping[str, Any]) -> list[str]:

@@ -284,6 +284,13 @@ actions:
   returned: always
   type: list
   elements: str
+not_looked_at:
+  description:
+    - Check mode only. What the prediction took to be there, because the play would install it first (C(stack),
+      C(weights)), so that its guards could not look at it.
+  returned: always
+  type: list
+  elements: str
 failure:
   description: The phase that failed first, with its evidence. None when nothing failed.
   returned: always

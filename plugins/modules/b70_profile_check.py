@@ -11,8 +11,9 @@ short_description: Have the installed engines read the command lines of their pr
 version_added: 0.1.0
 description:
   - Asks the engine of each installed stack to parse the command line of every rendered profile of that stack, without
-    starting it, and fails with the engine's own words when it refuses one.
+    starting it, and fails with the engine's own words when it refuses one, or warns with them, as O(on_refusal) says.
   - What has passed is remembered by its command line and stack, so that only what has changed is asked about again.
+    What was refused is asked about again where a refusal fails; where it warns, the words of then are given.
   - Profiles whose stack is not installed are skipped, and the result says so.
   - Estimates for the profiles of O(fit) whether weights, KV cache and one full context fit on their cards, and warns
     with the figures when they may not.
@@ -48,6 +49,18 @@ options:
     description: Whether to ask the engines.
     type: bool
     default: true
+  profiles:
+    description: Ask about these profiles only; about all that are rendered when it is empty.
+    type: list
+    elements: str
+    default: []
+  on_refusal:
+    description:
+      - What comes of a profile that its engine refuses, or whose engine does not answer.
+      - V(warn) is for a whole catalogue, in which one broken profile is no reason to keep the others from being served.
+    type: str
+    choices: [fail, warn]
+    default: fail
   fit:
     description: Profiles to estimate.
     type: list
@@ -68,6 +81,10 @@ EXAMPLES = r"""
 RETURN = r"""
 complaints:
   description: Profile to what its engine says against it.
+  returned: always
+  type: dict
+unanswered:
+  description: Profile to the reason why its engine could not be asked, although its stack is installed.
   returned: always
   type: dict
 asked:
@@ -149,6 +166,8 @@ def main() -> None:
             "memory_dir": {"type": "path", "default": "/var/cache/b70/profile-check"},
             "user": {"type": "str", "default": "b70"},
             "ask": {"type": "bool", "default": True},
+            "profiles": {"type": "list", "elements": "str", "default": []},
+            "on_refusal": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
             "fit": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 300},
         },
@@ -160,7 +179,16 @@ def main() -> None:
     try:
         if params["ask"]:
             way = asker(params["user"], params["timeout"])
-            report = check.check(check.read_profiles(folder), memory, program_text(), way, write=not module.check_mode)
+            rendered = check.read_profiles(folder, params["profiles"])
+            report = check.check(
+                rendered,
+                memory,
+                program_text(),
+                way,
+                write=not module.check_mode,
+                some=bool(params["profiles"]),
+                again=params["on_refusal"] == "fail",
+            )
         for name, profile in check.read_profiles(folder, params["fit"]).items() if params["fit"] else ():
             verdict, text = check.fitting(name, profile)
             fits[name] = {"verdict": verdict, "text": text}
@@ -168,16 +196,14 @@ def main() -> None:
                 module.warn(text)
     except (check.CheckError, OSError) as error:
         module.fail_json(msg=str(error))
-    if report.complaints:
-        words = "; ".join(f"{name}: {text}" for name, text in sorted(report.complaints.items()))
-        head = f"the installed engine refuses {len(report.complaints)} of its profiles, so nothing is switched"
-        module.fail_json(
-            msg=f"{head}. {words}. The playbook show_profile names the file of each value",
-            complaints=report.complaints,
-        )
+    found = {"complaints": report.complaints, "unanswered": report.unanswered}
+    for text in check.sentences(report):
+        if params["on_refusal"] == "fail":
+            module.fail_json(msg=f"{'. '.join(check.sentences(report))}. Nothing is switched", **found)
+        module.warn(f"{text}. The others can be served")
     module.exit_json(
         changed=False,
-        complaints={},
+        **found,
         asked=report.asked,
         passed_before=report.passed_before,
         skipped=report.skipped,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Has the installed engines read the command lines of the rendered profiles, and estimates whether a model fits.
 
-An engine is asked once for all profiles of its stack, and only about command lines that it has not passed before.
+An engine is asked once for all profiles of its stack, and only about command lines that it has not read before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from . import fit
 
-SCHEMA = 1
+SCHEMA = 2
 MARK = "b70-answer: "
 # Where the role stack says that a stack is complete.
 COMPLETE = "fingerprint.json"
@@ -33,9 +33,11 @@ class CheckError(Exception):
 
 @dataclass
 class Report:
-    """What was found: the engines' complaints by profile, who was asked, passed before or skipped, and why."""
+    """What was found by profile: what its engine says against it, why none could be asked; who was asked, passed before
+    or skipped."""
 
     complaints: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     passed_before: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -65,13 +67,24 @@ def shared_environment(profiles: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return dict(set.intersection(*environments)) if environments else {}
 
 
-def check(profiles: Mapping[str, Mapping[str, Any]], memory: Path, program: str, ask: Ask, write: bool) -> Report:
+def check(
+    profiles: Mapping[str, Mapping[str, Any]],
+    memory: Path,
+    program: str,
+    ask: Ask,
+    write: bool,
+    *,
+    some: bool = False,
+    again: bool = True,
+) -> Report:
     """Ask every installed engine about the command lines that it has not passed before.
 
     :param profiles: resolved profiles by name.
     :param memory: the directory that remembers what has passed, one file per stack.
     :param program: the text of ``ask.py``.
     :param write: whether to remember.
+    :param some: there are more profiles than these, so what is remembered of others is kept.
+    :param again: ask anew about what was refused before; otherwise it is refused in the words of then.
     """
     report = Report()
     stacks: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -85,31 +98,46 @@ def check(profiles: Mapping[str, Mapping[str, Any]], memory: Path, program: str,
             stacks.setdefault(stack["id"], {})[name] = profile
     for identity, members in stacks.items():
         file = memory / f"{identity}.json"
-        passed = _passed(file)
+        known = _remembered(file)
         digests = {name: digest(profile, program) for name, profile in members.items()}
-        new = {name: profile for name, profile in members.items() if digests[name] not in passed}
-        report.passed_before += sorted(set(members) - set(new))
+        report.passed_before += sorted(name for name, value in digests.items() if known.get(value) == "")
+        settled = {name for name, value in digests.items() if value in known and not (again and known[value])}
+        report.complaints |= {name: known[digests[name]] for name in settled if known[digests[name]]}
+        new = {name: profile for name, profile in members.items() if name not in settled}
         if not new:
             continue
-        complaints = _ask(new, program, ask)
+        try:
+            said = _ask(new, program, ask)
+        except CheckError as error:
+            # One broken stack is no reason to leave the others unasked.
+            report.unanswered |= dict.fromkeys(new, str(error))
+            continue
         report.asked += sorted(new)
-        report.complaints |= {name: words for name, words in complaints.items() if words}
-        keep = {value for name, value in digests.items() if name not in report.complaints}
+        report.complaints |= {name: words for name, words in said.items() if words}
+        kept = known if some else {digests[name]: known[digests[name]] for name in settled}
         if write:
-            memory.mkdir(parents=True, exist_ok=True)
-            partial = file.with_suffix(".new")
-            partial.write_text(json.dumps({"schema": SCHEMA, "passed": sorted(keep)}) + "\n", encoding="utf-8")
-            partial.replace(file)
+            _remember(file, {**kept, **{digests[name]: said.get(name, "") for name in new}})
     return report
 
 
-def _passed(file: Path) -> set[str]:
+def _remembered(file: Path) -> dict[str, str]:
+    """Digests of command lines, with what the engine said against them, or an empty string."""
     # What cannot be read is asked again.
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         data = json.loads(file.read_text(encoding="utf-8"))
         if data.get("schema") == SCHEMA:
-            return set(data["passed"])
-    return set()
+            refused = {str(value): str(words) for value, words in data["refused"].items()}
+            return {**dict.fromkeys(data["passed"], ""), **refused}
+    return {}
+
+
+def _remember(file: Path, known: Mapping[str, str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    passed = sorted(value for value, words in known.items() if not words)
+    refused = {value: words for value, words in known.items() if words}
+    partial = file.with_suffix(".new")
+    partial.write_text(json.dumps({"schema": SCHEMA, "passed": passed, "refused": refused}) + "\n", encoding="utf-8")
+    partial.replace(file)
 
 
 def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> dict[str, str]:
@@ -126,6 +154,22 @@ def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> d
         )
     answer: dict[str, str] = json.loads(lines[-1])["complaints"]
     return answer
+
+
+def sentences(report: Report) -> list[str]:
+    """Return what a person has to hear of profiles that were refused and of engines that did not answer."""
+    told = []
+    if report.complaints:
+        words = "; ".join(f"{name}: {text}" for name, text in sorted(report.complaints.items()))
+        count = len(report.complaints)
+        told.append(
+            f"the installed engine refuses {count} {'profile' if count == 1 else 'profiles'}. {words}. "
+            "The playbook show_profile names the file of each value"
+        )
+    for reason in dict.fromkeys(report.unanswered.values()):
+        names = ", ".join(sorted(name for name, text in report.unanswered.items() if text == reason))
+        told.append(f"not read by an engine: {names}; {reason}")
+    return told
 
 
 def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:

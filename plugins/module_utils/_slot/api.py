@@ -20,6 +20,7 @@ from .observe import engine_answers, installed_profiles, load_profile, read_memo
 from .progress import last_progress
 from .run import describe
 from .state_file import SlotState, parse_state
+from .table import not_looked_at
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
 
 SHOWN_ATTEMPTS = 5
@@ -119,6 +120,7 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
         "canary": [result.as_dict() for result in outcome.canary],
         "recorded": list(outcome.recorded_cases),
         "actions": [],
+        "not_looked_at": [],
         "failure": outcome.failures[0].as_dict() if outcome.failures else None,
         "failures": [failure.as_dict() for failure in outcome.failures[1:]],
         "warnings": list(outcome.warnings),
@@ -159,16 +161,19 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     state = seen.state
     serving = state if state is not None and state.phase == "serving" else None
     previous = serving.profile_name if serving is not None else None
-    served = seen.target.engine.served_model_name if seen.target is not None else None
+    wanted = request.profile if request.active else None
+    served = seen.target.engine.served_model_name if seen.target is not None and request.active else None
     if failure is not None:
+        # Nothing would be touched, so what is served now is what will be.
+        wanted, served = previous, (serving.profile or {}).get("served_model_name") if serving is not None else None
         words = f"The switch would fail in {describe(failure)}. Nothing would be touched."
     elif changed:
         words = f"Would {'; '.join(plan.actions)}."
     else:
         words = f"Slot {layout.slot} is as asked for."
-    parts = [part for part in request.planned if part != "unit"]
-    if parts and Phase.GUARD in plan.forward:
-        words += f" Not looked at, because this play would install it first: {', '.join(parts)}."
+    unseen = [part for part in request.planned if part != "unit"] if Phase.GUARD in plan.forward else []
+    if unseen:
+        words += f" {not_looked_at(unseen)}."
     return {
         "changed": changed,
         "failed": failure is not None,
@@ -176,9 +181,9 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "slot": layout.slot,
         "switch_id": request.switch_id,
         "outcome": str(End.UNTOUCHED if failure is not None else End.UNCHANGED if not changed else End.COMMITTED),
-        "profile": request.profile if request.active else None,
+        "profile": wanted,
         "previous_profile": previous,
-        "served_model": served if request.active else None,
+        "served_model": served,
         "verified": bool(serving is not None and serving.verified and not changed),
         "verified_at": serving.verified_at if serving is not None and not changed else None,
         "rolled_back": False,
@@ -186,6 +191,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "canary": [],
         "recorded": [],
         "actions": list(plan.actions) if failure is None else [],
+        "not_looked_at": unseen,
         "failure": failure.as_dict() if failure is not None else None,
         "failures": [],
         "warnings": [],

@@ -16,7 +16,7 @@ from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
 from .journal import encode
 from .machine import Kind, Plan, Seen, Step
-from .observe import observe, read_memory, slot_units
+from .observe import near_end, observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
@@ -27,6 +27,7 @@ from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Re
 LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
+NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
 _BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL)  # nothing was touched yet
 _LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
 
@@ -152,7 +153,8 @@ class Driver:
                 f"pid {os.getpid()} ({request.who or 'unknown'}) since {stamp(self._fx.clock.now())}: "
                 f"{what if request.mode is Mode.SWITCH else SETTLING}"
             )
-            self._locks.enter_context(self._fx.locks.hold(run.layout.lock_file, note, request.lock_timeout_s))
+            patience = max(request.lock_timeout_s, NEAR_END_S if near_end(self._fx, run.layout, request) else 0.0)
+            self._locks.enter_context(self._fx.locks.hold(run.layout.lock_file, note, patience))
             self._locked = True
             if request.mode is Mode.SWITCH:
                 run.progress.start(slot=run.layout.slot, target=request.profile if request.active else None)

@@ -17,7 +17,7 @@ from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
 from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, parse_state
-from .types import Gate, Layout, Request, SlotFault, UnitState
+from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
 _HEALTH_TIMEOUT_S = 2.0
@@ -144,6 +144,25 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         same_rendering=same,
         current_env_matches=fx.files.read(layout.current_env) == wanted,
     )
+
+
+def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
+    """Has another run, which holds the lock, all but done what is asked for here?
+
+    Its engine is served and verified with what is rendered now; what is left is to enable and record it.
+    """
+    if request.mode is not Mode.SWITCH or not request.active or request.profile is None:
+        return False
+    if not (fx.files.read(layout.lock_file) or "").rstrip().endswith(f": {request.profile}"):
+        return False
+    state = parse_state(fx.files.read(layout.state_file))
+    if state is None or not (state.phase == "serving" and state.open and state.verified):
+        return False
+    try:
+        wanted = load_profile(fx, layout, request.profile)
+    except SlotFault:
+        return False
+    return (state.profile_name, state.fingerprint) == (wanted.name, wanted.fingerprint)
 
 
 def _previous(fx: Effects, layout: Layout, verified: Verified | None) -> tuple[Profile | None, str]:

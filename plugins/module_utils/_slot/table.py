@@ -132,3 +132,8 @@ def result(data: Mapping[str, Any]) -> list[str]:
     if failure is not None:
         lines += [f"log: {line}" for line in failure["log_tail"][-LOG_LINES:]]
     return lines
+
+
+def not_looked_at(parts: Sequence[str]) -> str:
+    """What a prediction took to be there, as a sentence without its full stop."""
+    return f"Not looked at, because this play would install it first: {', '.join(parts)}"

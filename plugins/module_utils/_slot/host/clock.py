@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
 from ..types import SlotFault
 
 
+class ToldToEndFault(SlotFault):
+    """SIGTERM came."""
+
+    def __init__(self) -> None:
+        super().__init__("the switch was told to end (SIGTERM)")
+
+
 class SystemClock:
     def __init__(self) -> None:
         self._told_to_end = False
+        self._waiting = False
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -27,11 +37,27 @@ class SystemClock:
         """Sleeps. Raises SlotFault, once, when the process was told to end: every wait comes by here."""
         if self._told_to_end:
             self._told_to_end = False
-            raise SlotFault("the switch was told to end (SIGTERM)")
+            raise ToldToEndFault
         time.sleep(max(0.0, seconds))
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What is done in here only waits for somebody else's answer: being told to end takes effect at once."""
+        self.sleep(0)
+        self._waiting = True
+        try:
+            yield
+        except ToldToEndFault:
+            self._told_to_end = False
+            raise
+        finally:
+            self._waiting = False
+
     def heed_signals(self) -> None:
-        """SIGTERM ends the current wait and leads back; a closed terminal or a lost connection changes nothing."""
+        """SIGTERM ends the current wait, also that for an answer, and leads back.
+
+        A closed terminal or a lost connection changes nothing.
+        """
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminated)
@@ -40,3 +66,6 @@ class SystemClock:
         # Once: the way back that follows must not be broken off as well.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._told_to_end = True
+        if self._waiting:
+            # Should this be lost on its way, the next wait raises it again.
+            raise ToldToEndFault

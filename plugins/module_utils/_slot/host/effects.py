@@ -19,7 +19,7 @@ def host_effects(clock: SystemClock) -> Effects:
     return Effects(
         clock=clock,
         units=Systemd(),
-        http=RequestsHttp() if HAS_REQUESTS else NoHttp(),
+        http=RequestsHttp(clock.waiting) if HAS_REQUESTS else NoHttp(),
         files=HostFiles(),
         locks=FileLocks(clock),
         processes=ProcTable(),

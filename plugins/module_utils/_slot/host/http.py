@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..types import Reply
@@ -27,13 +28,20 @@ class RequestsHttp:
 
     Every request has a connection of its own: an engine may close one without having said so, and the next request on
     it would then look like a failure of the engine.
+
+    waiting: entered while an answer is waited for.
     """
 
+    def __init__(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._waiting = waiting
+
     def get(self, url: str, timeout_s: float) -> Reply:
-        return self._ask("GET", url, None, timeout_s)
+        with self._waiting():
+            return self._ask("GET", url, None, timeout_s)
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
-        return self._ask("POST", url, body, timeout_s)
+        with self._waiting():
+            return self._ask("POST", url, body, timeout_s)
 
     def _ask(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
         import requests  # slow to import: only who asks pays for it

@@ -52,6 +52,14 @@ def test_check_mode_lists_the_actions_only():
     assert lines == ["h1 would: stop tiny-a", "h1 would: start tiny-b"]
 
 
+def test_check_mode_says_what_it_could_not_look_at():
+    lines = switch_report(SWITCHED | {"actions": ["start tiny-b"], "not_looked_at": ["stack", "weights"]}, "h1", URL)
+    assert lines == [
+        "h1 would: start tiny-b",
+        "h1: Not looked at, because this play would install it first: stack, weights",
+    ]
+
+
 def test_a_failed_switch_says_what_failed_with_evidence_and_where_it_ended():
     failure = {
         "phase": "alive",

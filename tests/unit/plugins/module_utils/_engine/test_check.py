@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -50,8 +51,8 @@ def installed(tmp_path):
     return tmp_path
 
 
-def run(place, engines, *profiles, write=True, program=PROGRAM):
-    return check.check({item["name"]: item for item in profiles}, place / "memory", program, engines, write)
+def run(place, engines, *profiles, write=True, program=PROGRAM, **how):
+    return check.check({item["name"]: item for item in profiles}, place / "memory", program, engines, write, **how)
 
 
 def test_one_question_per_stack_with_what_its_profiles_share(installed):
@@ -85,12 +86,34 @@ def test_what_has_passed_is_not_asked_again(installed):
     assert run(installed, engines, a, changed, program="other").asked == ["a", "b"]
 
 
-def test_a_refusal_is_told_in_the_engines_words_and_not_remembered(installed):
+def test_a_refusal_is_told_in_the_engines_words_and_asked_about_again(installed):
     engines = Engines()
     good, bad = profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad")
     for _again in range(2):
         assert run(installed, engines, good, bad).complaints == {"b": "unrecognized arguments: --bad"}
     assert [sorted(question[2]) for question in engines.questions] == [["a", "b"], ["b"]]
+
+
+def test_where_a_refusal_only_warns_a_second_converge_does_not_ask(installed):
+    engines = Engines()
+    good, bad = profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad")
+    for _again in range(2):
+        report = run(installed, engines, good, bad, again=False)
+        assert report.complaints == {"b": "unrecognized arguments: --bad"}
+    assert (len(engines.questions), report.asked, report.passed_before) == (1, [], ["a"])
+    # Whoever wants it has it asked anew, and then it may pass.
+    assert not run(installed, Engines(refused="--none"), bad, some=True).complaints
+    assert run(installed, engines, good, bad, again=False).passed_before == ["a", "b"]
+    assert len(engines.questions) == 1
+
+
+def test_a_question_about_one_profile_forgets_no_other(installed):
+    engines = Engines()
+    a, bad = profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad")
+    run(installed, engines, a)
+    run(installed, engines, bad, some=True)
+    assert run(installed, engines, a).passed_before == ["a"]
+    assert len(engines.questions) == 2
 
 
 def test_a_stack_that_is_not_installed_is_skipped_and_said_so(installed):
@@ -109,7 +132,7 @@ def test_check_mode_remembers_nothing(installed):
     assert not (installed / "memory").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9, "passed": []}', '{"schema": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9, "passed": [], "refused": {}}', '{"schema": 2}'])
 def test_a_damaged_memory_is_asked_again(installed, text):
     (installed / "memory").mkdir()
     (installed / "memory" / "cpu-1.json").write_text(text)
@@ -119,9 +142,29 @@ def test_a_damaged_memory_is_asked_again(installed, text):
 @pytest.mark.parametrize(
     "answer", [(1, "", "ImportError: libsycl.so.8"), (0, "no answer", ""), (124, "", "no answer within 5 s")]
 )
-def test_an_engine_that_does_not_answer_is_a_fault_of_its_own(installed, answer):
-    with pytest.raises(check.CheckError, match=r"stack cpu-1 could not be asked .*(libsycl|exit code 0|within 5 s)"):
-        run(installed, Engines(answer=answer), profile(installed, "a"))
+def test_an_engine_that_does_not_answer_keeps_no_other_from_being_asked(installed, answer):
+    engines = Engines()
+
+    def ask(python, environment, text):
+        return answer if "/cpu-1/" in python else engines(python, environment, text)
+
+    a, b, c = (profile(installed, name, stack) for name, stack in (("a", "cpu-1"), ("b", "cpu-1"), ("c", "xpu-1")))
+    report = run(installed, ask, a, b, c)
+    assert (sorted(report.unanswered), report.asked) == (["a", "b"], ["c"])
+    (told,) = check.sentences(report)
+    assert re.search(
+        r"^not read by an engine: a, b; the engine of the stack cpu-1 could not be asked .*(libsycl|code 0|within 5 s)",
+        told,
+    )
+    # and it is asked again, as soon as it answers
+    assert run(installed, engines, a, b, c).asked == ["a", "b"]
+
+
+def test_who_is_refused_is_named_with_the_engines_words(installed):
+    report = run(installed, Engines(), profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad"))
+    (told,) = check.sentences(report)
+    assert told.startswith("the installed engine refuses 1 profile. b: unrecognized arguments: --bad")
+    assert check.sentences(check.Report()) == []
 
 
 def test_profiles_are_read_by_name_and_an_unreadable_one_is_named(tmp_path):

@@ -70,6 +70,7 @@ def test_check_mode_on_a_pristine_host():
     assert predicted["changed"]
     assert f"start {A}" in predicted["actions"]
     assert "because this play would install it first: stack, weights" in predicted["msg"]
+    assert predicted["not_looked_at"] == ["stack", "weights"]
     assert world.texts == {}
     assert world.mutations == []
 
@@ -100,7 +101,10 @@ def test_check_mode_sees_a_planned_rendering(world):
     assert planned(world, "a", ())["changed"] is False
     for changes in ({"fingerprint": "sha256:a-2"}, {"engine__argv": ["vllm", "serve", "--max-log-len", "9"]}):
         assert f"start {A}" in planned(world, "a", ("stack",), **changes)["actions"]
-    assert planned(world, "b", status="blocked")["failed"]
+    refused = planned(world, "b", status="blocked")
+    assert refused["failed"]
+    # What is served now stays.
+    assert (refused["profile"], refused["served_model"], refused["verified"]) == ("a", "a", True)
 
 
 def test_a_prediction_can_write_nothing(world):

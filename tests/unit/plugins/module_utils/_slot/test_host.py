@@ -313,6 +313,53 @@ def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
             signal.signal(number, handler)
 
 
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal"], ids=["silent", "half"])
+def test_a_request_to_end_takes_effect_while_an_answer_is_waited_for(answer):
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM)}
+    clock = SystemClock()
+    http = RequestsHttp(clock.waiting)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/chat/completions"
+
+        def serve() -> None:
+            connection, _peer = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+                os.kill(os.getpid(), signal.SIGTERM)
+                connection.settimeout(60)
+                connection.recv(1)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        try:
+            clock.heed_signals()
+            thread.start()
+            # Without that it would wait for as long as the test may take.
+            with pytest.raises(SlotFault, match="told to end"):
+                http.post(url, {}, 3600.0)
+            thread.join(10)
+            assert not thread.is_alive(), "the connection was left open"
+            clock.sleep(0.0)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def test_a_request_to_end_that_came_before_a_question_is_not_forgotten():
+    clock = SystemClock()
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM)}
+    try:
+        clock.heed_signals()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SlotFault, match="told to end"):
+            RequestsHttp(clock.waiting).get("http://127.0.0.1:9/health", 1.0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_lock_that_only_settles_is_waited_for(tmp_path):
     locks, path = FileLocks(SystemClock()), PurePosixPath(tmp_path) / "lock"
     held, entered = threading.Event(), threading.Event()

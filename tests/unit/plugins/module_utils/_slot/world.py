@@ -167,6 +167,7 @@ class World:
         self.cards = 0
         self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
         self.lock_holder: str | None = None
+        self.lock_for_s = float("inf")  # so long the other one holds it
         self.gate_verified = True
         self.going_down = False
         self._state_text: str | None = None
