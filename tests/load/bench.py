@@ -20,7 +20,7 @@ from typing import Any
 
 from probes import cancel_ms, start_s
 from report import Round, Verdict, as_markdown, as_svg, as_text, judge
-from rig import CHAT, ROOT, SLOTS, Rig, Scenario, compile_tools, environment, have_nginx
+from rig import CHAT, ROOT, SLOTS, Rig, Scenario, compile_generator, environment, have_nginx
 
 RESULTS = Path(__file__).resolve().parent / "results"
 _EVENT_MS = 5
@@ -52,7 +52,7 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
         "events_per_s": main["events"] / seconds,
         "requests_per_s": done / seconds,
         **{f"{name}_{point}": main[name][point] for name in ("first", "way", "whole") for point in ("p50", "p99")},
-        **{name: report[name] for name in ("cpu", "rss_mb", "most_active")},
+        **{name: report[name] for name in ("cpu", "rss_mb", "most_active", "stalled_ms")},
         "broken": main["broken"] + main["other"],
     }
     if main["events"]:
@@ -147,8 +147,8 @@ def main(argv: list[str] | None = None) -> int:
     if "nginx" in targets and not have_nginx():
         raise SystemExit("nginx is missing: apt-get install nginx-light, or use --targets direct,frontdoor")
     names = [n for n in SCENARIOS if not options.only or any(n.startswith(start) for start in options.only)]
-    tools, python = compile_tools(options.build), environment(options.build, options.python)
-    with tempfile.TemporaryDirectory() as folder, Rig(Path(folder), tools, python, pin=not options.no_pin) as rig:
+    generator, python = compile_generator(options.build), environment(options.build, options.python)
+    with tempfile.TemporaryDirectory() as folder, Rig(Path(folder), generator, python, pin=not options.no_pin) as rig:
         if "nginx" in targets:
             rig.add_nginx()
         process: dict[str, float] = {}

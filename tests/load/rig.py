@@ -15,17 +15,16 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from quiet import can_have_priority, prefix, quiet
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
-BACKEND_PORT, NGINX_PORT, NGINX_LIMITED_PORT, DOOR_PORT, DOOR_LIMITED_PORT, PROBE_PORT, PROBED_PORT = range(
-    18291, 18298
-)
+ENGINE_PORT, NGINX_PORT, NGINX_LIMITED_PORT, DOOR_PORT, DOOR_LIMITED_PORT, PROBE_PORT, PROBED_PORT = range(18291, 18298)
 CHAT = "/v1/chat/completions"
 #: of the proxies that limit
 SLOTS = 8
@@ -141,20 +140,16 @@ def have_nginx() -> bool:
     return shutil.which("nginx", path=_SEARCH) is not None
 
 
-def compile_tools(folder: Path) -> dict[str, Path]:
-    """Compile the backend and the load generator, unless that was done before."""
+def compile_generator(folder: Path) -> Path:
+    """Compile the load generator with its engine, unless that was done before."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise SystemExit("no C compiler: apt-get install gcc libc6-dev")
     folder.mkdir(parents=True, exist_ok=True)
-    made = {}
-    for name in ("backend", "client"):
-        source, binary = HERE / f"{name}.c", folder / name
-        newest = max(source.stat().st_mtime, (HERE / "common.h").stat().st_mtime)
-        if not binary.exists() or binary.stat().st_mtime < newest:
-            subprocess.run([compiler, "-O2", "-Wall", "-o", str(binary), str(source)], check=True)
-        made[name] = binary
-    return made
+    sources, binary = [HERE / name for name in ("load.c", "engine.h", "common.h")], folder / "load"
+    if not binary.exists() or binary.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        subprocess.run([compiler, "-O2", "-Wall", "-o", str(binary), str(sources[0])], check=True)
+    return binary
 
 
 def environment(folder: Path, python: str) -> str:
@@ -173,10 +168,9 @@ def environment(folder: Path, python: str) -> str:
 
 
 @contextlib.contextmanager
-def running(argv: list[str], *, port: int, core: int | None, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, pinned to a core, that listens."""
-    pin = ["taskset", "-c", str(core)] if core is not None else []
-    process = subprocess.Popen([*pin, *argv], **options)
+def running(argv: list[str], *, port: int, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that listens."""
+    process = subprocess.Popen(argv, **options)
     try:
         wait_for(port, process)
         yield process
@@ -189,21 +183,25 @@ def running(argv: list[str], *, port: int, core: int | None, **options: Any) -> 
 
 
 class Rig:
-    """The engine, the proxies and the load generator, and where they run. Use as a context manager."""
+    """The proxies, the load generator with its engine, and where they run. Use as a context manager."""
 
-    def __init__(self, folder: Path, tools: dict[str, Path], python: str, *, pin: bool) -> None:
+    def __init__(self, folder: Path, generator: Path, python: str, *, pin: bool) -> None:
         self._folder = folder
-        self._tools = tools
+        self._generator = generator
         self._python = python
         pin = pin and (os.cpu_count() or 1) > 1
         self._proxy_core = 0 if pin else None
         self._other_core = 1 if pin else None
+        self._priority = can_have_priority()
+        # alone on its core, the generator needs no sleep
+        self._spin = pin
         self._stack = contextlib.ExitStack()
-        self.targets = {"direct": Target(BACKEND_PORT, BACKEND_PORT, lambda limited: [])}
+        #: how the machine was kept out of what is measured
+        self.conditions: dict[str, str] = {}
+        self.targets = {"direct": Target(ENGINE_PORT, ENGINE_PORT, lambda limited: [])}
 
     def __enter__(self) -> Rig:
-        backend = [str(self._tools["backend"]), str(BACKEND_PORT)]
-        self._stack.enter_context(running(backend, port=BACKEND_PORT, core=self._other_core))
+        self.conditions = self._stack.enter_context(quiet(self._proxy_core))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -212,18 +210,18 @@ class Rig:
     def add_nginx(self) -> None:
         """Start nginx, without and with a limit."""
         conf = self._folder / "nginx.conf"
-        ports = {"backend": BACKEND_PORT, "port": NGINX_PORT, "limited": NGINX_LIMITED_PORT}
+        ports = {"backend": ENGINE_PORT, "port": NGINX_PORT, "limited": NGINX_LIMITED_PORT}
         conf.write_text(_NGINX.format(dir=self._folder, slots=SLOTS, **ports))
         self._folder.chmod(0o777)
-        argv = ["nginx", "-e", str(self._folder / "start.log"), "-c", str(conf)]
+        argv = [*self._before_proxy(), "nginx", "-e", str(self._folder / "start.log"), "-c", str(conf)]
         env = {**os.environ, "PATH": _SEARCH}
-        nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, core=self._proxy_core, env=env))
+        nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, env=env))
         self.targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda limited: _children(nginx.pid))
 
     def add_frontdoor(self) -> None:
         """Start two frontdoors, without and with a limit."""
-        free = self._stack.enter_context(self.frontdoor(DOOR_PORT, BACKEND_PORT, 4096))
-        limited = self._stack.enter_context(self.frontdoor(DOOR_LIMITED_PORT, BACKEND_PORT, SLOTS))
+        free = self._stack.enter_context(self.frontdoor(DOOR_PORT, ENGINE_PORT, 4096))
+        limited = self._stack.enter_context(self.frontdoor(DOOR_LIMITED_PORT, ENGINE_PORT, SLOTS))
         pids = {False: [free.pid], True: [limited.pid]}
         self.targets["frontdoor"] = Target(DOOR_PORT, DOOR_LIMITED_PORT, lambda limited: pids[limited])
 
@@ -232,22 +230,23 @@ class Rig:
         """A frontdoor as a process: metrics, admission, event log and injection are on."""
         conf = self._folder / f"{port}.toml"
         conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots))
-        argv = [self._python, "-m", "frontdoor", "--config", str(conf)]
+        argv = [*self._before_proxy(), self._python, "-m", "frontdoor", "--config", str(conf)]
         env = {**os.environ, **_DOOR_ENV}
         with (
             open(self._folder / f"{port}.log", "wb") as log,
-            running(argv, port=port, core=self._proxy_core, env=env, stdout=log) as process,
+            running(argv, port=port, env=env, stdout=log) as process,
         ):
             yield process
+
+    def _before_proxy(self) -> list[str]:
+        return prefix(self._proxy_core, self._priority)
 
     def load(self, target: Target, scenario: Scenario, seconds: float) -> dict[str, Any]:
         """Run one scenario against one target; return the generator's report with CPU and memory of the target."""
         port = target.limited_port if scenario.limited else target.port
-        pin = ["taskset", "-c", str(self._other_core)] if self._other_core is not None else []
-        _engine_at_rest()
-        timing = [str(scenario.warmup_s), str(seconds)]
-        generator = [*pin, str(self._tools["client"]), "127.0.0.1", str(port), *timing, *scenario.groups]
-        process = subprocess.Popen(generator, stdout=subprocess.PIPE)
+        how = [str(ENGINE_PORT), str(port), str(int(self._spin)), str(scenario.warmup_s), str(seconds)]
+        argv = [*prefix(self._other_core, self._priority), str(self._generator), *how, *scenario.groups]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE)
         time.sleep(scenario.warmup_s + 0.1)
         pids = target.pids(scenario.limited)
         before, since = cpu_seconds(pids), time.monotonic()
@@ -258,21 +257,4 @@ class Rig:
         report: dict[str, Any] = json.loads(out)
         report["cpu"] = used / elapsed if pids else 0.0
         report["rss_mb"] = memory
-        report["most_active"] = _engine_counts()["most_active"]
         return report
-
-
-def _engine_at_rest() -> None:
-    """Wait until the engine has noticed that the load before is gone; its counters begin anew."""
-    for _ in range(500):
-        if not _engine_counts()["active"]:
-            return
-        time.sleep(0.01)
-    raise SystemExit("the engine still serves clients that left 5 s ago")
-
-
-def _engine_counts() -> dict[str, int]:
-    """The engine's counters since they were last asked for."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{BACKEND_PORT}/stats", timeout=5) as answer:
-        found: dict[str, int] = json.load(answer)
-        return found

@@ -2,11 +2,15 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 //
-// Load generator:  client HOST PORT WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
+// Load generator with the engine behind the proxy:
+//   load ENGINE_PORT PORT SPIN WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
+// Both are one process and one loop, so that neither waits for the other to get the processor; with SPIN 1 the loop never
+// sleeps, so that no timer that is late and no core that must wake up is measured.
 // The connections of a group begin evenly spread over SPREAD_MS. Each sends its POST again as soon as the answer is complete.
 // Prints one JSON object: for each group the counts, and percentiles in microseconds of the time to the first body byte, to the
-// complete answer, and of each event's way from the backend.
-#include "common.h"
+// complete answer, and of each event's way from the engine. "stalls": times in which the loop itself stood still for more
+// than 0.2 ms, their number and sum in ms: what others on the machine took from it.
+#include "engine.h"
 
 #define MAX_CONNS 4096
 #define BUF (256 * 1024)
@@ -159,23 +163,28 @@ static void report(group *g, double seconds) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 6) { fprintf(stderr, "usage: client HOST PORT WARMUP_S SECONDS NAME:CONNECTIONS:BODY_BYTES:TARGET...\n"); return 2; }
+  if (argc < 7) {
+    fprintf(stderr, "usage: load ENGINE_PORT PORT SPIN WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...\n");
+    return 2;
+  }
   signal(SIGPIPE, SIG_IGN);
-  to = address(argv[1], argv[2]);
-  double warmup = atof(argv[3]), seconds = atof(argv[4]);
+  to = address("127.0.0.1", argv[2]);
+  int spin = atoi(argv[3]);
+  double warmup = atof(argv[4]), seconds = atof(argv[5]);
   ep = epoll_create1(0);
-  int groups = argc - 5, total = 0;
+  engine_listen(ep, argv[1]);
+  int groups = argc - 6, total = 0;
   group *gs = calloc((size_t)groups, sizeof *gs);
   for (int i = 0; i < groups; i++) {
     group *g = &gs[i];
     double spread;
-    if (sscanf(argv[5 + i], "%31[^:]:%d:%lf:%ld:%255s", g->name, &g->conns, &spread, &g->body, g->target) != 5 || g->conns < 1) {
-      fprintf(stderr, "bad group %s\n", argv[5 + i]);
+    if (sscanf(argv[6 + i], "%31[^:]:%d:%lf:%ld:%255s", g->name, &g->conns, &spread, &g->body, g->target) != 5 || g->conns < 1) {
+      fprintf(stderr, "bad group %s\n", argv[6 + i]);
       return 2;
     }
     g->request = malloc((size_t)g->body + 2048);
-    int n = sprintf(g->request, "POST %s HTTP/1.1\r\nHost: %s:%s\r\nUser-Agent: load\r\nAccept: */*\r\nContent-Type: application/json\r\n"
-                    "Content-Length: %ld\r\n\r\n", g->target, argv[1], argv[2], g->body);
+    int n = sprintf(g->request, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nUser-Agent: load\r\nAccept: */*\r\nContent-Type: application/json\r\n"
+                    "Content-Length: %ld\r\n\r\n", g->target, argv[2], g->body);
     // a chat request whose size is one long text, as an image in base64 is
     int top = sprintf(g->request + n, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
     if (g->body < top + 4) { fprintf(stderr, "a body needs at least %d bytes\n", top + 4); return 2; }
@@ -192,20 +201,41 @@ int main(int argc, char **argv) {
       c->buf = malloc(BUF);
     }
   }
-  uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9);
+  uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9), last = 0, may_take = 0;
+  long stalls = 0;
+  double stalled_ms = 0;
   struct epoll_event got[512];
   for (;;) {
     uint64_t now = now_ns();
     if (now >= end) break;
-    if (!counting && now >= start) counting = 1;
+    // longer than the work can have taken: the loop was not let run
+    if (spin && last && now - last > may_take) {
+      engine_put_off(now - last);
+      if (counting) {
+        stalls++;
+        stalled_ms += (double)(now - last) / 1e6;
+      }
+    }
+    last = now;
+    if (!counting && now >= start) {
+      counting = 1;
+      most_active = active;
+    }
     uint64_t wake = counting ? end : start;
     for (int i = 0; i < groups; i++) {
       group *g = &gs[i];
       for (; g->joined < g->conns && now >= g->next_join; g->next_join += g->join_every) join(&g->first_conn[g->joined++]);
       if (g->joined < g->conns && g->next_join < wake) wake = g->next_join;
     }
-    int n = wait_until(ep, got, 512, wake);
+    uint64_t due = engine_due();
+    if (due && due < wake) wake = due;
+    int n = spin ? epoll_wait(ep, got, 512, 0) : wait_until(ep, got, 512, wake);
+    may_take = n > 0 ? 2000000 + (uint64_t)n * 50000 : 200000;
     for (int i = 0; i < n; i++) {
+      if (got[i].data.u64 & ENGINE_MARK) {
+        engine_ready(ep, (int)(got[i].data.u64 & ~ENGINE_MARK));
+        continue;
+      }
       conn *c = got[i].data.ptr;
       if (got[i].events & EPOLLOUT) push(c);
       if (!(got[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) continue;
@@ -221,6 +251,6 @@ int main(int argc, char **argv) {
   }
   printf("{");
   for (int i = 0; i < groups; i++) { if (i) printf(","); report(&gs[i], seconds); }
-  printf("}\n");
+  printf(",\"most_active\":%ld,\"aborted\":%ld,\"stalls\":%ld,\"stalled_ms\":%.1f}\n", most_active, aborted, stalls, stalled_ms);
   return 0;
 }
