@@ -37,6 +37,14 @@ options:
     type: list
     elements: str
     default: []
+  stack_patches:
+    description:
+      - Patches that the operator supplies, C(name) to a mapping with C(sha256) and C(path) or C(url).
+      - They stand above what manifests say, and their digests count into the ids of the stacks that apply them.
+    type: dict
+    default: {}
+    vars:
+      - name: b70_stack_patches
   inline:
     description: Profiles as data, C(name) to profile; they come after all folders.
     type: dict
@@ -68,7 +76,8 @@ _raw:
     - One mapping. For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
       profile that wrote the value), C(origin_files) (dotted path to the file it is written in) and C(source_file).
     - For models, C(name) to the list with C(source), C(precisions), C(notes) and C(models).
-    - For stacks, C(name) to the manifest, with C(source_file) and, where the manifest names a C(lock), C(lock_sha256).
+    - For stacks, C(name) to the complete manifest, with C(source_file) and, where it names a C(lock), C(lock_file) and
+      C(lock_sha256).
   type: list
   elements: dict
 """
@@ -94,7 +103,8 @@ class LookupModule(LookupBase):
         try:
             if self.get_option("kind") == "models":
                 return [_chosen(load_models(), terms, "list of models")]
-            stacks = load_stacks(_folders(self.get_option("stack_dirs"), places))
+            folders = _folders(self.get_option("stack_dirs"), places)
+            stacks = load_stacks(folders, self.get_option("stack_patches"))
             if self.get_option("kind") == "stacks":
                 return [_chosen(stacks, terms, "stack")]
             folders = _folders(self.get_option("dirs"), places)

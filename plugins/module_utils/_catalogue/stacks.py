@@ -7,18 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .problems import CatalogueError, Problem
+from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .schema import Fault, faults
 
 # What may change without another installation: words for people, where the file lies, the environment at run time.
-NOT_IN_ID = ("title", "description", "notes", "evidence", "installable", "reason", "env", "source_file")
+NOT_IN_ID = (
+    "title",
+    "description",
+    "notes",
+    "evidence",
+    "installable",
+    "reason",
+    "env",
+    "source_file",
+    "based_on",
+    "lock_file",
+)
+# The same of a patch: where it comes from and what it is for; its digest says what it is.
+NOT_IN_PATCH = ("url", "path", "needed_by", "dropped_at", "upstream")
 
 NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
+# What a stack says of itself, not of those that are based on it.
+NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
+# Lists of named things are merged by that name.
+NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement"}
+PATCH_SUPPLY = ("path", "url", "sha256")
 
 
 def canonical(value: Any) -> bytes:
@@ -38,41 +57,190 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
             f"the manifest {name} names the lock {manifest['lock']!r} but has no lock_sha256; take it from the lookup"
         )
     content = {key: value for key, value in manifest.items() if key not in NOT_IN_ID}
+    if "patches" in content:
+        content["patches"] = [_counted(patch) for patch in content["patches"]]
     return f"{name}-{hashlib.sha256(canonical(content)).hexdigest()[:10]}"
 
 
-def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]:
+def _counted(patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    return {key: value for key, value in patch.items() if key not in NOT_IN_PATCH}
+
+
+def load_stacks(
+    folders: Sequence[str | Path] = (), patches: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return ``{name: manifest}`` of the shipped folder and ``folders``, later ones win; raise CatalogueError.
 
-    Each manifest gets ``source_file`` and, when it names a ``lock`` beside it, ``lock_sha256`` (64 hex digits).
+    Each manifest is complete, whatever it is based on, and gets ``source_file`` and, when it names a ``lock`` beside
+    the file that names it, ``lock_file`` and ``lock_sha256`` (64 hex digits). ``patches`` is what the operator supplies
+    (``{patch: {path, url, sha256}}``); it stands above what manifests say.
     """
     problems: list[Problem] = []
-    stacks: dict[str, dict[str, Any]] = {}
+    layers: list[dict[str, dict[str, Any]]] = []
     for folder in [SHIPPED / "stacks", *map(Path, folders)]:
+        written: dict[str, dict[str, Any]] = {}
         for name, (file, data) in read_folder(folder, problems).items():
             manifest = plain(data)
+            problems += [
+                Problem(file, path, message) for path, message in faults(manifest, schema("stack.schema.json"))
+            ]
             manifest["source_file"] = file
-            problems += [Problem(file, path, message) for path, message in _faults(manifest)]
-            if isinstance(manifest.get("lock"), str):
-                lock = Path(file).parent / manifest["lock"]
-                if lock.is_file():
-                    manifest["lock_sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
-                else:
-                    problems.append(
-                        Problem(file, "lock", f"the file {manifest['lock']} does not exist beside the manifest")
-                    )
-            stacks[name] = manifest
+            _read_lock(manifest, problems)
+            written[name] = manifest
+        layers.append(written)
+    supplied = dict(patches or {})
+    problems += [Problem("stack_patches", path, message) for path, message in _supply_faults(supplied)]
+    stacks: dict[str, dict[str, Any]] = {}
+    for depth, layer in enumerate(layers):
+        for name in layer:
+            chain = _chain(name, depth, layers, problems)
+            stacks[name] = _supply(_merged(chain), supplied) if chain else {"name": name, "installable": False}
+            if chain:
+                file = stacks[name]["source_file"]
+                problems += [Problem(file, path, message) for path, message in _faults(stacks[name])]
     if problems:
         raise CatalogueError(problems)
     return stacks
 
 
+def _read_lock(manifest: dict[str, Any], problems: list[Problem]) -> None:
+    if not isinstance(manifest.get("lock"), str):
+        return
+    file = manifest["source_file"]
+    lock = Path(file).parent / manifest["lock"]
+    if lock.is_file():
+        manifest["lock_file"] = str(lock)
+        manifest["lock_sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
+    else:
+        problems.append(Problem(file, "lock", f"the file {manifest['lock']} does not exist beside the manifest"))
+
+
+def _chain(
+    name: str, depth: int, layers: Sequence[Mapping[str, Any]], problems: list[Problem]
+) -> list[dict[str, Any]] | None:
+    """The manifests from the last one that is based on nothing down to the named one; None after adding a problem."""
+    chain: list[dict[str, Any]] = []
+    seen: list[tuple[str, int]] = []
+    while True:
+        # A stack that is based on its own name changes the one of an earlier folder.
+        top = depth - 1 if seen and seen[-1][0] == name else depth
+        place = next((index for index in range(top, -1, -1) if name in layers[index]), None)
+        if place is None:
+            known = {other for layer in layers for other in layer}
+            text = f'there is no stack "{name}" to be based on{did_you_mean(name, known)}'
+            problems.append(Problem(chain[-1]["source_file"], "based_on", text))
+            return None
+        if (name, place) in seen:
+            loop = " -> ".join([*(item for item, _layer in seen), name])
+            problems.append(Problem(chain[-1]["source_file"], "based_on", f"stacks are based on each other: {loop}"))
+            return None
+        seen.append((name, place))
+        chain.append(layers[place][name])
+        parent = chain[-1].get("based_on")
+        if not isinstance(parent, str):
+            return chain[::-1]
+        name, depth = parent, place if parent == name else len(layers) - 1
+
+
+def _merged(chain: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    whole: dict[str, Any] = dict(chain[0])
+    for manifest in chain[1:]:
+        taken = {key: value for key, value in whole.items() if key not in NOT_INHERITED}
+        whole = _merge(taken, manifest, "")
+    return whole
+
+
+def _merge(base: Mapping[str, Any], change: Mapping[str, Any], key: str) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in change.items():
+        old = merged.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merge(old, value, name)
+        elif not key and name in NAMED_BY and isinstance(old, list) and isinstance(value, list):
+            merged[name] = _merge_named(old, value, NAMED_BY[name])
+        else:
+            merged[name] = value
+    return merged
+
+
+def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[Any]:
+    """Entries of the same name are merged where they stood; others come last, in their order."""
+    merged = {_label(item, key): item for item in base}
+    for item in change:
+        label = _label(item, key)
+        old = merged.get(label)
+        merged[label] = _merge(old, item, label) if isinstance(old, Mapping) and isinstance(item, Mapping) else item
+    return list(merged.values())
+
+
+def _label(item: Any, key: str) -> str:
+    """What an entry is known by; of a requirement its name, so that another version takes its place."""
+    return str(item.get(key, "")).partition("==")[0] if isinstance(item, Mapping) else repr(item)
+
+
+def _supply(manifest: dict[str, Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(manifest.get("patches"), list):
+        manifest["patches"] = [_supplied(patch, supplied) for patch in manifest["patches"]]
+    return manifest
+
+
+def _supplied(patch: Any, supplied: Mapping[str, Any]) -> Any:
+    more = supplied.get(str(patch.get("name"))) if isinstance(patch, Mapping) else None
+    return {**patch, **more} if isinstance(more, Mapping) else patch
+
+
+def _supply_faults(supplied: Mapping[str, Any]) -> Iterator[Fault]:
+    for name, item in supplied.items():
+        if not isinstance(item, Mapping):
+            yield name, "must be a mapping with sha256 and path or url"
+            continue
+        for key in item:
+            if key not in PATCH_SUPPLY:
+                yield f"{name}.{key}", f'unknown key "{key}"{did_you_mean(str(key), PATCH_SUPPLY)}'
+        if not re.fullmatch(r"[0-9a-f]{64}", str(item.get("sha256", ""))):
+            yield f"{name}.sha256", "must be the file's sha256, 64 lower-case hex digits: `sha256sum FILE` says it"
+
+
 def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
-    written = {key: value for key, value in manifest.items() if key != "source_file"}
-    yield from faults(written, schema("stack.schema.json"))
+    """What no schema says of one whole manifest."""
     if manifest.get("installable") is False and not manifest.get("reason"):
         yield "reason", "is required when installable is false: say why and what to do instead"
     if manifest.get("installable") is True:
         for key in NEEDED_TO_INSTALL:
             if key not in manifest:
                 yield key, "is missing; a stack that is installable needs it"
+    sources = [item.get("name") for item in _mappings(manifest.get("sources"))]
+    for index, source in enumerate(_mappings(manifest.get("sources"))):
+        for key in ("repo", "commit"):
+            if key not in source:
+                yield f"sources[{index}].{key}", "is missing; a source that is built needs it"
+    for name in sorted({name for name in sources if sources.count(name) > 1}, key=str):
+        yield "sources", f"{name} stands there twice"
+    for index, patch in enumerate(_mappings(manifest.get("patches"))):
+        target = patch.get("applies_to")
+        if target is not None and target not in sources:
+            known = [str(name) for name in sources]
+            yield f"patches[{index}].applies_to", f'there is no source "{target}"{did_you_mean(str(target), known)}'
+    yield from _lock_faults(manifest)
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _lock_faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    build = manifest.get("build")
+    required = build.get("requires") if isinstance(build, Mapping) else None
+    if not isinstance(required, list) or not manifest.get("lock_file"):
+        return
+    pinned = locked_versions(Path(manifest["lock_file"]).read_text(encoding="utf-8"))
+    for index, name in enumerate(required):
+        if name not in pinned:
+            yield f"build.requires[{index}]", f"{manifest['lock']} has no {name}; make the lock again with it"
+
+
+def locked_versions(lock: str) -> dict[str, str]:
+    """Name and version of everything in the text of a lock."""
+    return dict(re.findall(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", lock, re.MULTILINE))

@@ -16,7 +16,7 @@ import yaml
 from ansible_collections.arcpro.b70.plugins.module_utils import _render
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import SHIPPED
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks, locked_versions
 
 STACKS = load_stacks()
 CATALOGUE = load_catalogue(stacks=STACKS)
@@ -172,13 +172,25 @@ def test_nothing_of_the_labs_host_is_left():
     assert "/home/" not in json.dumps([{**profile, "source_file": ""} for profile in CATALOGUE.values()])
 
 
-def test_stack_manifests_say_why_they_cannot_be_installed():
-    assert {"lab-2.11", "gemma4", "cpu"} <= set(STACKS)
-    for name in ("lab-2.11", "gemma4"):
-        assert STACKS[name]["installable"] is False
-        assert "not part of this release" in STACKS[name]["reason"]
-    assert STACKS["gemma4"]["packages"]["transformers"] == "5.10.2"
-    assert STACKS["lab-2.11"]["packages"]["transformers"] == "5.7.0"
+def test_a_stack_that_cannot_be_installed_says_why():
+    assert {"lab-2.11", "gemma4", "cpu", "llm-scaler-0.21"} <= set(STACKS)
+    assert STACKS["lab-2.11"]["installable"] is STACKS["gemma4"]["installable"] is True
+    assert "not part of this release" in STACKS["llm-scaler-0.21"]["reason"]
+
+
+def test_gemma4_is_the_lab_with_another_transformers_and_one_patch_more():
+    lab, gemma = STACKS["lab-2.11"], STACKS["gemma4"]
+    assert [source["name"] for source in gemma["sources"]] == ["vllm-xpu-kernels", "llm-scaler", "vllm"]
+    assert gemma["sources"][:2] == lab["sources"][:2]
+    assert gemma["patches"][:-1] == lab["patches"]
+    assert (lab["verify"]["distributions"]["transformers"], gemma["verify"]["distributions"]["transformers"]) == (
+        "5.7.0",
+        "5.10.2",
+    )
+    pinned = [locked_versions(Path(stack["lock_file"]).read_text()) for stack in (lab, gemma)]
+    assert {name for name in pinned[0] if pinned[0][name] != pinned[1][name]} == {"transformers"}
+    assert not {"torch", "triton", "triton-xpu"} & set(pinned[0])
+    assert not [name for name in pinned[0] if name.startswith("nvidia")]
 
 
 def test_there_is_an_example_of_everything_that_is_no_plain_text_model():

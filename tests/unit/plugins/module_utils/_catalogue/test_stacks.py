@@ -79,3 +79,84 @@ def test_faults_are_all_reported(tmp_path):
         ("d.yml", "python"),
     ]
     assert 'd.yml: pyhton: unknown key "pyhton"; did you mean "python"?' in str(caught.value)
+
+
+SOURCE = "sources: [{name: k, repo: o/k, commit: %s, max_jobs: 2}]\n" % ("a" * 40)
+PATCHES = "patches: [{name: p, applies_to: k}]\n"
+
+
+def write(folder, name, text):
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.yml").write_text(f"name: {name}\ninstallable: false\nreason: none\n{text}")
+
+
+def test_a_stack_takes_over_what_it_is_based_on(tmp_path):
+    base = "python: {min: '3.12', below: '3.13'}\nlock: base.lock\nenv: {A: '1'}\ntitle: Base\n" + SOURCE + PATCHES
+    write(tmp_path, "base", base + "first: [{requirement: torch==1}, {requirement: vision==1}]\n")
+    (tmp_path / "base.lock").write_text("x==1\n")
+    more = "sources: [{name: k, max_jobs: 4}, {name: m, repo: o/m, commit: %s}]\n" % ("b" * 40)
+    more += "patches: [{name: q, applies_to: k}]\nfirst: [{requirement: torch==2}]\n"
+    write(tmp_path, "more", f"based_on: base\nenv: {{B: '2'}}\n{more}")
+    stack = load_stacks([tmp_path])["more"]
+    assert [(item["name"], item["commit"][0], item.get("max_jobs")) for item in stack["sources"]] == [
+        ("k", "a", 4),
+        ("m", "b", None),
+    ]
+    assert [patch["name"] for patch in stack["patches"]] == ["p", "q"]
+    assert [item["requirement"] for item in stack["first"]] == ["torch==2", "vision==1"]
+    assert stack["env"] == {"A": "1", "B": "2"}
+    assert stack["lock_file"] == str(tmp_path / "base.lock")
+    assert (stack["name"], stack.get("title")) == ("more", None)
+
+
+def test_a_folder_of_ones_own_changes_a_stack_of_the_same_name_and_those_based_on_it(tmp_path):
+    write(tmp_path / "a", "base", SOURCE)
+    write(tmp_path / "a", "child", "based_on: base\n")
+    write(tmp_path / "b", "base", "based_on: base\nsources: [{name: k, max_jobs: 9}]\n")
+    stacks = load_stacks([tmp_path / "a", tmp_path / "b"])
+    assert stacks["base"]["sources"] == stacks["child"]["sources"]
+    assert stacks["child"]["sources"][0]["max_jobs"] == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        ("based_on: bsae\n", "based_on", 'there is no stack "bsae" to be based on; did you mean "base"'),
+        ("based_on: other\n", "based_on", "stacks are based on each other"),
+        ("sources: [{name: k, repo: o/k}]\n", "sources[0].commit", "is missing"),
+        (SOURCE + "patches: [{name: p, applies_to: j}]\n", "patches[0].applies_to", 'there is no source "j"'),
+        (SOURCE.replace("]", ", {name: k, repo: o/k, commit: %s}]" % ("b" * 40)), "sources", "k stands there twice"),
+        ("lock: x.lock\nbuild: {requires: [x, cmake]}\n", "build.requires[1]", "x.lock has no cmake"),
+    ],
+)
+def test_what_is_wrong_with_a_whole_manifest_is_named(tmp_path, text, path, message):
+    (tmp_path / "x.lock").write_text("x==1 \\\n    --hash=sha256:0\n")
+    write(tmp_path, "base", "")
+    write(tmp_path, "other", "based_on: x\n")
+    write(tmp_path, "x", text)
+    with pytest.raises(CatalogueError) as caught:
+        load_stacks([tmp_path])
+    (found,) = [problem for problem in caught.value.problems if problem.file.endswith("x.yml")]
+    assert found.path == path
+    assert message in found.message
+
+
+def test_a_supplied_patch_counts_by_its_digest_alone(tmp_path):
+    write(tmp_path, "x", SOURCE + PATCHES)
+    ids = [
+        stack_id(load_stacks([tmp_path], {"p": supply})["x"])
+        for supply in (
+            {"sha256": "0" * 64, "path": "/a"},
+            {"sha256": "0" * 64, "url": "https://b/c"},
+            {"sha256": "1" * 64, "path": "/a"},
+        )
+    ]
+    assert ids[0] == ids[1] != ids[2]
+    assert stack_id(load_stacks([tmp_path])["x"]) not in ids
+
+
+def test_a_supplied_patch_without_digest_is_refused():
+    with pytest.raises(CatalogueError, match=r"p\.sha256: must be the file's sha256"):
+        load_stacks(patches={"p": {"path": "/a"}})
+    with pytest.raises(CatalogueError, match='unknown key "paht"; did you mean "path"'):
+        load_stacks(patches={"p": {"paht": "/a", "sha256": "0" * 64}})
