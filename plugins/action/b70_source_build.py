@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -36,8 +37,15 @@ class ActionModule(ActionBase):
         found = self._ask("look")
         if found.get("failed") or found["state"] == "built":
             return {**result, **found}
+        name = self._task.args.get("name")
+        if not boolean(self._task.args.get("build", True)):
+            if self._task.check_mode:
+                return {**result, **found, "msg": f"{name} would be brought from elsewhere"}
+            why = found.get("damage") or "nothing was brought"
+            return {**result, **found, "failed": True, "msg": f"there is no whole wheel of {name}: {why}"}
         if self._task.check_mode:
-            return {**result, **found, "changed": True, "msg": f"would build {self._task.args.get('name')}"}
+            said = found.get("estimate") or " ".join(found.get("problems", [])) or "a build is under way"
+            return {**result, **found, "changed": True, "msg": f"would build {name}: {said}"}
         budget = ""
         if found["state"] != "running":
             found = self._ask("start")

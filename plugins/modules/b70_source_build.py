@@ -72,6 +72,28 @@ options:
         description: Where in the checkout it applies.
         type: str
         default: ""
+      without_context:
+        description: Whether its hunks have no lines around them.
+        type: bool
+        default: false
+  trees:
+    description: Further repositories that the build looks for in directories of the checkout.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      repository:
+        description: Address for Git.
+        type: str
+        required: true
+      commit:
+        description: The full commit.
+        type: str
+        required: true
+      directory:
+        description: The directory of the checkout.
+        type: str
+        required: true
   probes:
     description: Text that files of the patched sources must hold.
     type: list
@@ -103,7 +125,9 @@ options:
     type: dict
     default: {}
   environment_file:
-    description: A file with further variables on the host, such as those of the compiler.
+    description:
+      - A file with further variables on the host, such as those of the compiler.
+      - Its C(PATH) comes after the programs of O(python)'s environment.
     type: path
   uses:
     description:
@@ -126,6 +150,21 @@ options:
     description: Space for sources and objects in GiB.
     type: float
     default: 2
+  swap_file:
+    description: Where C(b70-build-swap.service) of the role arcpro.b70.host makes swap for the time of a build.
+    type: path
+  swap_gib:
+    description: What RAM and swap are to be together then, in GiB. With V(0) no swap is made.
+    type: int
+    default: 0
+  swap_reserve_gib:
+    description: What must stay free on that disk, in GiB.
+    type: int
+    default: 10
+  build:
+    description: Whether to build where there is no finished wheel. Otherwise one must have been brought and be whole.
+    type: bool
+    default: true
   network:
     description: Whether the build itself may use the network; otherwise it has none.
     type: bool
@@ -180,6 +219,10 @@ EXAMPLES = r"""
     repository: https://github.com/vllm-project/vllm-xpu-kernels
     commit: 28e1f5e74c15744b69cf3b760f6160ceabd15de0
     submodules: true
+    trees:
+      - repository: https://github.com/intel/sycl-tla
+        commit: cd763790ad2f74d7294435ecf77682bac0062c3a
+        directory: .deps/sycl-tla
     python: /opt/b70/stacks/lab-2.11-0123456789/venv/bin/python
     environment: {SYCL_HOME: /opt/intel/oneapi/compiler/2025.3, TORCH_XPU_ARCH_LIST: bmg}
     environment_file: /etc/b70-vllm-slot/oneapi.env
@@ -187,6 +230,8 @@ EXAMPLES = r"""
     max_jobs: 8
     peak_gib: 120
     disk_gib: 80
+    swap_file: /mnt/fast-ai/b70-build.swap
+    swap_gib: 176
     work_dir: /mnt/fast-ai/src
     wheel_dir: /var/cache/b70/wheels
     ccache_dir: /var/cache/b70/ccache
@@ -197,9 +242,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: V(built), or V(absent) in check mode.
+  description: V(built); in check mode also V(absent), V(running) or V(failed).
   returned: success
   type: str
+estimate:
+  description: What building it on this host would take.
+  returned: when it is not built
+  type: str
+swap:
+  description: Whether swap would be made for the time of the build.
+  returned: when it is not built
+  type: bool
+problems:
+  description: What stands against building it on this host, with the figures.
+  returned: when it is not built
+  type: list
+  elements: str
 key:
   description: The key over everything that can change the wheel.
   returned: always
@@ -221,6 +279,9 @@ wheel:
     patches:
       description: Names and digests of the patches in it.
       type: dict
+    compiler:
+      description: What the compiler says of itself.
+      type: str
 budget:
   description: How many jobs it was built with and why.
   returned: when it was built now
@@ -258,6 +319,9 @@ def main() -> None:
             user=given["user"],
             group=given["group"],
             environment_file=given["environment_file"] or "",
+            swap_file=given["swap_file"] or "",
+            swap_gib=given["swap_gib"],
+            swap_reserve_gib=given["swap_reserve_gib"],
         )
         if given["step"] == "stop":
             unit.stop(recipe.unit)

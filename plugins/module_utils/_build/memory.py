@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .recipe import BuildError, Recipe
@@ -12,26 +13,37 @@ from .recipe import BuildError, Recipe
 
 @dataclass(frozen=True)
 class Room:
-    """What a host has: cpus, memory that is free or can be freed, free swap, free space where it builds; all GiB."""
+    """What a host has: cpus, memory that is free or can be freed, free swap, free space where it builds; all GiB.
+
+    addable_gib: swap that can be made for the time of the build; why_not: why that is not more.
+    """
 
     cpus: int
     memory_gib: float
     swap_gib: float
     disk_gib: float
+    addable_gib: float = 0.0
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """jobs: compilers at once. swapping: the largest process does not fit into memory, so the build will be slow."""
+    """jobs: compilers at once. swapping: the largest process does not fit into memory, so the build will be slow.
+
+    adding: swap is made for it and removed after it.
+    """
 
     jobs: int
     swapping: bool
+    adding: bool = False
 
     def describe(self, recipe: Recipe, room: Room) -> str:
         slow = "; it will swap, which is slow but healthy" if self.swapping else ""
+        more = f", {room.addable_gib:.0f} GiB of swap more for the time of the build" if self.adding else ""
         return (
             f"{self.jobs} jobs, up to {recipe.peak_gib:g} GiB in one process, "
-            f"{room.memory_gib:.1f} GiB of memory and {room.swap_gib:.1f} GiB of swap free{slow}"
+            f"{room.memory_gib:.1f} GiB of memory and {room.swap_gib:.1f} GiB of swap free{more}{slow}, "
+            f"{recipe.disk_gib:g} of {room.disk_gib:.0f} GiB of free disk"
         )
 
 
@@ -49,11 +61,15 @@ def parse_meminfo(text: str) -> tuple[float, float]:
 def budget(recipe: Recipe, room: Room) -> Budget:
     """The jobs that fit beside the largest process. Raises BuildError with the figures when even that one doesn't."""
     total = room.memory_gib + room.swap_gib
+    adding = total < recipe.peak_gib
+    if adding:
+        total += room.addable_gib
     lacking = []
     if total < recipe.peak_gib:
         lacking.append(
             f"one compiler process needs {recipe.peak_gib:g} GiB, {room.memory_gib:.1f} GiB of memory and "
-            f"{room.swap_gib:.1f} GiB of swap are free: add {recipe.peak_gib - total:.0f} GiB of swap for the build, "
+            f"{room.swap_gib:.1f} GiB of swap are free{_more(room)}: "
+            f"add {max(1, math.ceil(recipe.peak_gib - total))} GiB of swap for the build, "
             "or bring the wheel from a host that has built it"
         )
     if room.disk_gib < recipe.disk_gib:
@@ -64,5 +80,13 @@ def budget(recipe: Recipe, room: Room) -> Budget:
     if lacking:
         raise BuildError(f"{recipe.name} cannot be built here: {'; '.join(lacking)}")
     beside = int((total - recipe.peak_gib) // recipe.job_gib)
-    jobs = max(1, min(recipe.max_jobs, room.cpus, 1 + beside))
-    return Budget(jobs, swapping=recipe.peak_gib > room.memory_gib)
+    swapping = recipe.peak_gib > room.memory_gib
+    # Where the largest process swaps already, every further one makes it slower.
+    most = max(1, recipe.max_jobs // 2) if swapping else recipe.max_jobs
+    return Budget(max(1, min(most, room.cpus, 1 + beside)), swapping, adding)
+
+
+def _more(room: Room) -> str:
+    if room.addable_gib:
+        return f" and {room.addable_gib:.0f} GiB of swap can be made for the build"
+    return f", and no swap can be made for the build: {room.why_not}" if room.why_not else ""

@@ -26,12 +26,25 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Patch:
-    """A change to the sources. path: the file on the host. subdirectory: where in the checkout it applies."""
+    """A change to the sources. path: the file on the host. subdirectory: where in the checkout it applies.
+
+    without_context: its hunks have no lines around them.
+    """
 
     name: str
     path: str
     sha256: str
     subdirectory: str = ""
+    without_context: bool = False
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Another repository that the build looks for in a directory of the checkout."""
+
+    repository: str
+    commit: str
+    directory: str
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ class Recipe:
     submodules: bool = False
     subdirectory: str = ""
     script: str = ""
+    trees: tuple[Tree, ...] = ()
     patches: tuple[Patch, ...] = ()
     probes: tuple[Probe, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -75,6 +89,8 @@ class Recipe:
             del counted[uncounted]
         for patch in counted["patches"]:
             del patch["path"]
+        for tree in counted["trees"]:
+            del tree["repository"]
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -99,7 +115,12 @@ def parse(given: Mapping[str, Any]) -> Recipe:
     if not given["repository"] or given["repository"].startswith("-"):
         found.append(f"repository {given['repository']!r} is not an address")
     inner = [given["subdirectory"], given["script"], *(patch["subdirectory"] for patch in given["patches"])]
-    inner += [probe["file"] for probe in given["probes"]]
+    inner += [probe["file"] for probe in given["probes"]] + [tree["directory"] for tree in given["trees"]]
+    for tree in given["trees"]:
+        if not _COMMIT.fullmatch(tree["commit"]) or tree["repository"].startswith("-"):
+            found.append(
+                f"tree {tree['directory']}: {tree['repository']} at {tree['commit']} is not a pinned repository"
+            )
     found += [f"{path!r} leads out of the checkout" for path in inner if path and not _inside(path)]
     found += [f"patch {p['name']}: sha256 {p['sha256']!r} is not one" for p in given["patches"] if not _digest(p)]
     found += [f"environment: {key!r} is no name of a variable" for key in given["environment"] if not _variable(key)]
@@ -114,7 +135,10 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         submodules=given["submodules"],
         subdirectory=given["subdirectory"],
         script=given["script"],
-        patches=tuple(Patch(p["name"], p["path"], p["sha256"], p["subdirectory"]) for p in given["patches"]),
+        trees=tuple(Tree(tree["repository"], tree["commit"], tree["directory"]) for tree in given["trees"]),
+        patches=tuple(
+            Patch(p["name"], p["path"], p["sha256"], p["subdirectory"], p["without_context"]) for p in given["patches"]
+        ),
         probes=tuple(Probe(p["file"], p["contains"]) for p in given["probes"]),
         environment=_pairs(given["environment"]),
         uses=_pairs(given["uses"]),
@@ -136,6 +160,21 @@ def _variable(key: object) -> bool:
 
 def _pairs(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((str(key), str(value)) for key, value in given.items()))
+
+
+def parse_environment(text: str) -> dict[str, str]:
+    """The variables of a systemd EnvironmentFile of one assignment per line, quoted or not."""
+    found = {}
+    for line in text.splitlines():
+        name, sign, value = line.strip().partition("=")
+        if not sign or not _VARIABLE.fullmatch(name):
+            continue
+        if len(value) >= 2 and value[0] == value[-1] == '"':
+            value = re.sub(r'\\(["\\`$])', r"\1", value[1:-1])
+        elif len(value) >= 2 and value[0] == value[-1] == "'":
+            value = value[1:-1]
+        found[name] = value
+    return found
 
 
 def command(recipe: Recipe, uv: str, out: str) -> tuple[str, ...]:

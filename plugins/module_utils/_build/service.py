@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 import zipfile
 from collections.abc import Mapping
@@ -15,19 +16,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _swap
+
 from . import memory, source, unit
-from .recipe import BuildError, Recipe, command
+from .recipe import BuildError, Recipe, command, parse_environment
 from .watch import explain, first_error, progress
 
 LOG_BYTES = 64 * 2**10
 TAIL_LINES = 12
 LINE_CHARS = 300
+COMPILER_S = 60.0
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where things are on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program."""
+    """Where things are on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program.
+
+    swap_file: where swap for the time of a build would be made, so that RAM and swap are swap_gib together and
+    swap_reserve_gib stay free on that disk; empty where none is made.
+    """
 
     work_dir: Path
     wheel_dir: Path
@@ -36,6 +44,9 @@ class Place:
     user: str
     group: str
     environment_file: str = ""
+    swap_file: str = ""
+    swap_gib: int = 0
+    swap_reserve_gib: int = 0
 
     def folder(self, recipe: Recipe) -> Path:
         return self.work_dir / f"{recipe.name}-{recipe.key()}"
@@ -80,6 +91,29 @@ def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
     return {**record, "path": str(wheel)} if right else None
 
 
+def damage(recipe: Recipe, place: Place) -> str:
+    """Why a wheel that lies among the finished ones is none; empty where it is right or nothing lies there."""
+    folder = place.wheels(recipe)
+    if not (folder / "build.json").exists() or finished(recipe, place) is not None:
+        return ""
+    try:
+        record = json.loads((folder / "build.json").read_text())
+        wheel = folder / record["file"]
+        return f"{wheel} has sha256 {source.file_digest(str(wheel))}, its record says {record['sha256']}"
+    except (OSError, ValueError, LookupError, TypeError, BuildError) as error:
+        return f"{folder} is not whole: {error}"
+
+
+def estimate(recipe: Recipe, place: Place) -> dict[str, Any]:
+    """What building it here would take, in words; whether swap is made for it; and what stands against it."""
+    here = room(place)
+    try:
+        made = memory.budget(recipe, here)
+    except BuildError as error:
+        return {"estimate": "", "swap": False, "problems": [str(error)]}
+    return {"estimate": made.describe(recipe, here), "swap": made.adding, "problems": []}
+
+
 def look(recipe: Recipe, place: Place, *, write: bool) -> dict[str, Any]:
     """state: built, running, failed, absent. What an earlier run left counts, whoever started it.
 
@@ -92,11 +126,11 @@ def look(recipe: Recipe, place: Place, *, write: bool) -> dict[str, Any]:
     if seen.running:
         return {"state": "running", **_progress(recipe, place)}
     if seen.failed:
-        return {"state": "failed", **failure(recipe, place, seen)}
+        return {"state": "failed", **failure(recipe, place, seen), **estimate(recipe, place)}
     made = sorted(place.out(recipe).glob("*.whl"))
     if made and write:
         return {"state": "built", "wheel": keep(recipe, place, made)}
-    return {"state": "absent"}
+    return {"state": "absent", "damage": damage(recipe, place), **estimate(recipe, place)}
 
 
 def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
@@ -145,6 +179,8 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
         "sha256": source.file_digest(str(target)),
         "size": target.stat().st_size,
         "uses": dict(recipe.uses),
+        "environment": dict(recipe.environment),
+        "compiler": compiler(place),
         "patches": {patch.name: patch.sha256 for patch in recipe.patches},
     }
     (folder / "build.json").write_text(json.dumps(record, indent=1) + "\n")
@@ -155,14 +191,33 @@ def room(place: Place) -> memory.Room:
     available, swap = memory.parse_meminfo(Path("/proc/meminfo").read_text())
     parent = next(path for path in (place.work_dir, *place.work_dir.parents) if path.exists())
     cpus = len(os.sched_getaffinity(0))
-    return memory.Room(cpus, available, swap, shutil.disk_usage(parent).free / 2**30)
+    addable, why_not = _addable(place)
+    return memory.Room(cpus, available, swap, shutil.disk_usage(parent).free / 2**30, addable, why_not)
+
+
+def _addable(place: Place) -> tuple[float, str]:
+    """GiB of swap that can be made for a build, or 0 and why not."""
+    if not place.swap_file or not place.swap_gib:
+        return 0.0, ""
+    try:
+        size = _swap.size_for(_swap.parse_memory(Path("/proc/meminfo").read_text()), place.swap_gib * _swap.GIB)
+        folder = next(path for path in Path(place.swap_file).parents if path.exists())
+        kind = _swap.file_system_of(str(folder.resolve()), Path("/proc/self/mountinfo").read_text())
+        _swap.method(kind)
+        free = shutil.disk_usage(folder).free
+        _swap.check_space(size, free, place.swap_reserve_gib * _swap.GIB, str(folder))
+    except _swap.SwapProblem as problem:
+        return 0.0, str(problem)
+    return size / _swap.GIB, ""
 
 
 def start(
     recipe: Recipe, place: Place, mirrors: Mapping[str, str], source_limit_s: float, limit_s: int
 ) -> dict[str, Any]:
     """Checks the room, makes the checkout, starts the build. Raises BuildError with nothing started."""
-    budget = memory.budget(recipe, room(place))
+    here = room(place)
+    budget = memory.budget(recipe, here)
+    variables = _variables(place)
     source.check_patches(recipe.patches)
     folder, tree = place.folder(recipe), place.tree(recipe)
     for path in (folder, place.ccache_dir, place.out(recipe)):
@@ -174,8 +229,8 @@ def start(
     for path in (place.ccache_dir, place.out(recipe), place.log(recipe)):
         shutil.chown(path, place.user, place.group)
     _give(tree, place.user, place.group)
-    unit.start(_job(recipe, place, budget.jobs, limit_s))
-    return {"state": "running", "resumed": not fresh, "budget": budget.describe(recipe, room(place))}
+    unit.start(_job(recipe, place, budget, variables, limit_s))
+    return {"state": "running", "resumed": not fresh, "budget": budget.describe(recipe, here)}
 
 
 def _give(tree: Path, user: str, group: str) -> None:
@@ -187,15 +242,57 @@ def _give(tree: Path, user: str, group: str) -> None:
                 shutil.chown(path, user, group)
 
 
-def _job(recipe: Recipe, place: Place, jobs: int, limit_s: int) -> unit.Job:
-    python_bin = os.path.dirname(recipe.python)
+def _variables(place: Place) -> dict[str, str]:
+    """What the environment file sets. Not left to systemd, where it would stand above PATH and all else."""
+    if not place.environment_file:
+        return {}
+    try:
+        text = Path(place.environment_file).read_text()
+    except OSError as error:
+        raise BuildError(
+            f"{place.environment_file} cannot be read ({error.strerror}): it has the compiler's environment; run the "
+            "role arcpro.b70.oneapi first (in site.yml: the tag oneapi; on a host without cards with oneapi_force)"
+        ) from error
+    return parse_environment(text)
+
+
+def _path(place: Place, variables: Mapping[str, str], first: str = "") -> str:
+    # Debian's links in /usr/lib/ccache stand for the compilers; harmless where they are not installed.
+    parts = [first, *variables.get("PATH", "").split(":"), "/usr/lib/ccache", "/usr/local/bin", "/usr/bin", "/bin"]
+    return ":".join(dict.fromkeys(part for part in parts if part))
+
+
+def compiler(place: Place) -> str:
+    """The first line of what the compiler says of itself; empty where there is none."""
+    variables = _variables(place) if place.environment_file and Path(place.environment_file).exists() else {}
+    path = _path(place, variables)
+    program = shutil.which("icpx", path=path) or shutil.which("c++", path=path)
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            env={**variables, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMPILER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.splitlines()[0][:LINE_CHARS] if done.stdout.strip() else ""
+
+
+def _job(recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping[str, str], limit_s: int) -> unit.Job:
     environment = {
         "HOME": "/tmp",
-        # Debian's links in /usr/lib/ccache stand for the compilers; harmless where they are not installed.
-        "PATH": f"{python_bin}:/usr/lib/ccache:/usr/local/bin:/usr/bin:/bin",
+        **variables,
+        "PATH": _path(place, variables, os.path.dirname(recipe.python)),
         "CCACHE_DIR": str(place.ccache_dir),
-        "MAX_JOBS": str(jobs),
-        "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+        "MAX_JOBS": str(budget.jobs),
+        "CMAKE_BUILD_PARALLEL_LEVEL": str(budget.jobs),
         "PYTHONUNBUFFERED": "1",
         "UV_NO_CONFIG": "1",
         "UV_OFFLINE": "0" if recipe.network else "1",
@@ -211,7 +308,7 @@ def _job(recipe: Recipe, place: Place, jobs: int, limit_s: int) -> unit.Job:
         group=place.group,
         writable=(str(place.tree(recipe)), str(place.out(recipe)), str(place.ccache_dir)),
         environment=environment,
-        environment_file=place.environment_file,
         limit_s=limit_s,
         network=recipe.network,
+        swap=budget.adding,
     )

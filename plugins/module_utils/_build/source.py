@@ -83,48 +83,75 @@ def check_patches(patches: Sequence[Patch]) -> None:
 
 
 def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
-    """Is the checkout complete, patched, and of this recipe?"""
+    """Is the checkout complete, patched, of this recipe, and every file of it as it was made? Objects don't matter."""
     try:
         found = json.loads(record.read_text())
-    except (OSError, ValueError):
+        if found["key"] != recipe.key():
+            return False
+        return all(_content(tree / name) == digest for name, digest in found["files"].items())
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return False
-    return bool(found.get("key") == recipe.key() and (tree / ".git").is_dir())
+
+
+def _content(path: Path) -> str:
+    """What a file or link holds, as a digest. Not by git, which would run what the build user may have configured."""
+    if path.is_symlink():
+        return "link " + os.readlink(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _files(tree: Path) -> dict[str, str]:
+    found = {}
+    for root, folders, names in os.walk(tree):
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        folders[:] = [name for name in folders if name != ".git" and name not in links]
+        for name in (*names, *links):
+            path = Path(root, name)
+            if name != ".git" and (path.is_symlink() or path.is_file()):
+                found[str(path.relative_to(tree))] = _content(path)
+    return found
 
 
 def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: Mapping[str, str]) -> bool:
     """Makes the checkout; False when it was there. Raises BuildError, after which the next run begins anew."""
     check_patches(recipe.patches)
     if ready(recipe, tree, record):
+        _prove(recipe, tree)
         return False
     record.unlink(missing_ok=True)
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
     git = Git(tree, limit_s, mirrors)
-    git("init", "--quiet")
-    _fetch(git, recipe)
-    git("checkout", "--quiet", "--detach", recipe.commit)
+    _check_out(git, recipe.repository, recipe.commit, recipe.name)
     if recipe.submodules:
         git("submodule", "update", "--init", "--recursive", "--quiet")
+    for other in recipe.trees:
+        folder = tree / other.directory
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_out(Git(folder, limit_s, mirrors), other.repository, other.commit, recipe.name)
     for patch in recipe.patches:
         _apply(git, recipe, patch)
     _prove(recipe, tree)
-    record.write_text(json.dumps({"key": recipe.key(), "name": recipe.name, "commit": recipe.commit}) + "\n")
+    made = {"key": recipe.key(), "name": recipe.name, "commit": recipe.commit, "files": _files(tree)}
+    record.write_text(json.dumps(made) + "\n")
     return True
 
 
-def _fetch(git: Git, recipe: Recipe) -> None:
+def _check_out(git: Git, repository: str, commit: str, name: str) -> None:
     """One commit where the server gives it, else everything: not every mirror serves commits by their name."""
-    single = git("fetch", "--quiet", "--depth=1", "--no-tags", recipe.repository, recipe.commit, check=False)
-    if single.returncode == 0:
-        return
-    git("fetch", "--quiet", "--no-tags", recipe.repository, "+refs/*:refs/remotes/origin/*")
-    if git("cat-file", "-e", f"{recipe.commit}^{{commit}}", check=False).returncode != 0:
-        raise BuildError(f"{recipe.repository} has no commit {recipe.commit}; asked for by {recipe.name}")
+    git("init", "--quiet")
+    single = git("fetch", "--quiet", "--depth=1", "--no-tags", repository, commit, check=False)
+    if single.returncode != 0:
+        git("fetch", "--quiet", "--no-tags", repository, "+refs/*:refs/remotes/origin/*")
+        if git("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode != 0:
+            raise BuildError(f"{repository} has no commit {commit}; asked for by {name}")
+    git("checkout", "--quiet", "--detach", commit)
 
 
 def _apply(git: Git, recipe: Recipe, patch: Patch) -> None:
     where = [f"--directory={patch.subdirectory}"] if patch.subdirectory else []
-    done = git("apply", "--whitespace=nowarn", *where, patch.path, check=False)
+    bare = ["--unidiff-zero"] if patch.without_context else []
+    done = git("apply", "--whitespace=nowarn", *bare, *where, patch.path, check=False)
     if done.returncode != 0:
         words = " ".join(done.stderr.split())[:_WORDS]
         raise BuildError(f"patch {patch.name} does not apply to {recipe.name} at {recipe.commit[:12]}: {words}")

@@ -12,6 +12,12 @@ _PATCH: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "sha256": {"type": "str", "required": True},
     "subdirectory": {"type": "str", "default": ""},
+    "without_context": {"type": "bool", "default": False},
+}
+_TREE: dict[str, Any] = {
+    "repository": {"type": "str", "required": True},
+    "commit": {"type": "str", "required": True},
+    "directory": {"type": "str", "required": True},
 }
 _PROBE: dict[str, Any] = {
     "file": {"type": "str", "required": True},
@@ -23,6 +29,7 @@ ARGUMENTS: dict[str, Any] = {
     "commit": {"type": "str", "required": True},
     "submodules": {"type": "bool", "default": False},
     "mirrors": {"type": "dict", "default": {}},
+    "trees": {"type": "list", "elements": "dict", "default": [], "options": _TREE},
     "patches": {"type": "list", "elements": "dict", "default": [], "options": _PATCH},
     "probes": {"type": "list", "elements": "dict", "default": [], "options": _PROBE},
     "subdirectory": {"type": "str", "default": ""},
@@ -35,7 +42,11 @@ ARGUMENTS: dict[str, Any] = {
     "peak_gib": {"type": "float", "default": 2},
     "job_gib": {"type": "float", "default": 2},
     "disk_gib": {"type": "float", "default": 2},
+    "swap_file": {"type": "path"},
+    "swap_gib": {"type": "int", "default": 0},
+    "swap_reserve_gib": {"type": "int", "default": 10},
     "network": {"type": "bool", "default": False},
+    "build": {"type": "bool", "default": True},
     "work_dir": {"type": "path", "required": True},
     "wheel_dir": {"type": "path", "required": True},
     "ccache_dir": {"type": "path", "required": True},

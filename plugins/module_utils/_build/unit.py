@@ -15,7 +15,9 @@ from pathlib import Path
 from .recipe import BuildError
 from .watch import Sample
 
+SWAP_UNIT = "b70-build-swap.service"
 _LIMIT_S = 60.0
+_SWAP_LIMIT_S = 3660.0  # what that unit may take, where nothing but writing every byte makes a swap file
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_GIB = os.sysconf("SC_PAGE_SIZE") / 2**30
 _SHOWN = 160
@@ -23,7 +25,8 @@ _SHOWN = 160
 
 @dataclass(frozen=True)
 class Job:
-    """What the unit runs. writable: directories that it may write to; everything else is read-only."""
+    """What the unit runs. writable: directories that it may write to; everything else is read-only. swap: whether it
+    runs only with the swap that is made for it."""
 
     unit: str
     argv: tuple[str, ...]
@@ -33,9 +36,9 @@ class Job:
     group: str
     writable: tuple[str, ...]
     environment: Mapping[str, str]
-    environment_file: str
     limit_s: int
     network: bool
+    swap: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ def run_argv(job: Job) -> tuple[str, ...]:
         "RestrictSUIDSGID": "yes",
         "UMask": "0022",
     }
-    if job.environment_file:
-        properties["EnvironmentFile"] = job.environment_file
+    if job.swap:
+        properties |= {"Requires": SWAP_UNIT, "After": SWAP_UNIT}
     return (
         "systemd-run",
         "--quiet",
@@ -95,7 +98,7 @@ def run_argv(job: Job) -> tuple[str, ...]:
     )
 
 
-def _systemd(argv: Sequence[str], *, check: bool = True) -> str:
+def _systemd(argv: Sequence[str], *, check: bool = True, limit_s: float = _LIMIT_S) -> str:
     try:
         done = subprocess.run(
             list(argv),
@@ -103,13 +106,13 @@ def _systemd(argv: Sequence[str], *, check: bool = True) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
     except FileNotFoundError as error:
         raise BuildError(f"{argv[0]} is not installed; a build runs as a unit of systemd") from error
     except subprocess.TimeoutExpired as error:
-        raise BuildError(f"`{argv[0]} {argv[1]}` gave no answer within {_LIMIT_S:g} s") from error
+        raise BuildError(f"`{argv[0]} {argv[1]}` gave no answer within {limit_s:g} s") from error
     if check and done.returncode != 0:
         raise BuildError(f"`{argv[0]} {argv[1]}` failed: {done.stderr.strip()[-300:]}")
     return done.stdout
@@ -117,7 +120,15 @@ def _systemd(argv: Sequence[str], *, check: bool = True) -> str:
 
 def start(job: Job) -> None:
     _systemd(["systemctl", "reset-failed", job.unit], check=False)
-    _systemd(run_argv(job))
+    if not job.swap:
+        _systemd(run_argv(job))
+        return
+    try:
+        _systemd(run_argv(job), limit_s=_SWAP_LIMIT_S)
+    except BuildError as error:
+        said = _systemd(["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"], check=False).splitlines()
+        why = [line for line in said if "no swap for the build" in line][-1:]
+        raise BuildError(why[0] if why else f"{error}; the build wants the swap of {SWAP_UNIT}") from error
 
 
 def stop(unit: str) -> None:

@@ -42,8 +42,22 @@ def test_a_small_host_is_refused_with_the_figures_and_the_swap_it_lacks(recipe: 
 def test_with_swap_it_fits_and_is_said_to_be_slow(recipe: Make) -> None:
     room = Room(cpus=16, memory_gib=14.0, swap_gib=160.0, disk_gib=500.0)
     made = budget(recipe(**LARGE), room)
-    assert made == Budget(jobs=8, swapping=True)
+    assert made == Budget(jobs=4, swapping=True)
     assert "slow but healthy" in made.describe(recipe(**LARGE), room)
+
+
+def test_swap_that_can_be_made_for_the_build_counts_only_where_it_is_needed(recipe: Make) -> None:
+    room = Room(cpus=16, memory_gib=14.0, swap_gib=0.0, disk_gib=500.0, addable_gib=160.0)
+    made = budget(recipe(**LARGE), room)
+    assert made == Budget(jobs=4, swapping=True, adding=True)
+    assert "160 GiB of swap more for the time of the build" in made.describe(recipe(**LARGE), room)
+    assert not budget(recipe(peak_gib=8.0), room).adding
+
+
+def test_why_no_swap_can_be_made_is_said(recipe: Make) -> None:
+    room = Room(cpus=16, memory_gib=14.0, swap_gib=0.0, disk_gib=500.0, why_not="/mnt has 20.0 GiB free")
+    with pytest.raises(BuildError, match=r"no swap can be made for the build: /mnt has 20\.0 GiB free: add 106 GiB"):
+        budget(recipe(**LARGE), room)
 
 
 def test_jobs_are_what_fits_beside_the_largest(recipe: Make) -> None:

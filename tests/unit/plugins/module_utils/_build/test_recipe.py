@@ -16,8 +16,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import (
     Patch,
     Probe,
     Recipe,
+    Tree,
     command,
     parse,
+    parse_environment,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGUMENTS
 
@@ -54,6 +56,7 @@ def given(**changes: Any) -> dict[str, Any]:
         {"environment": (("TORCH_XPU_ARCH_LIST", "bmg"),)},
         {"uses": (("torch", "2.11.0+xpu"),)},
         {"patches": (PATCH,)},
+        {"trees": (Tree("https://example.org/tla", "3" * 40, ".deps/tla"),)},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -113,3 +116,8 @@ def test_the_wheel_is_built_against_the_stack_itself(recipe: Callable[..., Recip
     assert argv[argv.index("--python") + 1] == recipe().python
     scripted = command(recipe(script="setup_moe_int4_only.py"), "/tools/uv", "/out")
     assert scripted == (recipe().python, "setup_moe_int4_only.py", "bdist_wheel", "--dist-dir", "/out")
+
+
+def test_an_environment_file_is_read_as_systemd_does() -> None:
+    text = '# from a script\nPATH="/opt/bin:/bin"\nQ="a \\"b\\" \\$c \\\\d"\nS=\'x y\'\nE=\nbad line\n'
+    assert parse_environment(text) == {"PATH": "/opt/bin:/bin", "Q": 'a "b" $c \\d', "S": "x y", "E": ""}

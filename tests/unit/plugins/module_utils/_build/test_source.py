@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Patch, Probe, Recipe
+from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Patch, Probe, Recipe, Tree
 from ansible_collections.arcpro.b70.plugins.module_utils._build.source import prepare
 
 LIMIT_S = 60.0
@@ -144,3 +145,36 @@ def test_a_mirror_stands_for_the_address_of_submodules_too(
     mirrors = {"https://example.org/": f"{tmp_path.as_uri()}/mirror/"}
     prepare(made(origin, wanted, submodules=True), *place, LIMIT_S, mirrors)
     assert (place[0] / "third_party" / "cutlass.h").read_text() == "header\n"
+
+
+def test_a_checkout_that_was_touched_is_made_anew(origin: Path, place: tuple[Path, Path]) -> None:
+    recipe = made(origin, commit(origin, "k.cpp", "int pointer;\n"))
+    prepare(recipe, *place, LIMIT_S, {})
+    (place[0] / "k.o").write_text("object")
+    (place[0] / "k.cpp").write_text("something else\n")
+    assert prepare(recipe, *place, LIMIT_S, {})
+    assert (place[0] / "k.cpp").read_text() == "int pointer;\n"
+    assert not (place[0] / "k.o").exists()
+
+
+def test_other_repositories_stand_in_their_directories(origin: Path, place: tuple[Path, Path], tmp_path: Path) -> None:
+    wanted = commit(origin, "k.cpp", "x\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "--quiet", "--initial-branch=main")
+    headers = commit(other, "tla.hpp", "headers\n")
+    commit(other, "tla.hpp", "later\n")
+    recipe = made(origin, wanted, trees=(Tree(other.as_uri(), headers, ".deps/tla"),))
+    prepare(recipe, *place, LIMIT_S, {})
+    assert (place[0] / ".deps/tla/tla.hpp").read_text() == "headers\n"
+
+
+def test_a_patch_without_context_applies_where_it_is_said_to_be_one(
+    origin: Path, place: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wanted = commit(origin, "k.cpp", "one\ntwo\nthree\n")
+    bare = patch_of(tmp_path, "--- a/k.cpp\n+++ b/k.cpp\n@@ -2,0 +3 @@\n+new\n")
+    with pytest.raises(BuildError, match="patch one does not apply"):
+        prepare(made(origin, wanted, patches=(bare,)), *place, LIMIT_S, {})
+    prepare(made(origin, wanted, patches=(replace(bare, without_context=True),)), *place, LIMIT_S, {})
+    assert (place[0] / "k.cpp").read_text() == "one\ntwo\nnew\nthree\n"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._build.unit import Job, parse_stat, run_argv, sample
@@ -18,7 +19,6 @@ JOB = Job(
     group="b70",
     writable=("/src", "/out"),
     environment={"MAX_JOBS": "4"},
-    environment_file="/etc/b70-vllm-slot/oneapi.env",
     limit_s=60,
     network=False,
 )
@@ -31,8 +31,13 @@ def test_the_build_can_write_only_where_it_works_and_has_no_network() -> None:
     assert argv[-3:] == ("--", "/uv", "build")
     for expected in ("ProtectSystem=strict", "ReadWritePaths=/src /out", "PrivateNetwork=yes", "User=b70"):
         assert f"--property={expected}" in argv
-    assert "--property=EnvironmentFile=/etc/b70-vllm-slot/oneapi.env" in argv
+    assert not [word for word in argv if "b70-build-swap" in word]
     assert "--setenv=MAX_JOBS=4" in argv
+
+
+def test_a_build_with_swap_runs_as_long_as_its_swap_is_there() -> None:
+    argv = run_argv(replace(JOB, swap=True))
+    assert {"--property=Requires=b70-build-swap.service", "--property=After=b70-build-swap.service"} < set(argv)
 
 
 def test_a_name_with_brackets_does_not_shift_the_fields() -> None:

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Finished wheels, what a build is given, and what building here would take."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._build import memory, service
+from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Recipe
+
+Make = Callable[..., Recipe]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> service.Place:
+    return service.Place(tmp_path / "work", tmp_path / "wheels", tmp_path / "ccache", "/uv", "root", "root")
+
+
+def kept(recipe: Recipe, place: service.Place) -> Path:
+    out = place.out(recipe)
+    out.mkdir(parents=True)
+    wheel = out / "kernels-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("kernels.py", "x = 1\n")
+    return Path(service.keep(recipe, place, [wheel])["path"])
+
+
+def test_a_finished_wheel_is_known_by_its_record(recipe: Make, place: service.Place) -> None:
+    wheel = kept(recipe(), place)
+    found = service.finished(recipe(), place)
+    assert found is not None
+    assert (found["path"], found["commit"]) == (str(wheel), recipe().commit)
+    assert service.damage(recipe(), place) == ""
+    assert service.finished(recipe(script="other.py"), place) is None
+
+
+def test_a_damaged_wheel_is_named_and_not_taken(recipe: Make, place: service.Place) -> None:
+    wheel = kept(recipe(), place)
+    wheel.write_bytes(wheel.read_bytes()[:-1] + b"?")
+    assert service.finished(recipe(), place) is None
+    assert f"{wheel} has sha256" in service.damage(recipe(), place)
+    wheel.unlink()
+    assert "No such file" in service.damage(recipe(), place)
+
+
+def test_the_programs_of_the_stack_come_before_those_of_the_compiler(
+    recipe: Make, place: service.Place, tmp_path: Path
+) -> None:
+    file = tmp_path / "oneapi.env"
+    file.write_text('PATH="/opt/intel/bin:/usr/bin"\nCMPLR_ROOT="/opt/intel"\n')
+    variables = service._variables(service.Place(**{**vars(place), "environment_file": str(file)}))
+    wanted = recipe(environment=(("CMPLR_ROOT", "/mine"),))
+    job = service._job(wanted, place, memory.Budget(3, swapping=True, adding=True), variables, 60)
+    path = job.environment["PATH"].split(":")
+    assert path[:2] == ["/opt/b70/stacks/lab/venv/bin", "/opt/intel/bin"]
+    assert len(path) == len(set(path))
+    assert (job.environment["CMPLR_ROOT"], job.environment["MAX_JOBS"], job.swap) == ("/mine", "3", True)
+
+
+def test_a_missing_compiler_environment_says_who_makes_it(place: service.Place) -> None:
+    with pytest.raises(BuildError, match=r"run the role arcpro\.b70\.oneapi first"):
+        service._variables(service.Place(**{**vars(place), "environment_file": "/nowhere/oneapi.env"}))
+
+
+def test_what_cannot_be_built_here_is_a_problem_and_not_a_failure(recipe: Make, place: service.Place) -> None:
+    assert service.estimate(recipe(peak_gib=0.01, job_gib=0.01, disk_gib=0.01), place)["problems"] == []
+    (problem,) = service.estimate(recipe(peak_gib=100000.0), place)["problems"]
+    assert "one compiler process needs 100000 GiB" in problem
+
+
+def test_swap_that_can_be_made_is_looked_for_beforehand(recipe: Make, place: service.Place, tmp_path: Path) -> None:
+    assert service._addable(place) == (0.0, "")
+    roomy = service.Place(**{**vars(place), "swap_file": str(tmp_path / "a/b/swap"), "swap_gib": 10**7})
+    size, why_not = service._addable(roomy)
+    assert size == 0.0
+    assert "GiB free" in why_not or "cannot hold a swap file" in why_not or "in memory itself" in why_not
