@@ -174,7 +174,7 @@ def test_a_patch_without_context_applies_where_it_is_said_to_be_one(
 ) -> None:
     wanted = commit(origin, "k.cpp", "one\ntwo\nthree\n")
     bare = patch_of(tmp_path, "--- a/k.cpp\n+++ b/k.cpp\n@@ -2,0 +3 @@\n+new\n")
-    with pytest.raises(BuildError, match="patch one does not apply"):
-        prepare(made(origin, wanted, patches=(bare,)), *place, LIMIT_S, {})
+    prepare(made(origin, wanted, patches=(bare,)), *place, LIMIT_S, {})
+    assert (place[0] / "k.cpp").read_text() == "one\ntwo\nthree\nnew\n"  # git takes it for an addition at the end
     prepare(made(origin, wanted, patches=(replace(bare, without_context=True),)), *place, LIMIT_S, {})
     assert (place[0] / "k.cpp").read_text() == "one\ntwo\nnew\nthree\n"
