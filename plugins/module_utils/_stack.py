@@ -1,28 +1,39 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides what installing a stack on a host means: runs on the controller, has no effects."""
+"""Decides what installing a stack on a host means: runs on the controller, reads locks and has no effects."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _stack_build
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import locked_versions
 from ansible_collections.arcpro.b70.plugins.module_utils._host import version_key
 
 
-def plan(stacks: Iterable[tuple[str, Mapping[str, Any]]], host: Mapping[str, Any], root: str) -> list[dict[str, Any]]:
+def plan(
+    stacks: Iterable[tuple[str, Mapping[str, Any]]],
+    host: Mapping[str, Any],
+    root: str,
+    patch_url: str = "",
+    patch_dir: str = "",
+) -> list[dict[str, Any]]:
     """What is to be done for each of `stacks` (id and manifest) on a host.
 
     `host` is what b70_host_info returned, with `root` among its paths. Each answer has `id`, `dir`, `name`, `manifest`,
     `installed`, `reason` (what is wrong with an incomplete installation, else empty), `steps` (what goes before the
-    lock) and `problems` (why it cannot be installed; empty for an installed one, which is never touched).
+    lock), `patches` and `builds` (what is built after it) and `problems` (why it cannot be installed; empty for an
+    installed one, which is never touched).
     """
     present = {item["id"]: item for item in host["stacks"]}
     answers = []
     for stack_id, manifest in stacks:
         found = present.get(stack_id, {"complete": False, "reason": ""})
+        patches = _stack_build.patches(manifest, patch_url, patch_dir)
         answers.append(
             {
                 "id": stack_id,
@@ -32,10 +43,18 @@ def plan(stacks: Iterable[tuple[str, Mapping[str, Any]]], host: Mapping[str, Any
                 "installed": found["complete"],
                 "reason": found["reason"],
                 "steps": [_step(item, host) for item in manifest.get("first", [])],
+                "patches": patches,
+                "builds": _stack_build.builds(manifest, _pinned(manifest), host, patches),
                 "problems": [] if found["complete"] else problems(manifest, host, root),
             }
         )
     return answers
+
+
+def _pinned(manifest: Mapping[str, Any]) -> dict[str, str]:
+    if not manifest.get("sources") or not manifest.get("lock_file"):
+        return {}
+    return locked_versions(Path(manifest["lock_file"]).read_text(encoding="utf-8"))
 
 
 def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) -> list[str]:

@@ -3,14 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Proves a stack from inside and describes it: runs in the engine's interpreter, on standard input, needs nothing else.
 
-The one argument is a JSON object: `imports` (modules that must import), `distributions` (name: version that must be
-installed) and `device` (what vLLM must find as its platform, or null). The last line of standard output is a JSON
-object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each) and
-`digest`.
+The one argument is a JSON object, every key of it optional: `imports` (modules that must import), `distributions`
+(name: version that must be installed), `extensions` (distributions whose native libraries must load against this
+torch), `devices` (whether cards are asked for), and then `device` (what vLLM must find as its platform), `device_type`
+and `device_count` (what torch must see). A `device` of cpu is asked for in any case. The last line of standard output
+is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each),
+`devices` (how many torch sees, or null) and `digest`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib
 import importlib.metadata
@@ -47,26 +50,69 @@ def installed() -> list[dict[str, Any]]:
     return [{"name": name, "version": version, "sha256": found[name, version]} for name, version in sorted(found)]
 
 
+def libraries(name: str) -> list[str]:
+    """The native libraries of a distribution, those that others are linked with first."""
+    files = importlib.metadata.files(name) or []
+    found = [file for file in files if file.name.endswith(".so") or ".so." in file.name]
+    return [str(file.locate()) for file in sorted(found, key=lambda file: (not file.name.startswith("lib"), str(file)))]
+
+
+def load(names: list[str]) -> list[str]:
+    """What keeps the native libraries of distributions from being loaded now, with every name that they use."""
+    problems = []
+    importlib.import_module("torch")
+    for name in names:
+        try:
+            paths = libraries(name)
+        except importlib.metadata.PackageNotFoundError:
+            problems.append(f"distribution {name} is not installed")
+            continue
+        for path in paths:
+            try:
+                ctypes.CDLL(path, mode=os.RTLD_NOW)
+            except OSError as error:
+                problems.append(f"{name} does not fit this torch: {error}; build it against this torch")
+    return problems
+
+
+def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
+    """What does not hold of vLLM's platform and of what torch sees, and how many devices it sees."""
+    problems, count = [], None
+    if wanted.get("device"):
+        device = importlib.import_module("vllm.platforms").current_platform.device_type
+        if device != wanted["device"]:
+            problems.append(f"vLLM finds the platform {device!r}, wanted {wanted['device']!r}")
+    kind = wanted.get("device_type")
+    if kind:
+        module = getattr(importlib.import_module("torch"), kind)
+        count = module.device_count() if module.is_available() else 0
+        least = wanted.get("device_count", 1)
+        if count == 0 or count != wanted.get("device_count", count):
+            problems.append(f"torch sees {count} {kind} devices, wanted {least}")
+    return problems, count
+
+
 def probe(wanted: dict[str, Any]) -> dict[str, Any]:
     """The answers to what is wanted; never raises for what it finds."""
     problems = []
     distributions = installed()
     versions = {item["name"]: item["version"] for item in distributions}
-    for name, version in wanted["distributions"].items():
+    for name, version in wanted.get("distributions", {}).items():
         if versions.get(name) != version:
             problems.append(f"distribution {name} is {versions.get(name, 'not installed')}, wanted {version}")
     imports = {}
-    for name in wanted["imports"]:
+    for name in wanted.get("imports", []):
         start = time.monotonic()
         try:
             importlib.import_module(name)
         except Exception as error:
             problems.append(f"import {name} failed: {type(error).__name__}: {error}")
         imports[name] = round(time.monotonic() - start, 2)
-    if wanted["device"] and not problems:
-        device = importlib.import_module("vllm.platforms").current_platform.device_type
-        if device != wanted["device"]:
-            problems.append(f"vLLM finds the platform {device!r}, wanted {wanted['device']!r}")
+    if wanted.get("extensions"):
+        problems += load(wanted["extensions"])
+    count = None
+    if not problems and (wanted.get("devices", True) or wanted.get("device") == "cpu"):
+        problems, count = look_at_devices(wanted)
     python = {"version": platform.python_version(), "implementation": platform.python_implementation()}
     identity = json.dumps([python, distributions], sort_keys=True)
     return {
@@ -74,6 +120,7 @@ def probe(wanted: dict[str, Any]) -> dict[str, Any]:
         "python": python,
         "distributions": distributions,
         "imports": imports,
+        "devices": count,
         "digest": "sha256:" + hashlib.sha256(identity.encode()).hexdigest(),
     }
 

@@ -63,3 +63,47 @@ def test_the_answer_is_the_last_line_whatever_imports_print():
     assert len(run.stdout.splitlines()) == 1
     assert "Zen of Python" in run.stderr
     assert json.loads(run.stdout)["problems"] == []
+
+
+def test_native_libraries_that_do_not_load_are_named_with_the_symbol(probe, tmp_path, monkeypatch):
+    source = tmp_path / "ext.c"
+    source.write_text(
+        "extern int no_such_symbol_of_torch(void); int call(void) { return no_such_symbol_of_torch(); }\n"
+    )
+    broken, whole = tmp_path / "_broken.so", tmp_path / "_whole.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", broken, source], check=True)
+    source.write_text("int call(void) { return 1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", whole, source], check=True)
+    (tmp_path / "torch.py").write_text("")
+    for name, library in (("broken", broken), ("whole", whole)):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "RECORD").write_text(f"{library.name},,\nx.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    problems = probe.load(["whole", "broken", "absent"])
+    assert len(problems) == 2
+    assert "broken does not fit this torch" in problems[0]
+    assert "undefined symbol: no_such_symbol_of_torch" in problems[0]
+    assert problems[1] == "distribution absent is not installed"
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted", "problems"),
+    [(4, {"device_count": 4}, []), (3, {"device_count": 4}, ["torch sees 3 xpu devices, wanted 4"]),
+     (0, {}, ["torch sees 0 xpu devices, wanted 1"]), (2, {}, [])],
+)  # fmt: skip
+def test_the_devices_that_torch_sees_are_counted(probe, tmp_path, monkeypatch, count, wanted, problems):
+    text = f"class xpu:\n    is_available = staticmethod(lambda: {count} > 0)\n"
+    (tmp_path / "torch.py").write_text(text + f"    device_count = staticmethod(lambda: {count})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert probe.look_at_devices({"device_type": "xpu", **wanted}) == (problems, count)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+def test_devices_are_not_asked_for_where_there_are_none(probe):
+    found = probe.probe({"devices": False, "device": "xpu", "device_type": "xpu", "device_count": 4})
+    assert (found["problems"], found["devices"]) == ([], None)
