@@ -39,8 +39,7 @@ STAND_INS = {
     "torchvision": "0.26.0+xpu",
     "torchaudio": "2.11.0+xpu",
     "triton-xpu": "3.7.0",
-    "oneccl": "2021.17.2",
-    "oneccl-devel": "2021.17.2",
+    "small-fixture-wheel": "1.0",
 }
 NATIVE = "vllm-cpu-kernels"
 HEADERS = "vllm-project/xpu-kernel-headers"
@@ -178,10 +177,10 @@ def _locks(stacks: Path, ours: dict[str, str]) -> None:
     """A lock for each manifest: that of the stack `cpu` with our wheels in the place of its engine, or parts of it."""
     stacks.mkdir()
     lock = blocks(CPU_LOCK.read_text(encoding="utf-8"))
-    firsts = ("torchvision", "torchaudio", "triton-xpu")
+    not_locked = ("torchvision", "torchaudio", "triton-xpu", "small-fixture-wheel")
     whole = {name: text for name, text in lock.items() if name != ENGINE}
-    whole |= {name: text for name, text in ours.items() if name not in firsts}
-    small = {name: lock[name] for name in SMALL} | {"oneccl": ours["oneccl"]}
+    whole |= {name: text for name, text in ours.items() if name not in not_locked}
+    small = {name: lock[name] for name in SMALL} | {"small-fixture-wheel": ours["small-fixture-wheel"]}
     for name, content in (("lab-2.11-fixture", whole), ("small-fixture", small)):
         (stacks / f"{name}.lock").write_text("".join(content[key] for key in sorted(content)), encoding="utf-8")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.layout import State, open_lab
-from vendor import packages, repository
+from vendor import gitrepos, goods, packages, repository
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,17 @@ class Vendors:
             "oneapi_repository_key_fingerprint": self.oneapi,
         }
 
+    def sources(self, stock: goods.Goods) -> dict[str, Any]:
+        """The variables for a stack from source, for hosts or for a mirror that is filled from here."""
+        return {
+            "b70_stack_dirs": [str(stock.stacks)],
+            "stack_find_links": [f"{self.url}/wheels/"],
+            "stack_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
+            "stack_patch_url": f"{self.url}/patches/",
+            "mirror_stacks": ["lab-2.11-fixture", "small-fixture"],
+            "mirror_find_links": [f"{self.url}/wheels/"],
+        }
+
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
@@ -72,8 +83,8 @@ def serve(directory: Path, address: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def vendors(directory: Path, address: str) -> Iterator[Vendors]:
-    """Make both repositories in the empty `directory` and serve them on `address`."""
+def vendors(directory: Path, address: str, made: goods.Goods | None = None) -> Iterator[Vendors]:
+    """Make both repositories in the empty `directory` and serve them on `address`, with what sources are made of."""
     root = directory / "www"
     with repository.keys(directory / "gnupg") as ring, serve(root, address) as url:
         stranger, gpu, oneapi = (ring.make(name) for name in ("stranger", "gpu driver", "oneapi"))
@@ -83,6 +94,9 @@ def vendors(directory: Path, address: str) -> Iterator[Vendors]:
         # Intel publishes former keys and the present one in one file.
         (root / "oneapi.asc").write_text(ring.public(stranger, oneapi), encoding="ascii")
         (root / "stranger.asc").write_text(ring.public(stranger), encoding="ascii")
+        if made is not None:
+            for name in ("wheels", "git", "patches"):
+                (root / name).symlink_to(made.www / name)
         yield Vendors(url, root, ring, gpu, oneapi, stranger)
 
 
@@ -99,11 +113,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("directory", type=Path, help="must not exist")
     parser.add_argument("--lab")
     parser.add_argument("--system", default="debian 12", help="what the hosts are, as ID and VERSION_ID")
+    parser.add_argument("--sources", action="store_true", help="also what the stack lab-2.11-fixture is made of")
     given = parser.parse_args(arguments)
     given.directory.mkdir(parents=True)
-    with vendors(given.directory, gateway(given.lab)) as made:
+    stock = goods.make() if given.sources else None
+    with vendors(given.directory, gateway(given.lab), stock) as made:
         file = given.directory / "variables.json"
-        file.write_text(json.dumps(made.variables(given.system), indent=2) + "\n", encoding="utf-8")
+        variables = {**made.variables(given.system), **(made.sources(stock) if stock else {})}
+        file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
         print(f"serving at {made.url}; use it with: -e @{file}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
