@@ -68,7 +68,10 @@ STEPS: dict[str, tuple[Command, ...]] = {
     "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=900),),
     "engines": (pytest("engines", "tests/engines", limit_s=900),),
     "lab": (pytest("lab", "-m", "lab", "tests/lab", limit_s=900),),
-    "vendor": (pytest("vendor", "tests/integration/test_vendor.py", limit_s=1200),),
+    "vendor": (
+        pytest("vendor", "tests/integration/test_vendor.py", limit_s=1200),
+        pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=600),
+    ),
     "matrix": (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=1800),),
     "molecule": (
         Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=2700, junit=True),

@@ -1,20 +1,24 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half of b70_weights on the controller: it reads the sources, asks the host, and copies what is missing there."""
+"""The half of b70_weights on the controller: it reads the sources, asks the host, and copies what is missing there
+or has the host fetch it."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible import constants as C
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import progress, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
@@ -26,18 +30,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 
 display = Display()
 
-# The kinds of source, and the keys a source of that kind may have.
-SOURCE_KINDS: dict[str, frozenset[str]] = {"path": frozenset({"path"})}
-
-
-def source_kind(name: str, source: Any) -> str:
-    """Return the kind of a model's source; raises WeightsError with what is accepted."""
-    kinds = [kind for kind in SOURCE_KINDS if isinstance(source, Mapping) and kind in source]
-    if len(kinds) != 1 or set(source) - SOURCE_KINDS[kinds[0]] or not isinstance(source[kinds[0]], str):
-        raise WeightsError(
-            f"the source of model {name} must be a dictionary with exactly one of: {', '.join(SOURCE_KINDS)}"
-        )
-    return kinds[0]
+MODULE = "arcpro.b70.b70_weights"
+PROGRAM = Path(service.__file__).parent / "fetching"
+# Looks at a download: soon at first, because small models take seconds.
+FIRST_LOOK_S = 1.0
+LOOK_S = 10.0
+RECONNECT_LIMIT_S = 600.0
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -80,8 +78,14 @@ class ActionModule(ActionBase):
                 "wanted": {"type": "list", "elements": "str"},
                 "report": {"type": "list", "elements": "str", "default": []},
                 "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
+                "lenient": {"type": "list", "elements": "str", "default": []},
+                "options": {"type": "dict", "default": {}, "options": sources.OPTIONS},
+                "hub_token": {"type": "str", "default": "", "no_log": True},
             }
         )
+        defaults = {key: value["default"] for key, value in sources.OPTIONS.items()}
+        self._options = {**defaults, **arguments["options"]}
+        self._token = arguments["hub_token"]
         self._full = arguments["verify"] == "checksum"
         try:
             result.update(self._bring(arguments))
@@ -92,48 +96,82 @@ class ActionModule(ActionBase):
         return result
 
     def _bring(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        sources: dict[str, Any] = arguments["models"]
-        wanted = list(sources) if arguments["wanted"] is None else arguments["wanted"]
-        roots, files = {}, {}
+        known: dict[str, Any] = arguments["models"]
+        wanted = list(known) if arguments["wanted"] is None else arguments["wanted"]
+        roots, files, fetched = {}, {}, {}
         for name in wanted:
-            if name in sources:
-                check_name(name)
-                source_kind(name, sources[name])
-                roots[name] = sources[name]["path"]
+            if name not in known:
+                continue
+            check_name(name)
+            strict = name not in arguments["lenient"]
+            if sources.kind_of(name, known[name]) == "path":
+                roots[name] = known[name]["path"]
                 files[name] = self._look(roots[name])
-        others = list(dict.fromkeys(name for name in [*wanted, *arguments["report"]] if name not in files))
-        found = self._inspect(files, others)
+            else:
+                self._refuse_unpinned(name, known[name], strict)
+                fetched[name] = (sources.identity(name, known[name], self._options["exclude"]), strict)
+        here = [*files, *fetched]
+        others = list(dict.fromkeys(name for name in [*wanted, *arguments["report"]] if name not in here))
+        found = self._inspect(files, others, fetched)
         unknown = {name: found[name]["unknown"] for name in files if found[name]["unknown"]}
         if unknown:
             for name, left in unknown.items():
                 files[name] = read_digests(roots[name], files[name], left)
-            found.update(self._inspect({name: files[name] for name in unknown}, []))
+            found.update(self._inspect({name: files[name] for name in unknown}, [], {}))
         self._refuse([name for name in others if name in wanted], found)
 
-        to_bring = [name for name in files if found[name]["state"] != "complete"]
+        to_copy = [name for name in files if found[name]["state"] != "complete"]
+        to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
+        for name in to_fetch:
+            self._refuse_unpinned(name, known[name], strict=True)
         for model in found.values():
             model.pop("unknown")
             model["brought"] = 0
         after = {name: dict(model) for name, model in found.items()}
-        for name in to_bring:
+        for name in to_copy:
             unread = [file for file, want in files[name].items() if want.sha256 is None]
             files[name] = read_digests(roots[name], files[name], unread)
-        if to_bring and not self._task.check_mode:
-            brought = self._copy({name: files[name] for name in to_bring}, roots)
+        if to_copy and not self._task.check_mode:
+            brought = self._copy({name: files[name] for name in to_copy}, roots)
         else:
-            brought = dict.fromkeys(to_bring, 0)
-        for name in to_bring:
+            brought = dict.fromkeys(to_copy, 0)
+        for name in to_copy:
             size = sum(want.size for want in files[name].values())
             after[name].update(state="complete", reason="", files=len(files[name]), size=size, brought=brought[name])
+        for name in to_fetch:
+            if self._task.check_mode:
+                after[name].update(state="complete", reason=f"from {sources.in_words(fetched[name][0])}")
+            else:
+                after[name].update(state="complete", reason="", **self._fetch(name, known[name]))
         adopted = [name for name in found if found[name]["adopted"]]
         for name in adopted:
             after[name].update(adopted=False, reason="")
+        to_bring = [*to_copy, *to_fetch]
         changed = bool(to_bring or adopted)
         now = found if self._task.check_mode else after
-        answer: dict[str, Any] = {"changed": changed, "models": now, "summary": summary_of(now)}
+        answer: dict[str, Any] = {"changed": changed, "models": now, "summary": summary_of(now), "brings": to_bring}
+        if self._task.check_mode:
+            answer["summary"] += [self._would(name, known[name]) for name in to_fetch]
         if self._task.diff:
             answer["diff"] = diff_of(found, after)
         return answer
+
+    def _would(self, name: str, source: Mapping[str, Any]) -> str:
+        size = f", about {source['size_gb']:g} GB" if source.get("size_gb") else ""
+        origin = sources.in_words(sources.identity(name, source, self._options["exclude"]))
+        mirror = f" through {self._options['mirror']}" if self._options["mirror"] and "hub" in source else ""
+        return f"{name}: would be fetched from {origin}{mirror}{size}"
+
+    def _refuse_unpinned(self, name: str, source: Mapping[str, Any], strict: bool) -> None:
+        """Fail for a repository without a commit; a mirror's own record has one, and what is there needs none."""
+        if "hub" not in source or sources.is_commit(source.get("revision")) or not strict:
+            return
+        if self._options["mirror"] and not source.get("revision"):
+            return
+        now = ""
+        if not self._task.check_mode and not self._options["mirror"]:
+            now = self._ask({"step": "resolve", **self._task_for(name, source)})["revision"]
+        raise WeightsError(sources.unpinned(name, source, now))
 
     def _look(self, root: str) -> dict[str, Wanted]:
         """A source's files; the small ones are read at once, the large ones only if the host cannot vouch for them."""
@@ -141,10 +179,14 @@ class ActionModule(ActionBase):
         small = [name for name, want in files.items() if self._full or want.size < ALWAYS_HASH_BELOW]
         return read_digests(root, files, small)
 
-    def _inspect(self, files: Mapping[str, service.Files], others: list[str]) -> dict[str, Any]:
+    def _inspect(
+        self, files: Mapping[str, service.Files], others: list[str], fetched: Mapping[str, tuple[dict[str, Any], bool]]
+    ) -> dict[str, Any]:
         models: dict[str, Any] = {name: {"wanted": None, "source": {"kind": "host"}} for name in others}
         for name, wanted in files.items():
             models[name] = {"wanted": service.pack(wanted), "source": {"kind": "path"}}
+        for name, (identity, strict) in fetched.items():
+            models[name] = {"wanted": None, "source": identity, "strict": strict}
         if not models:
             return {}
         found: dict[str, Any] = self._ask({"step": "inspect", "models": models, "full": self._full})["models"]
@@ -178,11 +220,79 @@ class ActionModule(ActionBase):
             brought[name] = len(left)
         return brought
 
+    def _task_for(self, name: str, source: Mapping[str, Any]) -> dict[str, Any]:
+        """What the host is told to fetch a model."""
+        return {
+            "name": name,
+            "spec": sources.specification(name, source, self._options),
+            "source": sources.identity(name, source, self._options["exclude"]),
+            "options": {key: self._options[key] for key in ("user", "hub_python", "environment", "workers", "limit_s")},
+            "program": {path.name: path.read_text(encoding="utf-8") for path in sorted(PROGRAM.glob("*.py"))},
+        }
+
+    def _fetch(self, name: str, source: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the host fetch a model, say how far it is, and let it take its place."""
+        task = self._task_for(name, source)
+        begun = self._ask({"step": "begin", **task})
+        what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
+        origin = sources.in_words(task["source"])
+        self._say(name, "a download is under way, joining it" if begun["joined"] else f"fetching {what} from {origin}")
+        pause, before = FIRST_LOOK_S, None
+        while True:
+            time.sleep(pause)
+            pause = min(LOOK_S, pause * 2)
+            found = self._look_patiently(name)
+            if found["state"] == "absent":
+                there = self._put_by_another(name, task["source"])
+                if there is not None:
+                    return there
+            if found["state"] == "done":
+                try:
+                    return self._ask({"step": "finish", "name": name})
+                except WeightsError:
+                    there = self._put_by_another(name, task["source"])
+                    if there is None:
+                        raise
+                    return there
+            if found["state"] != "running":
+                raise WeightsError(f"{name}: {found['message']}")
+            if found["progress"] is not None:
+                self._say(name, progress.say(found["progress"], before))
+                before = found["progress"]
+
+    def _put_by_another(self, name: str, source: dict[str, Any]) -> dict[str, Any] | None:
+        """What a model is that another play put in place at the same time, or None where none did."""
+        found = self._inspect({}, [], {name: (source, True)})[name]
+        return {key: found[key] for key in ("files", "size")} if found["state"] == "complete" else None
+
+    def _look_patiently(self, name: str) -> dict[str, Any]:
+        """A look that outlives a lost connection: the download goes on without one."""
+        lost: float | None = None
+        while True:
+            try:
+                return self._ask({"step": "look", "name": name})
+            except AnsibleConnectionFailure:
+                now = time.monotonic()
+                lost = now if lost is None else lost
+                if now - lost >= RECONNECT_LIMIT_S:
+                    raise
+                self._say(name, "connection lost; the download goes on there, connecting again")
+                self._connection.reset()
+                time.sleep(LOOK_S)
+
+    def _say(self, name: str, text: str) -> None:
+        display.display(f"{self._vars['inventory_hostname']} | {name}: {text}", color=C.COLOR_VERBOSE)
+
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the half on the host."""
         answer: dict[str, Any] = self._execute_module(
-            module_name="arcpro.b70.b70_weights",
-            module_args={"directory": self._task.args["directory"], "request": request},
+            module_name=MODULE,
+            module_args={
+                "directory": self._task.args["directory"],
+                "request": request,
+                # only what asks the hub needs it
+                "hub_token": self._token if request["step"] in ("begin", "resolve") else "",
+            },
             task_vars=self._vars,
         )
         if answer.get("failed"):

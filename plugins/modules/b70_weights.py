@@ -10,8 +10,8 @@ module: b70_weights
 short_description: Bring model directories to a host and keep them right
 version_added: 0.1.0
 description:
-  - Copies model directories from the controller to the host, replaces those that differ, and says for others whether
-    they are complete.
+  - Copies model directories from the controller to the host, or has the host fetch them, replaces those that differ,
+    and says for others whether they are complete.
   - A model that is there and right costs nothing but a look. All models together take one round trip, and a second one
     when a large file has to be read on the controller first.
   - Files arrive in a hidden directory beside the model's and are verified there; then that directory takes the model's
@@ -39,9 +39,76 @@ options:
   models:
     description:
       - Where models come from - the name of the directory on the host, and its source.
-      - A source is a dictionary with one key that names its kind. The kind V(path) is a directory on the controller.
+      - A source is a dictionary with one key that names its kind.
+      - V(path) is a directory on the controller, V(host_path) one on the host such as a share.
+      - V(url) is a directory on a web server with C(.b70-weights.json) or C(SHA256SUMS), a file that C(manifest_sha256)
+        may pin.
+      - V(hub) is a repository of the hub, C(OWNER/NAME); C(revision) must be a full commit. There may be C(include) and
+        C(exclude) (lists of patterns) and C(sha256) (file to digest).
     type: dict
     default: {}
+  lenient:
+    description:
+      - Models of O(models) whose files are left as they are when they look whole and nobody recorded where they are
+        from.
+    type: list
+    elements: str
+    default: []
+  options:
+    description:
+      - How the host fetches, as the role C(model_weights) describes the variables of the same names.
+    type: dict
+    default: {}
+    suboptions:
+      endpoint:
+        description: The hub's address.
+        type: str
+        default: https://huggingface.co
+      mirror:
+        description: A directory on a web server with one directory per model; from there models of the hub come then.
+        type: str
+        default: ''
+      exclude:
+        description: Patterns of files that are not fetched from the hub, where a source names none.
+        type: list
+        elements: str
+        default: []
+      xet:
+        description: Whether the hub's Xet transport is used. It is known to hang; nothing is resumed with it.
+        type: bool
+        default: false
+      stall_s:
+        description: Seconds without a byte after which a connection is given up.
+        type: float
+        default: 60
+      attempts:
+        description: Attempts without a byte after which the download is given up.
+        type: int
+        default: 5
+      workers:
+        description: Files at once.
+        type: int
+        default: 4
+      limit_s:
+        description: Seconds that one download may take.
+        type: int
+        default: 86400
+      user:
+        description: The user that fetches.
+        type: str
+        default: root
+      hub_python:
+        description: Python of the environment with the hub's client.
+        type: path
+        default: /opt/b70/hub/venv/bin/python
+      environment:
+        description: Further variables for the download, such as C(https_proxy).
+        type: dict
+        default: {}
+  hub_token:
+    description: The hub's token. It reaches the download as a credential of systemd, never as an argument.
+    type: str
+    default: ''
   wanted:
     description:
       - The models that must be complete on the host afterwards, by name of directory, or an absolute path.
@@ -111,6 +178,11 @@ models:
     brought:
       description: Number of files that were copied, 0 in check mode.
       type: int
+brings:
+  description: Names of the models that were brought, or would be in check mode.
+  returned: always
+  type: list
+  elements: str
 summary:
   description: The same for people, one line for each model.
   returned: always
@@ -126,6 +198,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import OPTIONS
 
 
 def main() -> None:
@@ -137,11 +210,19 @@ def main() -> None:
             "report": {"type": "list", "elements": "str", "default": []},
             "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
             "request": {"type": "dict"},
+            "lenient": {"type": "list", "elements": "str", "default": []},
+            "options": {"type": "dict", "default": {}, "options": OPTIONS},
+            "hub_token": {"type": "str", "default": "", "no_log": True},
         },
         supports_check_mode=True,
     )
     try:
-        result = service.answer(module.params["directory"], module.params["request"], write=not module.check_mode)
+        result = service.answer(
+            module.params["directory"],
+            module.params["request"],
+            write=not module.check_mode,
+            token=module.params["hub_token"],
+        )
     except WeightsError as error:
         module.fail_json(msg=str(error))
     except OSError as error:

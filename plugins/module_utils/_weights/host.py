@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +28,12 @@ from .manifest import (
     missing_parts,
     parse_index,
     parse_manifest,
+    parse_origin,
     render_manifest,
     size_in_words,
 )
+from .sources import in_words as source_in_words
+from .sources import same
 
 _CHUNK = 4 * 1024 * 1024
 # Left free on the disk after a copy, so that a full disk does not stop the host's other work.
@@ -123,6 +126,15 @@ def read_manifest(directory: str) -> Manifest | None:
         return None
 
 
+def read_origin(directory: str) -> dict[str, Any] | None:
+    """Return where the directory's files came from, as its manifest has it, or None."""
+    try:
+        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as stream:
+            return parse_origin(stream.read())
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
 def write_manifest(
     directory: str, wanted: Mapping[str, Wanted], digests: Mapping[str, str], source: Mapping[str, Any]
 ) -> None:
@@ -173,11 +185,37 @@ def inspect(
     return Finding("complete", "not recorded yet" if adopted else "", len(present), size, adopted)
 
 
-def prepare(directory: str, wanted: Mapping[str, Wanted], uploader: int) -> tuple[str, list[str]]:
+def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, full: bool, write: bool) -> Finding:
+    """Say what a directory is that the host fetches by itself: its own record tells whether it is what was asked for.
+
+    Nobody outside is asked. Without ``strict``, files of unknown origin that look whole are left as they are.
+    """
+    if not os.path.isdir(directory):
+        return Finding("missing", f"{directory} does not exist")
+    origin = read_origin(directory)
+    if same(origin, source):
+        return inspect(directory, None, origin or {}, full, write)
+    present = scan(directory)
+    size = sum(stat.size for stat in present.values())
+    missing = lacking(directory, present)
+    if missing:
+        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
+    if not strict and (origin is None or origin.get("kind") != source["kind"]):
+        reason = f"its files were not compared with {source_in_words(source)}"
+        return Finding("complete", reason, len(present), size)
+    recorded = source_in_words(origin) if origin else "nowhere"
+    reason = f"{directory} is recorded as coming from {recorded}, not from {source_in_words(source)}"
+    return Finding("differs", reason, len(present), size)
+
+
+def prepare(
+    directory: str, wanted: Mapping[str, Wanted], uploader: int, begun: Callable[[str, list[str]], int] | None = None
+) -> tuple[str, list[str]]:
     """Make the folder beside ``directory`` in which its replacement is put together.
 
     What an interrupted run left there, and what ``directory`` already has right, is kept; ``uploader`` (a user id) may
-    write there. Returns the folder and the files still to bring; raises WeightsError when the disk is too small.
+    write there. ``begun`` is given the folder and the files still to bring, and returns how many of their bytes are
+    there. Returns the folder and the files still to bring; raises WeightsError when the disk is too small.
     """
     parent, name = os.path.split(directory)
     staging = _beside(directory, "incoming")
@@ -195,7 +233,7 @@ def prepare(directory: str, wanted: Mapping[str, Wanted], uploader: int) -> tupl
             left.discard(file)
     for file in left:
         _make_folders(staging, file)
-    need = sum(wanted[file].size for file in left)
+    need = sum(wanted[file].size for file in left) - (begun(staging, sorted(left)) if begun else 0)
     status = os.statvfs(staging)
     free = status.f_bavail * status.f_frsize
     if need + _RESERVE > free:
@@ -204,18 +242,24 @@ def prepare(directory: str, wanted: Mapping[str, Wanted], uploader: int) -> tupl
             f"(and {size_in_words(_RESERVE)} to spare): remove models that are not used"
         )
     if uploader not in (0, os.geteuid()):
-        for folder, _folders, _files in os.walk(staging):
+        for folder, _folders, files in os.walk(staging):
             os.chown(folder, uploader, -1)
+            for file in files:
+                if file.startswith("."):  # parts that another user began
+                    os.chown(os.path.join(folder, file), uploader, -1)
     return staging, sorted(left)
 
 
-def commit(directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, Any]) -> None:
+def commit(
+    directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, Any], verified: Manifest | None = None
+) -> None:
     """Verify what was put together and let it take the directory's place; raises WeightsError on any wrong file.
 
+    ``verified`` are files that were read back since they arrived: they are believed as a manifest's are.
     A process that has the old files open keeps them. At no moment does an incomplete directory bear the model's name.
     """
     staging, old = _beside(directory, "incoming"), _beside(directory, "old")
-    judgement = _compare(staging, wanted, scan(staging), None, full=True)
+    judgement = _compare(staging, wanted, scan(staging), verified, full=verified is None)
     for file in judgement.problems:
         if os.path.exists(os.path.join(staging, file)):
             os.unlink(os.path.join(staging, file))
@@ -224,11 +268,17 @@ def commit(directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, An
             f"what arrived in {staging} is not what was sent: {in_words(judgement.problems)}. The wrong files were "
             "removed and the right ones kept: run again"
         )
+    missing = lacking(staging, scan(staging))
+    if missing:
+        raise WeightsError(f"what came to {staging} is not a complete model, it lacks: {', '.join(missing)}")
     for folder, _folders, files in os.walk(staging):
         os.chown(folder, os.geteuid(), os.getegid())
         os.chmod(folder, 0o755)
         for file in files:
             path = os.path.join(folder, file)
+            if file.startswith("."):  # a part of another version
+                os.unlink(path)
+                continue
             os.chown(path, os.geteuid(), os.getegid())
             os.chmod(path, 0o644)
             _sync(path)

@@ -158,6 +158,14 @@ def parse_manifest(text: str) -> Manifest | None:
     return manifest
 
 
+def parse_origin(text: str) -> dict[str, Any] | None:
+    """Return where the files of a manifest came from, or None when the text is no manifest."""
+    if parse_manifest(text) is None:
+        return None
+    origin = json.loads(text).get("source")
+    return dict(origin) if isinstance(origin, dict) else None
+
+
 def render_manifest(manifest: Mapping[str, Entry], source: Mapping[str, Any]) -> str:
     """Return the manifest's text for files that came from ``source`` (for example ``{"kind": "path"}``)."""
     files = {

@@ -3,9 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The half on the host: one request of the half on the controller, and its answer, both plain data.
 
-inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}}}, "full": bool}`` -> ``{"models": {NAME: ...}}``
+inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}, "strict": bool}}, "full": bool}``
+-> ``{"models": {NAME: ...}}``; ``strict`` is there for models that the host fetches by itself
 prepare: ``{"models": {NAME: FILES}, "uploader": uid}`` -> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
 commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
+begin, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}, "program": {file: text}}``, a token
+look, finish: ``{"name": NAME}``; what these four answer stands in job.py
 
 FILES is ``{relative name: [size, mtime_ns, sha256 | null]}``; sizes are bytes.
 """
@@ -14,10 +17,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from . import host
+from . import host, job
 from .manifest import Wanted, WeightsError, check_name, check_relative
+from .sources import same
 
 Files = Mapping[str, Wanted]
 
@@ -34,7 +39,7 @@ def unpack(files: Mapping[str, Any]) -> dict[str, Wanted]:
     return {name: Wanted(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}
 
 
-def answer(directory: str, request: Mapping[str, Any] | None, write: bool) -> dict[str, Any]:
+def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token: str = "") -> dict[str, Any]:
     """Do what is asked below ``directory`` and return the answer; ``write`` is false in check mode."""
     if not request:
         raise WeightsError("this module works through its action plugin: call it as a task of a play")
@@ -42,8 +47,7 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool) -> di
         found = {}
         for name, model in request["models"].items():
             path = name if os.path.isabs(name) else _below(directory, name)
-            wanted = None if model["wanted"] is None else unpack(model["wanted"])
-            found[name] = host.inspect(path, wanted, model["source"], request["full"], write).as_result()
+            found[name] = _inspect(path, model, request["full"], write).as_result()
         return {"models": found}
     if request["step"] == "prepare":
         prepared = {}
@@ -54,7 +58,36 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool) -> di
     if request["step"] == "commit":
         host.commit(_below(directory, request["name"]), unpack(request["wanted"]), request["source"])
         return {}
+    if request["step"] in ("begin", "resolve"):
+        path = _below(directory, request["name"])
+        asked = job.Request(path, request["spec"], request["source"], request["options"], request["program"], token)
+        return job.begin(asked) if request["step"] == "begin" else {"revision": job.resolve(asked)}
+    if request["step"] == "look":
+        return job.look(_below(directory, request["name"]))
+    if request["step"] == "finish":
+        return job.finish(_below(directory, request["name"]))
     raise WeightsError(f"the step {request['step']!r} is not known: the collection's files are not of one version")
+
+
+def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> host.Finding:
+    source = model["source"]
+    if "strict" not in model:
+        wanted = None if model["wanted"] is None else unpack(model["wanted"])
+        return host.inspect(path, wanted, source, full, write)
+    if source["kind"] != "host_path":
+        return host.inspect_fetched(path, source, model["strict"], full, write)
+    try:
+        files = host.read_source(source["path"])
+    except WeightsError:
+        if same(host.read_origin(path), source):
+            return host.inspect_fetched(path, source, True, full, write)  # a share that is not there now
+        raise
+    found = host.inspect(path, files, source, full, write)
+    if found.unknown:
+        for name in found.unknown:
+            files[name] = replace(files[name], sha256=host.sha256(os.path.join(source["path"], name)))
+        found = host.inspect(path, files, source, full, write)
+    return found
 
 
 def _below(directory: str, name: str) -> str:

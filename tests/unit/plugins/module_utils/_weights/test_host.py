@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, service
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Wanted, WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Entry, Wanted, WeightsError
 
 SOURCE = {"kind": "path"}
 UID = os.geteuid()
@@ -173,3 +173,44 @@ def test_a_request_cannot_lead_out_of_the_directory(tmp_path):
 def test_the_module_alone_says_what_it_is():
     with pytest.raises(WeightsError, match="action plugin"):
         service.answer("/nowhere", None, write=False)
+
+
+def test_a_fetched_model_is_judged_by_its_own_record(source, tmp_path):
+    target = tmp_path / "m"
+    hub = {"kind": "hub", "repository": "a/b", "revision": "1" * 40, "include": [], "exclude": []}
+    assert host.inspect_fetched(str(target), hub, True, False, True).state == "missing"
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(target), wanted, UID)
+    for name in left:
+        shutil.copy(source / name, Path(folder) / name)
+    host.commit(str(target), wanted, hub)
+    assert host.inspect_fetched(str(target), hub, True, True, True).state == "complete"
+    assert host.inspect_fetched(str(target), {**hub, "revision": None}, True, False, True).state == "complete"
+    other = host.inspect_fetched(str(target), {**hub, "revision": "2" * 40}, False, False, True)
+    assert other.state == "differs"
+    assert "is recorded as coming from a/b at 111111111111, not from a/b at 222222222222" in other.reason
+    (target / "tokenizer.json").write_text("T")
+    assert host.inspect_fetched(str(target), hub, False, False, True).state == "differs"
+
+
+def test_files_of_unknown_origin_are_left_alone_only_where_that_is_allowed(source, tmp_path):
+    target = tmp_path / "m"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".git"))
+    hub = {"kind": "hub", "repository": "a/b", "revision": "1" * 40, "include": [], "exclude": []}
+    left = host.inspect_fetched(str(target), hub, False, False, True)
+    assert (left.state, left.reason) == ("complete", "its files were not compared with a/b at 111111111111")
+    assert host.inspect_fetched(str(target), hub, True, False, True).state == "differs"
+    (target / "tokenizer.json").unlink()
+    assert host.inspect_fetched(str(target), hub, False, False, True).state == "incomplete"
+
+
+def test_files_that_were_read_back_are_not_read_again_unless_they_changed_since(source, tmp_path):
+    target = tmp_path / "m"
+    wanted = wanted_of(source)
+    folder, left = host.prepare(str(target), wanted, UID)
+    for name in left:
+        shutil.copy(source / name, Path(folder) / name)
+    stat = (Path(folder) / "model.safetensors").stat()
+    verified = {"model.safetensors": Entry(50, "0" * 64, stat.st_mtime_ns - 1, 0)}
+    host.commit(str(target), wanted, SOURCE, verified)
+    assert state(None, target, full=True) == "complete"

@@ -1,0 +1,291 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ways to fetch the files of a model: the hub, a web server, a folder; what goes wrong there as three exceptions."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHUNK = 1024 * 1024
+# The most that a cut connection costs, for each file.
+HUB_CHUNK = 256 * 1024
+MANIFEST = ".b70-weights.json"
+SUMS = "SHA256SUMS"
+
+
+class Fault(Exception):
+    """It cannot go on; the text says why and what to do."""
+
+
+class Interrupted(Exception):
+    """It can be tried again; what came is kept."""
+
+
+class Wrong(Exception):
+    """What came is not what was promised, and was thrown away."""
+
+
+def chosen(names: list[str], include: list[str], exclude: list[str]) -> list[str]:
+    """The files that belong to the model: nothing hidden, something of ``include``, nothing of ``exclude``."""
+
+    def fits(name: str, patterns: list[str]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    visible = [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
+    wanted = [name for name in visible if not include or fits(name, include)]
+    return sorted(name for name in wanted if not fits(name, exclude))
+
+
+def host_of(url: str) -> str:
+    return urllib.parse.urlsplit(url).netloc
+
+
+class Plain:
+    """A directory on a web server with a manifest: this collection's own, or SHA256SUMS."""
+
+    def __init__(self, spec: Mapping[str, Any], token: str) -> None:
+        self._spec = spec
+        self._base = spec["url"].rstrip("/")
+        self.where = host_of(self._base)
+
+    def _open(self, name: str, offset: int = 0) -> Any:
+        url = f"{self._base}/{urllib.parse.quote(name)}"
+        request = urllib.request.Request(url, headers={"User-Agent": "arcpro.b70"})
+        if offset:
+            request.add_header("Range", f"bytes={offset}-")
+        return urllib.request.urlopen(request, timeout=self._spec["stall_s"])
+
+    def contents(self) -> dict[str, Any]:
+        for name in (MANIFEST, SUMS):
+            try:
+                with network(self.where), self._open(name) as answer:
+                    data = answer.read(64 * CHUNK)
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    continue
+                raise Fault(f"{self._base}/{name} answers {error.code}: correct the address or the server") from error
+            digest = hashlib.sha256(data).hexdigest()
+            if self._spec.get("manifest_sha256") not in (None, digest):
+                raise Fault(
+                    f"{self._base}/{name} has sha256 {digest}, not the one of manifest_sha256; nothing was fetched"
+                )
+            return self._read(data, name)
+        raise Fault(
+            f"{self._base} has neither {MANIFEST} nor {SUMS}: fill it with mirror.yml, or make one with sha256sum"
+        )
+
+    def _read(self, data: bytes, name: str) -> dict[str, Any]:
+        files: dict[str, list[Any]] = {}
+        revision = None
+        try:
+            text = data.decode()
+            if name == MANIFEST:
+                manifest = json.loads(text)
+                files = {file: [int(e["size"]), str(e["sha256"]), None] for file, e in manifest["files"].items()}
+                source = manifest.get("source") or {}
+                revision = source.get("revision")
+                expected = self._spec.get("expect") or {}
+                for key in ("repository", "revision"):
+                    if expected.get(key) and source.get(key) != expected[key]:
+                        raise Fault(
+                            f"{self._base} holds {key} {source.get(key)}, and {expected[key]} is wanted: "
+                            "let mirror.yml fill it again"
+                        )
+            else:
+                for line in text.splitlines():
+                    digest, file = line.split(maxsplit=1)
+                    file = file.removeprefix("*").removeprefix("./")
+                    if file not in (SUMS, MANIFEST):
+                        files[file] = [self._size(file), digest.lower(), None]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Fault(f"{self._base}/{name} can't be read as a manifest ({type(error).__name__})") from error
+        return {"files": files, "revision": revision}
+
+    def _size(self, name: str) -> int:
+        request = urllib.request.Request(f"{self._base}/{urllib.parse.quote(name)}", method="HEAD")
+        try:
+            with network(self.where), urllib.request.urlopen(request, timeout=self._spec["stall_s"]) as answer:
+                return int(answer.headers["Content-Length"])
+        except urllib.error.HTTPError as error:
+            raise Fault(f"{self._base}/{name} is in {SUMS} but answers {error.code}") from error
+
+    def fetch(self, name: str, entry: list[Any], part: str) -> None:
+        begun = os.path.getsize(part) if os.path.exists(part) else 0
+        if begun and begun == entry[0]:
+            return
+        try:
+            with network(self.where), self._open(name, begun) as answer, open(part, "ab") as out:
+                if begun and answer.status != 206:
+                    out.truncate(0)
+                while chunk := answer.read(CHUNK):
+                    out.write(chunk)
+                    if out.tell() > entry[0]:
+                        break
+        except urllib.error.HTTPError as error:
+            if error.code == 416:
+                raise Wrong(f"{name} ends earlier at the source than {entry[0]} bytes") from error
+            if error.code in (408, 429) or error.code >= 500:
+                raise Interrupted(f"{self.where} answers {error.code}") from error
+            raise Fault(f"{self._base}/{name} answers {error.code}") from error
+
+
+class Folder:
+    """A directory on this host, for example a share."""
+
+    def __init__(self, spec: Mapping[str, Any], token: str) -> None:
+        self._root = spec["path"]
+        self.where = self._root
+
+    def fetch(self, name: str, entry: list[Any], part: str) -> None:
+        try:
+            with open(os.path.join(self._root, name), "rb") as stream, open(part, "wb") as out:
+                shutil.copyfileobj(stream, out, 4 * CHUNK)
+        except PermissionError as error:
+            raise Fault(f"{error.filename} may not be read by this user: see model_weights_user") from error
+
+
+class Hub:
+    """The hub, through its own client. Its download function is used with our file, so that a killed process can be
+    continued: the client by itself begins every file anew."""
+
+    def __init__(self, spec: Mapping[str, Any], token: str) -> None:
+        import huggingface_hub
+        from huggingface_hub import constants, file_download
+        from huggingface_hub.utils import build_hf_headers, logging
+
+        logging.set_verbosity_error()
+        constants.DOWNLOAD_CHUNK_SIZE = HUB_CHUNK
+        self._download = file_download
+        self._token = token or False
+        self._spec = spec
+        self._headers = build_hf_headers
+        self._endpoint = spec["endpoint"].rstrip("/")
+        self._api = huggingface_hub.HfApi(endpoint=self._endpoint, token=self._token, library_name="arcpro.b70")
+        self.where = host_of(self._endpoint)
+
+    def contents(self) -> dict[str, Any]:
+        repository, revision = self._spec["repository"], self._spec.get("revision")
+        with self._asking():
+            info = self._api.model_info(
+                repository, revision=revision, files_metadata=True, timeout=self._spec["stall_s"]
+            )
+        files = {
+            entry.rfilename: [entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id]
+            for entry in info.siblings or []
+        }
+        keep = chosen(list(files), self._spec["include"], self._spec["exclude"])
+        for name in keep:
+            size, sha256, blob = files[name]
+            if size is None or not (sha256 or blob):
+                raise Fault(f"{self.where} names neither size nor digest of {name}: it can't be verified")
+        return {"files": {name: files[name] for name in keep}, "revision": info.sha}
+
+    def fetch(self, name: str, entry: list[Any], part: str) -> None:
+        revision = self._spec["revision"]
+        url = self._download.hf_hub_url(self._spec["repository"], name, revision=revision, endpoint=self._endpoint)
+        headers = {**self._headers(token=self._token, library_name="arcpro.b70"), "Accept-Encoding": "identity"}
+        with self._asking(), open(part, "ab") as out:
+            found = self._download.get_hf_file_metadata(
+                url, token=self._token, timeout=self._spec["stall_s"], endpoint=self._endpoint, headers=headers
+            )
+            if found.commit_hash not in (None, revision):
+                raise Fault(f"{self.where} answers with revision {found.commit_hash} where {revision} was asked for")
+            if found.size is not None and found.size != entry[0]:
+                raise Wrong(f"{name} has {found.size} bytes instead of {entry[0]}")
+            if self._spec["xet"] and found.xet_file_data:
+                out.close()
+                self._download.xet_get(incomplete_path=Path(part), xet_file_data=found.xet_file_data, headers=headers)
+                return
+            if host_of(found.location) != host_of(url):
+                headers.pop("authorization", None)  # a storage behind the hub has no right to the token
+            self._download.http_get(
+                found.location, out, resume_size=out.tell(), headers=headers, expected_size=entry[0], _nb_retries=0
+            )
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        from huggingface_hub import errors
+
+        repository, base = self._spec["repository"], self._endpoint
+        account = "the token's account" if self._token else "an account, give its token as model_weights_hub_token"
+        try:
+            with network(self.where):
+                yield
+        except errors.GatedRepoError as error:
+            raise Fault(
+                f"{repository} is gated: accept its terms at {base}/{repository} with {account}, then run again"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise Fault(
+                f"{repository} has no revision {self._spec.get('revision')}: look it up at {base}/{repository}"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise Fault(
+                f"{base} knows no repository {repository}, or does not show it without the right token "
+                "(model_weights_hub_token): correct the name, or give a token that may read it"
+            ) from error
+        except errors.EntryNotFoundError as error:
+            raise Fault(f"a file of {repository} is not at {base} although it is listed: {_brief(error)}") from error
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code
+            if status in (401, 403):
+                said = "refuses the token" if self._token else "wants a token"
+                raise Fault(
+                    f"{base} {said} for {repository} ({status}): set model_weights_hub_token to one that may read it"
+                ) from error
+            if status in (408, 416, 429) or status >= 500:
+                raise Interrupted(f"{self.where} answers {status}") from error
+            raise Fault(f"{base} answers {status} for {repository}") from error
+        except ValueError as error:
+            if "too large" in str(error):
+                raise Fault(
+                    "a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet"
+                ) from error
+            raise
+
+
+def _brief(error: BaseException) -> str:
+    """An error's first line without addresses, which may be signed."""
+    words = (str(error).splitlines() or [""])[0].split()
+    return f"{type(error).__name__} {' '.join(word for word in words if '://' not in word)}".strip()[:200]
+
+
+@contextmanager
+def network(where: str) -> Iterator[None]:
+    """Everything that a network does to a transfer, as one exception."""
+    try:
+        yield
+    except (Fault, Wrong, Interrupted, urllib.error.HTTPError):
+        raise
+    except TimeoutError as error:
+        raise Interrupted(f"{where} sends nothing") from error
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError) as error:
+        if isinstance(getattr(error, "reason", None), TimeoutError):
+            raise Interrupted(f"{where} sends nothing") from error
+        raise Interrupted(f"no connection to {where}: {_brief(error)}") from error
+    except Exception as error:
+        family = type(error).__module__.split(".")[0]
+        if family.startswith(("httpx", "httpcore")) and not hasattr(error, "response"):
+            quiet = "Timeout" in type(error).__name__
+            raise Interrupted(
+                f"{where} sends nothing" if quiet else f"connection to {where}: {_brief(error)}"
+            ) from error
+        if isinstance(error, OSError) and "Consistency check failed" in str(error):
+            raise Interrupted("fewer or more bytes came than promised") from error
+        raise
+
+
+SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder}

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a model comes from, as plain data: what may be said, what is recorded of it, what the catalogue says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .manifest import WeightsError
+
+# The kinds of source, and the keys that a source of that kind may have beside its own.
+KINDS: dict[str, frozenset[str]] = {
+    "path": frozenset(),
+    "host_path": frozenset(),
+    "url": frozenset({"manifest_sha256"}),
+    "hub": frozenset({"revision", "include", "exclude", "sha256", "size_gb", "profile"}),
+}
+# How the host fetches: the module's option of that name, as Ansible declares it.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "endpoint": {"type": "str", "default": "https://huggingface.co"},
+    "mirror": {"type": "str", "default": ""},
+    "exclude": {"type": "list", "elements": "str", "default": []},
+    "xet": {"type": "bool", "default": False},
+    "stall_s": {"type": "float", "default": 60},
+    "attempts": {"type": "int", "default": 5},
+    "workers": {"type": "int", "default": 4},
+    "limit_s": {"type": "int", "default": 86400},
+    "user": {"type": "str", "default": "root"},
+    "hub_python": {"type": "path", "default": "/opt/b70/hub/venv/bin/python"},
+    "environment": {"type": "dict", "default": {}},
+}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
+
+
+def is_commit(revision: object) -> bool:
+    """Whether a revision names exactly one state of a repository for ever."""
+    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
+
+
+def kind_of(name: str, source: Any) -> str:
+    """Return the kind of a model's source; raises WeightsError with what is accepted."""
+    kinds = [kind for kind in KINDS if isinstance(source, Mapping) and kind in source]
+    if len(kinds) != 1 or not isinstance(source[kinds[0]], str):
+        raise WeightsError(f"the source of model {name} must be a dictionary with exactly one of: {', '.join(KINDS)}")
+    kind = kinds[0]
+    unknown = sorted(set(source) - {kind} - KINDS[kind])
+    if unknown:
+        allowed = ", ".join(sorted({kind} | KINDS[kind]))
+        raise WeightsError(f"the source of model {name} has {', '.join(unknown)}; with {kind} there may be: {allowed}")
+    if kind == "hub" and not _REPOSITORY.fullmatch(source["hub"]):
+        raise WeightsError(f"hub of model {name} must be OWNER/NAME as the hub spells it, not {source['hub']!r}")
+    if kind == "url" and not re.match(r"https?://[^/]", source["url"]):
+        raise WeightsError(f"url of model {name} must begin with http:// or https://, not {source['url']!r}")
+    if kind == "host_path" and not source["host_path"].startswith("/"):
+        raise WeightsError(f"host_path of model {name} must be absolute, not {source['host_path']!r}")
+    return kind
+
+
+def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ()) -> dict[str, Any]:
+    """What is recorded beside the files: as long as it is the same, the files are those that were asked for."""
+    kind = kind_of(name, source)
+    if kind == "path":
+        return {"kind": "path"}
+    if kind == "host_path":
+        return {"kind": "host_path", "path": source["host_path"].rstrip("/")}
+    if kind == "url":
+        return {"kind": "url", "url": source["url"].rstrip("/"), "manifest_sha256": source.get("manifest_sha256")}
+    return {
+        "kind": "hub",
+        "repository": source["hub"],
+        "revision": source.get("revision"),
+        "include": sorted(source.get("include") or []),
+        "exclude": sorted(source.get("exclude", excluded)),
+    }
+
+
+def same(recorded: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+    """Whether files from ``recorded`` are those of ``wanted``; what ``wanted`` leaves open may be anything."""
+    if recorded is None:
+        return False
+    return all(value is None or recorded.get(key) == value for key, value in wanted.items())
+
+
+def specification(name: str, source: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the program on the host is told. A model of the hub may come from a mirror, which must have the same."""
+    known = identity(name, source, options["exclude"])
+    limits = {"stall_s": options["stall_s"], "attempts": options["attempts"]}
+    digests = {"sha256": source.get("sha256") or {}}
+    kind = known.pop("kind")
+    if kind == "hub" and options["mirror"]:
+        return {"kind": "url", "url": f"{options['mirror'].rstrip('/')}/{name}", "expect": known, **digests, **limits}
+    if kind == "hub":
+        return {"kind": "hub", **known, **digests, "endpoint": options["endpoint"], "xet": options["xet"], **limits}
+    return {"kind": kind, **known, **limits}
+
+
+def in_words(source: Mapping[str, Any]) -> str:
+    """An identity as people say it."""
+    if source["kind"] == "hub":
+        revision = source.get("revision")
+        return f"{source['repository']} at {revision[:12]}" if revision else str(source["repository"])
+    return str(source.get("url") or source.get("path") or "the controller")
+
+
+def unpinned(name: str, source: Mapping[str, Any], now: str = "") -> str:
+    """What to say about a repository whose revision is no commit."""
+    said = source.get("revision")
+    what = f"its revision {said!r} is no full commit" if said else "no revision of it is named"
+    asked = said or "main"
+    advice = f"{asked} is {now} now" if now else f"the hub shows it under Files, {asked}, History"
+    repository, profile = source["hub"], source.get("profile")
+    whose = f" (profile {profile})" if profile else ""
+    return (
+        f"model {name}{whose} comes from the hub's repository {repository}, but {what}: what is fetched today and "
+        f"tomorrow could differ. Name a commit of 40 hex digits ({advice}), for example "
+        f"model_weights_revisions: {{{repository}: {now or 'COMMIT'}}}"
+    )
+
+
+def from_catalogue(
+    catalogue: Mapping[str, Any], names: Iterable[str], revisions: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The sources that profiles name themselves: directory to source, for those with a repository of the hub.
+
+    ``revisions`` (repository to commit) is the operator's word and wins over the profile's.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        model = (catalogue.get(name) or {}).get("model") or {}
+        directory, repository = model.get("directory"), model.get("hf_repo")
+        if not directory or not repository or directory.startswith("/"):
+            continue
+        source: dict[str, Any] = {"hub": repository, "profile": name}
+        revision = revisions.get(repository) or model.get("revision")
+        extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
+        source.update({key: value for key, value in extra.items() if value})
+        found[directory] = source
+    return found

@@ -1,0 +1,248 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Weights on a real host, by the role: from a hub that the lab plays, from a mirror, from a share. The hub's client is
+the real one, installed from its lock.
+
+The tests are one story on one host, in this order. It has a lab of its own, which is taken down afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testinfra.host import Host
+
+from hub.server import COMMIT, Fault, Hub, serve
+from integration.product import ROOT, Play, play
+from vendor.server import gateway
+
+LAB = "weights"
+MODELS = "/mnt/fast-ai/llm-models"
+TOKEN = "hf_secret_of_the_lab"
+TINY = ROOT / "tests/lab/models/tiny-a"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab() -> Iterator[None]:
+    """One bare host."""
+    os.environ["B70_LAB"] = LAB
+    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
+    subprocess.run([*command, "up", "--hosts", "1", "--fresh"], check=True, timeout=300)
+    yield
+    subprocess.run([*command, "down"], check=True, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def hub(lab: None) -> Iterator[Hub]:
+    with serve(Hub(TINY, token=TOKEN), gateway()) as served:
+        yield served
+
+
+class Operator:
+    """Runs roles as site.yml does, with the hub's address and token and whatever else is said."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        roles = [{"role": f"arcpro.b70.{name}", "tags": [name]} for name in ("host", "model_weights")]
+        self.playbook = folder / "roles.yml"
+        self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
+        self.hub = hub
+        (folder / "token").write_text(f"{TOKEN}\n")
+        profile = {
+            "title": "x",
+            "status": "research",
+            "stack": "cpu",
+            "modalities": ["text"],
+            "cards": 1,
+            "model": {"hf_repo": "lab/tiny-a", "directory": "tiny-a", "size_gb": 0.1},
+            "engine": {"served_model_name": "x", "settings": {"max_model_len": 64}},
+        }
+        self.variables = {
+            "model_weights_hub_url": hub.url,
+            "model_weights_hub_token_file": str(folder / "token"),
+            "model_weights_stall_timeout": 2,
+            "model_weights_attempts": 2,
+            "model_weights_models": {},
+            "b70_profiles": {"tiny": profile},
+        }
+
+    def __call__(self, *words: str, tags: str = "model_weights", **variables: object) -> Play:
+        done = play(
+            self.playbook, "--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words, limit_s=300
+        )
+        assert TOKEN not in done.output
+        return done
+
+
+@pytest.fixture(scope="session")
+def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return Operator(hub, tmp_path_factory.mktemp("operator"))
+
+
+def words_of(output: str) -> str:
+    return " ".join(output.split())
+
+
+SOURCE = {"tiny-a": {"hub": "lab/tiny-a", "revision": COMMIT}}
+
+
+def test_a_prediction_on_a_bare_host_says_what_would_be_fetched_and_asks_nobody(run: Operator, hub: Hub, host: Host):
+    predicted = run("--check", "--diff", model_weights_models=SOURCE)
+    assert predicted.code == 0, predicted.output
+    said = words_of(predicted.output)
+    assert f"tiny-a: would be fetched from lab/tiny-a at {COMMIT[:12]}" in said
+    assert "would install the hub's client into /opt/b70/hub/venv" in said
+    assert hub.asked == []
+    assert not host.file(MODELS).exists
+    assert not host.file("/opt/b70/hub").exists
+
+
+def test_a_model_of_a_profile_arrives_once_its_revision_is_known(run: Operator, hub: Hub, host: Host):
+    ready = run(tags="host")
+    assert ready.code == 0, ready.output
+    refused = run(model_weights_profiles=["tiny"])
+    assert refused.code != 0
+    said = words_of(refused.output)
+    assert "model tiny-a (profile tiny) comes from the hub's repository lab/tiny-a, but no revision of it is" in said
+    assert f"main is {COMMIT} now" in said
+    assert f"model_weights_revisions: {{lab/tiny-a: {COMMIT}}}" in said
+    assert not host.file(f"{MODELS}/tiny-a").exists
+
+    revisions = {"lab/tiny-a": COMMIT}
+    done = run("-v", model_weights_profiles=["tiny"], model_weights_revisions=revisions)
+    assert done.code == 0, done.output
+    assert f"tiny-a: fetching 5 files, 508.4 kB from lab/tiny-a at {COMMIT[:12]}" in done.output
+    for path in TINY.iterdir():
+        assert host.file(f"{MODELS}/tiny-a/{path.name}").sha256sum == host_sum(path)
+    record = json.loads(host.file(f"{MODELS}/tiny-a/.b70-weights.json").content_string)
+    assert (record["source"]["repository"], record["source"]["revision"]) == ("lab/tiny-a", COMMIT)
+    assert host.file(f"{MODELS}/tiny-a").user == "root"
+    assert sorted(host.check_output(f"ls -A {MODELS}").split()) == ["tiny-a"]
+    assert {one.token for one in hub.asked if one.storage} == {""}
+
+    hub.asked.clear()
+    again = run(model_weights_profiles=["tiny"], model_weights_revisions=revisions)
+    assert (again.code, again.changed) == (0, 0), again.output
+    predicted = run("--check", model_weights_models=SOURCE)
+    assert (predicted.code, predicted.changed) == (0, 0), predicted.output
+    assert hub.asked == []
+
+
+def host_sum(path: Path) -> str:
+    return subprocess.run(["sha256sum", str(path)], capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def test_a_damaged_file_is_fetched_again_and_nothing_else(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"truncate -s 100 {MODELS}/tiny-a/model.safetensors")
+    hub.asked.clear()
+    done = run("-vvv", model_weights_models=SOURCE)
+    assert (done.code, done.changed) == (0, 1), done.output
+    assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == (TINY / "model.safetensors").stat().st_size
+    assert not [one for one in hub.asked if one.storage and "tokenizer.json" in one.path]
+
+
+def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    hub.asked.clear()
+    hub.pace_s = 1.0
+    plays: list[Play] = []
+    first = threading.Thread(target=lambda: plays.append(run("-v", model_weights_models=SOURCE)))
+    first.start()
+    unit = "b70-weights-tiny-a.service"
+    limit = time.monotonic() + 60
+    while host.run(f"systemctl is-active {unit}").stdout.strip() != "active":
+        assert time.monotonic() < limit, "no download began"
+        time.sleep(0.2)
+    shown = host.check_output(f"systemctl show -p User,ExecStart,Environment {unit}")
+    assert "User=b70" in shown
+    assert TOKEN not in shown + host.check_output("ps -ewwo args")
+    joined = run("-v", model_weights_models=SOURCE)
+    first.join()
+    assert plays[0].code == 0, plays[0].output
+    hub.pace_s = 0
+    assert joined.code == 0, joined.output
+    assert "a download is under way, joining it" in joined.output
+    assert "of 0.50 MB, " in joined.output
+    asked = [one for one in hub.asked if one.storage and one.method == "GET"]
+    assert len(asked) == 1
+
+
+def test_a_killed_download_says_so_and_the_next_run_goes_on(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    hub.pace_s = 0.5
+    plays: list[Play] = []
+    first = threading.Thread(target=lambda: plays.append(run(model_weights_models=SOURCE)))
+    first.start()
+    limit = time.monotonic() + 60
+    part = f"find {MODELS}/.tiny-a.incoming -name '.*.part' -size +200k"
+    while not host.run(part).stdout.strip():
+        assert time.monotonic() < limit, "nothing came"
+        time.sleep(0.1)
+    host.check_output("systemctl kill -s KILL b70-weights-tiny-a.service")
+    first.join()
+    hub.pace_s = 0
+    assert plays[0].code != 0
+    assert "the download was ended" in words_of(plays[0].output)
+    hub.asked.clear()
+    done = run(model_weights_models=SOURCE)
+    assert done.code == 0, done.output
+    ranges = [one.range for one in hub.asked if one.storage and one.method == "GET"]
+    assert ranges == ["bytes=262144-"]
+
+
+def test_what_cannot_be_had_is_refused_and_the_old_model_stays(run: Operator, hub: Hub, host: Host):
+    before = host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum
+    hub.faults["model.safetensors"] = Fault("corrupt", after=400_000, times=-1)
+    host.check_output(f"rm {MODELS}/tiny-a/tokenizer.json && mv {MODELS}/tiny-a {MODELS}/tiny-b")
+    source = {"tiny-c": {"hub": "lab/tiny-a", "revision": COMMIT}}
+    refused = run(model_weights_models=source)
+    assert refused.code != 0
+    assert "model.safetensors came with sha256" in words_of(refused.output)
+    assert not host.file(f"{MODELS}/tiny-c").exists
+    hub.faults.clear()
+    hub.token = "another"
+    refused = run(model_weights_models=source)
+    assert "refuses the token for lab/tiny-a (401): set model_weights_hub_token" in words_of(refused.output)
+    hub.token = TOKEN
+    host.check_output(f"mv {MODELS}/tiny-b {MODELS}/tiny-a")
+    assert host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum == before
+    fixed = run(model_weights_models=SOURCE)
+    assert (fixed.code, fixed.changed) == (0, 1), fixed.output
+
+
+def test_a_disk_that_is_too_small_is_said_with_figures(run: Operator, host: Host):
+    host.check_output("mkdir -p /mnt/small && mount -t tmpfs -o size=64m tmpfs /mnt/small")
+    refused = run(model_weights_models=SOURCE, model_weights_dir="/mnt/small/models")
+    assert refused.code != 0
+    assert "MB free and tiny-a needs 508.4 kB more (and 67.1 MB to spare)" in words_of(refused.output)
+    host.check_output("umount /mnt/small")
+
+
+def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"systemd-run -q --unit mirror -p WorkingDirectory={MODELS} python3 -m http.server 8099")
+    host.check_output("timeout 20 sh -c 'until ss -ltn | grep -q :8099; do sleep 0.1; done'")
+    hub.asked.clear()
+    through = {"model_weights_mirror_url": "http://127.0.0.1:8099", "model_weights_dir": "/mnt/fast-ai/second"}
+    other = {"tiny-a": {"hub": "lab/tiny-a", "revision": "f" * 40}}
+    refused = run(model_weights_models=other, **through)
+    assert f"holds revision {COMMIT}, and {'f' * 40} is wanted" in words_of(refused.output)
+    done = run(model_weights_models=SOURCE, **through)
+    assert (done.code, done.changed) == (0, 1), done.output
+    again = run(model_weights_models=SOURCE, **through)
+    assert (again.code, again.changed) == (0, 0), again.output
+    plain = {"copy": {"url": "http://127.0.0.1:8099/tiny-a"}, "share": {"host_path": f"{MODELS}/tiny-a"}}
+    for _attempt in range(2):
+        done = run(model_weights_models=plain)
+        assert done.code == 0, done.output
+    assert done.changed == 0, done.output
+    for name in ("copy", "share"):
+        assert host.file(f"{MODELS}/{name}/model.safetensors").sha256sum == host_sum(TINY / "model.safetensors")
+    assert hub.asked == []

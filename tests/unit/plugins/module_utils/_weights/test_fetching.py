@@ -1,0 +1,298 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that fetches a model, with the hub's real client in its locked version, against a server that speaks the
+hub's interface and breaks what it is told to break."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import fetching
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.__main__ import part_name
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import chosen
+from hub.client import client
+from hub.server import COMMIT, Fault, Hub, serve
+
+PACKAGE = Path(fetching.__file__).parent
+BIG = 3_000_000
+TOKEN = "hf_secret_of_the_test"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    (root / "original").mkdir(parents=True)
+    (root / "config.json").write_text('{"model_type": "x"}')
+    (root / "tokenizer.json").write_text("t" * 3000)
+    (root / "model.safetensors").write_bytes(bytes(range(251)) * (BIG // 251))
+    (root / "original/old.bin").write_text("old")
+    (root / ".gitattributes").write_text("hidden")
+    return root
+
+
+@pytest.fixture
+def hub(model: Path) -> Iterator[Hub]:
+    with serve(Hub(model, repository="lab/model")) as served:
+        yield served
+
+
+class Fetcher:
+    """Runs the program as the unit does."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any], python: Path | str) -> None:
+        self.folder, self.python = folder / "job", str(python)
+        self.staging, self.out = self.folder / "staging", self.folder / "out"
+        for path in (self.staging, self.out):
+            path.mkdir(parents=True, exist_ok=True)
+        self.spec = {"stall_s": 2, "attempts": 3, "token_on_stdin": True, **spec}
+        self.token = ""
+
+    def start(self, command: str, job: dict[str, Any]) -> subprocess.Popen[str]:
+        path = self.folder / "job.json"
+        path.write_text(json.dumps(job))
+        stall = str(max(1, round(self.spec["stall_s"])))
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.out),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DOWNLOAD_TIMEOUT": stall,
+            "HF_HUB_ETAG_TIMEOUT": stall,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        process = subprocess.Popen(
+            [self.python, "-m", "fetching", command, str(path)],
+            cwd=PACKAGE.parent,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdin
+        process.stdin.write(f"{self.token}\n")
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def contents(self) -> dict[str, Any]:
+        process = self.start("list", self.spec)
+        out, err = process.communicate(timeout=60)
+        assert TOKEN not in out + err
+        assert err == ""
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+    def job(self) -> dict[str, Any]:
+        listed = self.contents()
+        assert "error" not in listed, listed
+        return {**self.spec, "files": listed["files"], "folder": str(self.staging), "out": str(self.out), "workers": 2}
+
+    def fetch(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
+        process = self.start("fetch", job or self.job())
+        _out, err = process.communicate(timeout=60)
+        assert "secret" not in err
+        answer: dict[str, Any] = json.loads((self.out / "result.json").read_text())
+        assert "secret" not in json.dumps(answer)
+        return answer
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.staging.iterdir() if not path.name.startswith("."))
+
+
+@pytest.fixture
+def fetcher(tmp_path: Path, hub: Hub) -> Fetcher:
+    spec = {"kind": "hub", "repository": "lab/model", "revision": COMMIT, "endpoint": hub.url, "xet": False}
+    return Fetcher(tmp_path, {**spec, "include": [], "exclude": ["*.bin"]}, client())
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_what_belongs_to_a_model_is_chosen_by_patterns():
+    names = ["config.json", ".gitattributes", "a.bin", "b.safetensors", "x/.y/z", "x/c.bin"]
+    assert chosen(names, [], ["*.bin"]) == ["b.safetensors", "config.json"]
+    assert chosen(names, ["*.safetensors", "x/*"], []) == ["b.safetensors", "x/c.bin"]
+
+
+def test_a_model_of_the_hub_arrives_whole_and_the_storage_never_sees_the_token(fetcher: Fetcher, hub: Hub, model: Path):
+    hub.token = fetcher.token = TOKEN
+    answer = fetcher.fetch()
+    assert fetcher.names() == ["config.json", "model.safetensors", "tokenizer.json"]
+    for name, (said, _time) in answer["digests"].items():
+        assert said == digest(fetcher.staging / name) == digest(model / name)
+    assert {one.token for one in hub.asked if not one.storage} == {TOKEN}
+    assert {one.token for one in hub.asked if one.storage} == {""}
+    progress = json.loads((fetcher.out / "progress.json").read_text())
+    assert (progress["files_done"], progress["done"]) == (3, progress["total"])
+
+
+def test_a_connection_that_is_cut_costs_less_than_a_chunk(fetcher: Fetcher, hub: Hub, model: Path):
+    hub.faults["model.safetensors"] = Fault("cut", after=1_000_000, times=2)
+    fetcher.fetch()
+    assert digest(fetcher.staging / "model.safetensors") == digest(model / "model.safetensors")
+    ranges = [one.range for one in hub.asked if one.storage and one.method == "GET" and "model" in one.path]
+    assert ranges[0] == ""
+    assert all(said.startswith("bytes=") for said in ranges[1:])
+    sent = sum(one.sent for one in hub.asked if one.storage and "model" in one.path)
+    assert sent < BIG + 2 * 256 * 1024
+
+
+def test_a_killed_download_goes_on_where_it_was(fetcher: Fetcher, hub: Hub, model: Path):
+    hub.pace_s = 0.05
+    job = fetcher.job()
+    process = fetcher.start("fetch", job)
+    part = fetcher.staging / part_name("model.safetensors", job["files"]["model.safetensors"])
+    limit = time.monotonic() + 20
+    while not (part.exists() and part.stat().st_size > 500_000):
+        assert time.monotonic() < limit, "nothing came"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    kept = part.stat().st_size
+    while not any(one.storage and "/model" in one.path and one.sent for one in hub.asked):
+        assert time.monotonic() < limit, "the server did not notice"
+        time.sleep(0.02)
+    hub.pace_s = 0
+    hub.asked.clear()
+    assert not (fetcher.out / "result.json").exists()
+    fetcher.fetch(job)
+    assert digest(fetcher.staging / "model.safetensors") == digest(model / "model.safetensors")
+    again = [one for one in hub.asked if one.storage and one.method == "GET" and "/model" in one.path]
+    assert [one.range for one in again] == [f"bytes={kept}-"]
+    assert again[0].sent == (BIG // 251) * 251 - kept
+
+
+def test_a_wrong_byte_once_is_fetched_again_and_always_is_refused(fetcher: Fetcher, hub: Hub):
+    hub.faults["model.safetensors"] = Fault("corrupt", after=2_000_000)
+    assert "model.safetensors" in fetcher.fetch()["digests"]
+    (fetcher.staging / "model.safetensors").unlink()
+    hub.faults["model.safetensors"] = Fault("corrupt", after=2_000_000, times=-1)
+    said = fetcher.fetch()["error"]
+    assert "model.safetensors came with sha256" in said
+    assert "thrown away" in said
+    assert "model.safetensors" not in fetcher.names()
+
+
+def test_a_small_file_is_verified_too(fetcher: Fetcher, hub: Hub):
+    hub.faults["config.json"] = Fault("corrupt", after=3, times=-1)
+    assert "config.json came with Git's sha1" in fetcher.fetch()["error"]
+    assert "config.json" not in fetcher.names()
+
+
+def test_another_size_than_promised_is_refused(fetcher: Fetcher, hub: Hub, model: Path):
+    job = fetcher.job()
+    job["files"]["model.safetensors"][0] += 7
+    said = fetcher.fetch(job)["error"]
+    assert f"model.safetensors has {(BIG // 251) * 251} bytes instead of {(BIG // 251) * 251 + 7}" in said
+    hub.faults["model.safetensors"] = Fault("short", after=1000, times=-1)
+    said = fetcher.fetch()["error"]
+    assert "model.safetensors" in said
+    assert "model.safetensors" not in fetcher.names()
+
+
+def test_a_stalled_download_is_given_up_with_advice_and_keeps_what_came(fetcher: Fetcher, hub: Hub):
+    fetcher.spec.update(stall_s=1, attempts=2)
+    hub.faults["model.safetensors"] = Fault("stall", after=600_000, times=1)
+    assert "digests" in fetcher.fetch()  # one stall is survived
+    (fetcher.staging / "model.safetensors").unlink()
+    hub.faults["model.safetensors"] = Fault("stall", after=0, times=-1)
+    said = fetcher.fetch()["error"]
+    assert "sends nothing: not one byte of model.safetensors came in 2 attempts of up to 1 s" in said
+    assert "run again to go on there, or take a mirror" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"token": TOKEN}, "does not show it without the right token"),
+        ({"token": TOKEN, "gated": True}, "lab/model is gated: accept its terms at"),
+        ({"commit": "f" * 40}, f"lab/model has no revision {COMMIT}"),
+        ({"repository": "lab/other"}, "knows no repository lab/model"),
+    ],
+)
+def test_a_refusal_of_the_hub_says_what_to_do(fetcher: Fetcher, hub: Hub, change: dict[str, Any], says: str):
+    for key, value in change.items():
+        setattr(hub, key, value)
+    assert says in fetcher.contents()["error"]
+
+
+def test_a_wrong_token_is_named_as_such_and_never_shown(fetcher: Fetcher, hub: Hub):
+    hub.token, fetcher.token = "the right one", TOKEN
+    assert "refuses the token for lab/model (401): set model_weights_hub_token" in fetcher.contents()["error"]
+
+
+def test_no_hub_at_all_is_tried_again_and_then_said(fetcher: Fetcher):
+    fetcher.spec.update(endpoint="http://127.0.0.1:9", attempts=2)
+    said = fetcher.contents()["error"]
+    assert "127.0.0.1:9" in said
+    assert "2 times: look at the way there, or take a mirror" in said
+
+
+@contextlib.contextmanager
+def folder_served(root: Path) -> Iterator[tuple[str, Hub]]:
+    """The storage half of the same server is a plain web server."""
+    with serve(Hub(root)) as served:
+        yield f"{served.storage_url}/store", served
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    root = tmp_path / "www"
+    root.mkdir()
+    for name, text in {"config.json": "{}", "model.safetensors": "w" * 700_000, "tokenizer.json": "t"}.items():
+        (root / name).write_text(text)
+    sums = "".join(f"{digest(path)}  ./{path.name}\n" for path in sorted(root.iterdir()))
+    (root / "SHA256SUMS").write_text(sums)
+    return root
+
+
+def test_a_plain_mirror_needs_no_client_and_is_resumed_and_verified(tmp_path: Path, plain: Path):
+    with folder_served(plain) as (url, server):
+        fetcher = Fetcher(tmp_path, {"kind": "url", "url": url}, sys.executable)
+        server.faults["model.safetensors"] = Fault("cut", after=200_000, times=1)
+        assert set(fetcher.fetch()["digests"]) == {"config.json", "model.safetensors", "tokenizer.json"}
+        assert digest(fetcher.staging / "model.safetensors") == digest(plain / "model.safetensors")
+        asked = [one for one in server.asked if "model" in one.path and one.method == "GET"]
+        assert sum(one.sent for one in asked) < 700_000 + 200_000
+        (plain / "model.safetensors").write_text("x" * 700_000)
+        (fetcher.staging / "model.safetensors").unlink()
+        assert "model.safetensors came with sha256" in fetcher.fetch()["error"]
+
+
+def test_a_mirror_with_another_manifest_or_another_revision_is_refused(tmp_path: Path, plain: Path):
+    with folder_served(plain) as (url, _server):
+        spec = {"kind": "url", "url": url}
+        pinned = Fetcher(tmp_path, {**spec, "manifest_sha256": "0" * 64}, sys.executable)
+        assert "not the one of manifest_sha256; nothing was fetched" in pinned.contents()["error"]
+        files = {"config.json": {"size": 2, "sha256": "0" * 64}}
+        manifest = {"schema": 1, "source": {"repository": "a/b", "revision": "1" * 40}, "files": files}
+        (plain / ".b70-weights.json").write_text(json.dumps(manifest))
+        other = Fetcher(tmp_path, {**spec, "expect": {"repository": "a/b", "revision": "2" * 40}}, sys.executable)
+        assert "holds revision 1111" in other.contents()["error"]
+        right = Fetcher(tmp_path, {**spec, "expect": {"repository": "a/b", "revision": None}}, sys.executable)
+        assert right.contents() == {"files": {"config.json": [2, "0" * 64, None]}, "revision": "1" * 40}
+        for name in (".b70-weights.json", "SHA256SUMS"):
+            os.unlink(plain / name)
+
+
+def test_a_folder_of_the_host_is_copied_and_read_back(tmp_path: Path, plain: Path):
+    fetcher = Fetcher(tmp_path, {"kind": "host_path", "path": str(plain)}, sys.executable)
+    files = {path.name: [path.stat().st_size, None, None] for path in plain.iterdir() if path.suffix != ""}
+    job = {**fetcher.spec, "files": files, "folder": str(fetcher.staging), "out": str(fetcher.out), "workers": 2}
+    done = fetcher.fetch(job)["digests"]
+    assert {name: said for name, (said, _time) in done.items()} == {name: digest(plain / name) for name in files}
