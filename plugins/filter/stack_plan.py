@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -49,12 +50,13 @@ def stack_questions(plan: Plan, plans: Mapping[str, Plan]) -> list[str]:
 
 
 def stack_shares(
-    plans: Mapping[str, Plan], looks: Mapping[str, Mapping[str, Mapping[str, Any]]], stored: Collection[str]
+    plans: Mapping[str, Plan], looks: Mapping[str, Mapping[str, Mapping[str, Any]]], store: str
 ) -> dict[str, Any]:
     """Who builds each wheel, and where the others get it."""
     try:
+        stored = sorted(record.parent.name for record in Path(store).expanduser().glob("*/build.json"))
         return _stack_build.shares(plans, looks, stored)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OSError) as error:
         raise AnsibleFilterError(
             f"stack_shares needs plans of stack_plan, and what b70_source_build found; {type(error).__name__}: {error}"
         ) from error
