@@ -202,7 +202,7 @@ def test_activity_is_bounded() -> None:
     activity = Activity(Metrics())
     for second in range(1000):
         activity.sample(second, 0, 0)
-        activity.request(second, "/v1/completions", 200, "ok", 0.0, 0.1, 1.0)
+        activity.requests([(second, "/v1/completions", 200, "ok", 0.0, 0.1, 1.0)])
         activity.first_bytes(0.1, 1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from frontdoor.metrics import Metrics
@@ -45,11 +46,12 @@ class Activity:
         before, count = self._first_bytes
         self._first_bytes = before + total_s, count + number
 
-    def request(
-        self, now: float, path: str, status: int, outcome: str, waited_s: float, first_byte_s: float, took_s: float
-    ) -> None:
-        """Note a generation request that ended."""
-        self._requests.append((now, path, status, outcome, waited_s, first_byte_s, took_s))
+    def requests(self, ended: Iterable[tuple[float, str, int, str, float, float, float]]) -> None:
+        """Note generation requests that ended.
+
+        Of each: the time of day, path, status, outcome, wait for a slot, time to the first byte, and what it took.
+        """
+        self._requests.extend(ended)
 
     def phase(self, now: float, phase: str, profile: str, reason: str) -> None:
         """Note that the slot's phase or profile changed."""

@@ -67,7 +67,7 @@ class Gate:
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
         """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
         if not self.full:
-            self._take(waiter, key)
+            self.take(waiter, key)
             return ADMITTED
         if not may_wait:
             return BUSY
@@ -113,12 +113,14 @@ class Gate:
     def _weigh(self) -> None:
         self.full = len(self._holders) >= self.limit or bool(self._queued)
 
-    def _take(self, waiter: Waiter, key: str) -> None:
-        self._holders[waiter] = key
-        self._serial += 1
-        self._served[key] = self._serial
-        self.full = len(self._holders) >= self.limit
-        if len(self._served) > _KEYS_REMEMBERED:
+    def take(self, waiter: Waiter, key: str) -> None:
+        """Take a slot; only for those who saw that the gate is not full."""
+        holders, served = self._holders, self._served
+        holders[waiter] = key
+        self._serial = served[key] = self._serial + 1
+        if len(holders) >= self.limit:
+            self.full = True
+        if len(served) > _KEYS_REMEMBERED:
             self._served = {name: self._served.get(name, 0) for name in self._queues}
 
     def _grant(self) -> None:
@@ -132,7 +134,7 @@ class Gate:
             if not queue:
                 del self._queues[key]
             del self._queued[waiter]
-            self._take(waiter, key)
+            self.take(waiter, key)
             held[key] += 1
             self._weigh()
             waiter.granted()

@@ -14,7 +14,7 @@ import httptools
 # a large body: when so much of it is there and so much is missing, the rest is read right to where it is kept
 _LARGE = 128 * 1024
 # how many times what is there may be reserved for what is announced
-_TRUST = 4
+_TRUST = 8
 
 
 class BrokenBody(ValueError):

@@ -372,8 +372,8 @@ class ClientConnection(asyncio.Protocol):
         self.refuse(refusal, head, close=True)
         self._linger()
 
-    def exchange_done(self, keep: bool) -> None:
-        """The answer is written; go on with the next request or close."""
+    def exchange_done(self, keep: bool, now: float | None = None) -> None:
+        """The answer is written; go on with the next request or close. `now` is the loop's time."""
         self._exchange = None
         if self._stage == CLOSED:
             return
@@ -386,13 +386,13 @@ class ClientConnection(asyncio.Protocol):
             return
         self._stage = HEAD
         if self._writable:
-            self._await_next()
+            self._await_next(now)
         if self._buffer and not self._processing:
             self._process(b"")
 
-    def _await_next(self) -> None:
+    def _await_next(self, now: float | None = None) -> None:
         door = self._door
-        self.deadline = door.loop.time() + door.keepalive_s
+        self.deadline = (door.loop.time() if now is None else now) + door.keepalive_s
         if not self._reading:
             self._set_reading(True)
 

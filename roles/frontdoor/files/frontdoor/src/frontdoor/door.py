@@ -68,7 +68,7 @@ class Door:
         self.gate = Gate(config.admission.max_active_generations, config.admission.max_queued)
         #: heads that were seen, by their bytes
         self.heads: dict[bytes, RequestHead] = {}
-        self._response_heads: dict[bytes, ResponseHead] = {}
+        self.response_heads: dict[bytes, ResponseHead] = {}
         self.max_head = config.limits.max_header_bytes
         self.max_body = config.limits.max_body_bytes
         self.keepalive_s = config.limits.keepalive_timeout_s
@@ -263,13 +263,13 @@ class Door:
         """Parse the head of an engine's answer, or remember it; raise ResponseError."""
         if head.method == b"HEAD":
             return parse_response_head(raw, to_head=True, drop_cors=self.cors_on)
-        response = self._response_heads.get(raw)
+        response = self.response_heads.get(raw)
         if response is None:
             response = parse_response_head(raw, to_head=False, drop_cors=self.cors_on)
-            if len(raw) <= _HEAD_KEPT_BYTES:
-                if len(self._response_heads) >= _HEADS_KEPT:
-                    self._response_heads.clear()
-                self._response_heads[raw] = response
+            if len(raw) <= _HEAD_KEPT_BYTES and response.status >= 200:
+                if len(self.response_heads) >= _HEADS_KEPT:
+                    self.response_heads.clear()
+                self.response_heads[raw] = response
         return response
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:

@@ -44,14 +44,13 @@ class EventLog:
         fields["ts_ms"] = int(self._clock() * 1000)
         self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
-    def request(self, about: bytes, status: int, took_s: float, size: int, at: float) -> None:
-        """Note a generation request that ended at a time of day; `about` comes from `request_fields`."""
-        if len(self._pending) >= _MAX_PENDING:
-            self._dropped += 1
-            return
-        self._pending.append(
-            b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, at * 1000, about)
-        )
+    def append(self, lines: list[bytes]) -> None:
+        """Note lines that are complete, as `request_line` makes them."""
+        room = _MAX_PENDING - len(self._pending)
+        if len(lines) > room:
+            self._dropped += len(lines) - max(0, room)
+            lines = lines[: max(0, room)]
+        self._pending += lines
         if len(self._pending) >= _BATCH:
             self.flush()
 
@@ -78,8 +77,13 @@ class EventLog:
             self._rest = self._rest[: self._rest.find(b"\n") + 1]
 
 
+def request_line(about: bytes, status: int, took_s: float, size: int, at: float) -> bytes:
+    """The line of a generation request that ended at a time of day; `about` comes from `request_fields`."""
+    return b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, at * 1000, about)
+
+
 def request_fields(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> bytes:
-    """The rest of a line of `EventLog.request`, which is the same for many requests."""
+    """The rest of a line of `request_line`, which is the same for many requests."""
     fields = {
         "client": client,
         "error": error,

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from frontdoor import errors
-from frontdoor.admission import ADMITTED, BUSY, QUEUED
+from frontdoor.admission import BUSY, QUEUED, Gate
 from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
 from frontdoor.ledger import (
@@ -56,21 +56,11 @@ class Work(Protocol):
 class Exchange:
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
-    # What most exchanges never change stands here, so that making one costs little.
-    _connection: UpstreamConnection | None = None
-    _connecting: asyncio.Task[None] | None = None
-    _queue_timer: asyncio.TimerHandle | None = None
-    _response: ResponseHead | None = None
-    _relay: Relay | None = None
-    _head_bytes = b""
-    _tail = b""
-    _received = 0
-    _waited = 0.0
-    _first_byte_s = -1.0
-    _paused = False
-    _done = False
-    _shut_client = False
-    _url = ""
+    __slots__ = (
+        *("_body", "_client", "_connecting", "_connection", "_done", "_door", "_first_byte_s", "_head", "_head_bytes"),
+        *("_last_activity", "_paused", "_queue_timer", "_received", "_relay", "_response", "_shut_client", "_size"),
+        *("_started", "_tail", "_url", "_waited"),
+    )
 
     def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
         """`size` is what the client sent; `body` is what the engine is sent."""
@@ -79,6 +69,17 @@ class Exchange:
         self._head = head
         self._size = size
         self._body = body
+        self._connection: UpstreamConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._queue_timer: asyncio.TimerHandle | None = None
+        self._response: ResponseHead | None = None
+        self._relay: Relay | None = None
+        self._head_bytes = self._tail = b""
+        self._received = 0
+        self._waited = 0.0
+        self._first_byte_s = -1.0
+        self._paused = self._done = self._shut_client = False
+        self._url = ""
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = door.loop.time()
 
@@ -90,19 +91,23 @@ class Exchange:
         door.exchanges.add(self)
         door.ledger.metrics.request_bytes += self._size
         door.buffered += self._size
-        if not self._head.generates:
-            self._forward()
-            return
-        timeout = door.state.queue_timeout_s
-        verdict = door.gate.enter(self, self._client.key, may_wait=timeout > 0)
-        if verdict is ADMITTED:
-            self._forward()
-        elif verdict is QUEUED:
-            self._queue_timer = door.loop.call_later(timeout, self._queue_expired, timeout)
+        if self._head.generates:
+            gate = door.gate
+            if gate.full:
+                self._wait(gate)
+                return
+            gate.take(self, self._client.key)
+        self._forward()
+
+    def _wait(self, gate: Gate) -> None:
+        timeout = self._door.state.queue_timeout_s
+        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0)
+        if verdict is QUEUED:
+            self._queue_timer = self._door.loop.call_later(timeout, self._queue_expired, timeout)
         elif verdict is BUSY:
-            self.refuse(door.busy)
+            self.refuse(self._door.busy)
         else:
-            self.refuse(errors.queue_full(door.gate.queued))
+            self.refuse(errors.queue_full(gate.queued))
 
     def granted(self) -> None:
         """The gate gave a slot after a wait."""
@@ -128,11 +133,10 @@ class Exchange:
     def _forward(self) -> None:
         pool = self._door.pool
         self._url = pool.url
-        connection = pool.take()
-        if connection is None:
-            self._connecting = pool.connect(self)
+        if pool.idle:
+            self._send(pool.idle.pop())
         else:
-            self._send(connection)
+            self._connecting = pool.connect(self)
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
         """A fresh connection was made for this exchange."""
@@ -146,20 +150,19 @@ class Exchange:
         self._fail(Refusal(502, "engine_unreachable", f"the engine cannot be reached: {reason}"))
 
     def _send(self, connection: UpstreamConnection) -> None:
-        head, body, door = self._head, self._body, self._door
+        head, body = self._head, self._body
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        top = self._client.engine_head(head, door.pool.host_line)
+        top = self._client.engine_head(head, self._door.pool.host_line)
         size = len(body[0]) if len(body) == 1 else sum(map(len, body))
-        if not size and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
-            connection.transport.write(top + b"\r\n")
-            return
-        length = b"Content-Length: %d\r\n\r\n" % size
         if size < _SMALL:
-            connection.transport.write(b"".join((top, length, *body)))
+            if not size and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
+                connection.transport.write(top + b"\r\n")
+            else:
+                connection.transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (top, size, b"".join(body)))
         else:
-            connection.transport.writelines((top + length, *body))
+            connection.transport.writelines((b"%bContent-Length: %d\r\n\r\n" % (top, size), *body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -172,16 +175,18 @@ class Exchange:
             if len(data) > _MAX_RESPONSE_HEAD:
                 self._broken("the response head is too long")
             return
-        try:
-            response = self._door.response_head(data[:end], self._head)
-        except ResponseError as exc:
-            self._broken(str(exc))
-            return
-        if response.status < 200:
-            self._interim(response, data[end:])
-            return
-        self._response = response
         door, head = self._door, self._head
+        response = door.response_heads.get(data[:end])
+        if response is None or head.method == b"HEAD":
+            try:
+                response = door.response_head(data[:end], head)
+            except ResponseError as exc:
+                self._broken(str(exc))
+                return
+            if response.status < 200:
+                self._interim(response, data[end:])
+                return
+        self._response = response
         now = door.loop.time()
         self._first_byte_s = now - self._last_activity
         self._last_activity = now
@@ -190,9 +195,6 @@ class Exchange:
             door.note_engine(True)
         if self._size:
             self._release_body()
-        connection = self._connection
-        assert connection is not None
-        connection.receiver = self._on_body
         if response.size == len(data) and head.plain and not door.draining:
             # the whole answer is here and nothing about it changes
             self._received = response.length
@@ -200,6 +202,8 @@ class Exchange:
             self._tail = data
             self._complete(response.keep_alive)
         else:
+            assert self._connection is not None
+            self._connection.receiver = self._on_body
             self._begin(response, data[end:])
 
     def _interim(self, response: ResponseHead, rest: bytes) -> None:
@@ -396,16 +400,16 @@ class Exchange:
         door.exchanges.discard(self)
         if head.generates:
             door.gate.leave(self)
+        client, now = self._client, door.loop.time()
         response, relay = self._response, self._relay
         received = self._received
-        if isinstance(relay, ChunkedRelay):
+        if relay is not None and isinstance(relay, ChunkedRelay):
             received += relay.received
             if head.generates:
                 # gaps are counted as they come; that their sum is this is known without adding them up
                 begun = self._started + self._waited + self._first_byte_s
                 door.ledger.metrics.gaps.total += max(0.0, relay.last_activity - begun)
         status = response.status if response is not None else refusal.status if refusal is not None else 0
-        client = self._client
         # a plain tuple, in the order of ledger.Entry: this runs for each request
         door.ledger.note(
             (
@@ -416,11 +420,11 @@ class Exchange:
                 status,
                 refusal,
                 self._started,
-                door.loop.time(),
+                now,
                 self._waited,
                 self._first_byte_s,
                 received,
                 self._tail,
             )
         )
-        client.exchange_done(keep)
+        client.exchange_done(keep, now)

@@ -46,11 +46,10 @@ class Fetch:
         """Ask."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeout_s, self._expired)
-        connection = self._pool.take()
-        if connection is None:
-            self._connecting = self._pool.connect(self)
+        if self._pool.idle:
+            self.upstream_ready(self._pool.idle.pop())
         else:
-            self.upstream_ready(connection)
+            self._connecting = self._pool.connect(self)
 
     @property
     def running(self) -> bool:

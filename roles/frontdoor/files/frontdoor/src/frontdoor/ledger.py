@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from frontdoor.activity import REQUESTS, Activity
 from frontdoor.errors import Refusal
-from frontdoor.events import EventLog, request_fields
+from frontdoor.events import EventLog, request_fields, request_line
 from frontdoor.httphead import RequestHead
-from frontdoor.metrics import FIRST, LONG, Metrics, count
-from frontdoor.usage import usage
+from frontdoor.metrics import FIRST, LONG, Metrics, PathStats, count
+from frontdoor.usage import USAGE, usage
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
@@ -32,7 +32,7 @@ INTERRUPTED = "interrupted"
 _ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 # entries that are settled without waiting for the next sweep: more of them would only fill caches
-_BATCH = 64
+_BATCH = 128
 # refusals at the door that are logged one by one between two sweeps; the others are counted
 _REFUSALS_LOGGED = 20
 
@@ -70,7 +70,7 @@ class Ledger:
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             about = request_fields(client.address, head.route.path, REFUSED, refusal.code, 0.0)
-            self._events.request(about, refusal.status, 0.0, 0, time.time())
+            self._events.append([request_line(about, refusal.status, 0.0, 0, time.time())])
 
     def refused(self, refusal: Refusal) -> None:
         """Note any other refusal."""
@@ -94,49 +94,57 @@ class Ledger:
             outcomes[REFUSED] = outcomes.get(REFUSED, 0) + number
         self._turned_away.clear()
         entries, self._entries = self._entries, []
-        for entry in entries:
-            self._settle(entry)
+        if not entries:
+            return
         # the loop's clock against the time of day
         offset = time.time() - self._clock()
+        self._count(entries)
         generations = [entry for entry in entries if entry[2].generates]
         metrics.generation_requests += len(generations)
-        for entry in generations[-REQUESTS:]:
-            _who, _key, head, outcome, status, _why, started, ended, waited, first, _size, _tail = entry
-            self.activity.request(ended + offset, head.route.path, status, outcome, waited, first, ended - started)
+        self.activity.requests(
+            (ended + offset, head.route.path, status, outcome, waited, first, ended - started)
+            for _who, _key, head, outcome, status, _why, started, ended, waited, first, _size, _tail in generations[
+                -REQUESTS:
+            ]
+        )
         firsts = [entry[9] for entry in generations if entry[9] >= 0]
         self.activity.first_bytes(sum(firsts), len(firsts))
         if self._events.requests:
-            for entry in generations:
-                self._log(entry, offset)
+            self._events.append([self._line(entry, offset) for entry in generations])
 
-    def _settle(self, entry: Entry) -> None:
+    def _count(self, entries: list[Entry]) -> None:
         metrics = self.metrics
-        _who, key_name, head, outcome, _status, refusal, started, ended, _waited, first, received, tail = entry
-        took = ended - started
-        stats = metrics.paths.get(head.route.label) or metrics.path(head.route.label)
-        outcomes = stats.outcomes
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        stats.duration.counts[bisect_left(LONG, took)] += 1
-        stats.duration.total += took
-        if first >= 0:
-            stats.first_byte.counts[bisect_left(FIRST, first)] += 1
-            stats.first_byte.total += first
-        metrics.response_bytes += received
-        if outcome in _ENGINE_FAULTS:
-            count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
-        if key_name is not None:
-            count(metrics.key(key_name).outcomes, outcome)
-        if tail and head.generates:
-            self._count_tokens(tail, key_name)
+        path: PathStats | None = None
+        label = ""
+        for _who, key_name, head, outcome, _status, refusal, started, ended, _waited, first, received, tail in entries:
+            # most are like the one before
+            if path is None or label != head.route.label:
+                label = head.route.label
+                path = metrics.path(label)
+                outcomes, durations, firsts = path.outcomes, path.duration, path.first_byte
+            took = ended - started
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            durations.counts[bisect_left(LONG, took)] += 1
+            durations.total += took
+            if first >= 0:
+                firsts.counts[bisect_left(FIRST, first)] += 1
+                firsts.total += first
+            metrics.response_bytes += received
+            if outcome is not OK and outcome in _ENGINE_FAULTS:
+                count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
+            if key_name is not None:
+                count(metrics.key(key_name).outcomes, outcome)
+            if tail and head.generates and tail.rfind(USAGE) >= 0:
+                self._count_tokens(tail, key_name)
 
-    def _log(self, entry: Entry, offset: float) -> None:
+    def _line(self, entry: Entry, offset: float) -> bytes:
         client, _key, head, outcome, status, refusal, started, ended, waited, _first, received, _tail = entry
         if outcome is OK and not waited:
             about = client.log_fields(head)
         else:
             code = None if refusal is None else refusal.code
             about = request_fields(client.address, head.route.path, outcome, code, waited)
-        self._events.request(about, status, ended - started, received, ended + offset)
+        return request_line(about, status, ended - started, received, ended + offset)
 
     def _count_tokens(self, tail: bytes, key_name: str | None) -> None:
         found = usage(tail)

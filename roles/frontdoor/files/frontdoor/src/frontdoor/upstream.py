@@ -28,13 +28,15 @@ class Owner(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
-    __slots__ = ("_pool", "idle_since", "owner", "receiver", "served", "transport")
+    __slots__ = ("_pool", "idle_since", "owner", "receiver", "served", "transport", "unexpected")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.owner: Owner | None = None
-        self.receiver: Callable[[bytes], None] = self._unexpected
+        #: of bytes nobody asked for; made once
+        self.unexpected: Callable[[bytes], None] = self._unexpected
+        self.receiver: Callable[[bytes], None] = self.unexpected
         self.served = 0
         self.idle_since = 0.0
 
@@ -57,7 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; the owner hears nothing."""
         self.owner = None
-        self.receiver = self._unexpected
+        self.receiver = self.unexpected
         self.transport.abort()
 
     def _unexpected(self, data: bytes) -> None:
@@ -73,7 +75,8 @@ class Pool:
         self._size = size
         self._idle_s = idle_s
         self._connect_s = connect_s
-        self._idle: list[UpstreamConnection] = []
+        #: connections that are likely alive, to be popped; those that were idle for long are swept away
+        self.idle: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
         self._address = ("", 0)
         self.url = ""
@@ -93,11 +96,6 @@ class Pool:
         host, port = self._address
         self.host_line = (f"Host: [{host}]:{port}\r\n" if ":" in host else f"Host: {host}:{port}\r\n").encode()
         self.drop_idle()
-
-    def take(self) -> UpstreamConnection | None:
-        """An idle connection that is likely alive, or None."""
-        # those that were idle for long are swept away
-        return self._idle.pop() if self._idle else None
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
@@ -123,13 +121,13 @@ class Pool:
     def put(self, connection: UpstreamConnection, address_url: str, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
         connection.owner = None
-        connection.receiver = connection._unexpected
-        if len(self._idle) >= self._size or address_url != self.url:
+        connection.receiver = connection.unexpected
+        if address_url != self.url or len(self.idle) >= self._size:
             connection.abort()
             return
         connection.served += 1
         connection.idle_since = now
-        self._idle.append(connection)
+        self.idle.append(connection)
 
     def opened(self, connection: UpstreamConnection) -> None:
         """A connection was made."""
@@ -138,22 +136,22 @@ class Pool:
     def gone(self, connection: UpstreamConnection) -> None:
         """A connection was closed."""
         self._open.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
 
     def sweep(self) -> None:
         """Close what has been idle too long."""
         oldest = self._loop.time() - self._idle_s
-        for connection in [c for c in self._idle if c.idle_since < oldest]:
-            self._idle.remove(connection)
+        for connection in [c for c in self.idle if c.idle_since < oldest]:
+            self.idle.remove(connection)
             connection.abort()
 
     def drop_idle(self) -> None:
         """Close everything that is not in use."""
-        idle, self._idle = self._idle, []
+        idle, self.idle = self.idle, []
         for connection in idle:
             connection.abort()
 
     def status(self) -> dict[str, Any]:
         """Counts for the status."""
-        return {"connections": len(self._open), "idle_connections": len(self._idle)}
+        return {"connections": len(self._open), "idle_connections": len(self.idle)}
