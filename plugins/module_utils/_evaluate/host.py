@@ -1,0 +1,113 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is done on the host: see what is served, what is there, and run commands with a limit. Nothing is stopped."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from .plan import Bench
+
+_ASK_LIMIT_S = 30.0
+_LAST = 300
+TOOLS = ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun", "xpu-smi")
+
+
+class EvaluateError(Exception):
+    """It can't be measured here now; the text says why and what to do."""
+
+
+def served() -> list[str]:
+    """Units of engines that run, start or stop."""
+    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--full"]
+    states = "--state=active,activating,deactivating,reloading"
+    try:
+        done = subprocess.run(
+            [*argv, states, "b70-slot-*.service"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EvaluateError(f"systemd does not say what is served: {error}") from error
+    if done.returncode != 0:
+        raise EvaluateError(f"systemd does not say what is served: {done.stderr.strip()[-_LAST:]}")
+    units = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    return [unit for unit in units if not unit.startswith("b70-slot-admin")]
+
+
+def tools(folders: Sequence[str]) -> dict[str, str]:
+    """Paths of the vendor's tools, those in ``folders`` first."""
+    path = os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/bin"])
+    found = {name: shutil.which(name, path=path) for name in TOOLS}
+    return {name: where for name, where in found.items() if where}
+
+
+def stack_python(root: str, wanted: str, device: str) -> str:
+    """The Python of a complete stack for ``device``: the newest, or the newest whose id begins with ``wanted``."""
+    found = []
+    for file in glob.glob(os.path.join(root, f"{wanted or ''}*", "fingerprint.json")):
+        python = os.path.join(os.path.dirname(file), "venv/bin/python")
+        try:
+            with open(file, encoding="utf-8") as stream:
+                data = json.load(stream)
+            versions = {item["name"]: item["version"] for item in data["distributions"]}
+            kind = "xpu" if versions["torch"].endswith("+xpu") else "cpu"
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        if os.path.exists(python) and kind == device:
+            found.append((os.path.getmtime(file), python))
+    if wanted and not found:
+        raise EvaluateError(
+            f"no stack {wanted} for {device} is completely installed below {root}: site.yml --tags stack"
+        )
+    return max(found)[1] if found else ""
+
+
+def variables(file: str) -> dict[str, str]:
+    """NAME=VALUE lines of a unit's environment file; nothing where there is no file."""
+    try:
+        with open(file, encoding="utf-8") as stream:
+            lines = [line.strip() for line in stream]
+    except OSError:
+        return {}
+    pairs = [line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", ";"))]
+    return {name: value.strip("\"'") for name, value in pairs}
+
+
+def run(bench: Bench, limit_s: float, environment: Mapping[str, str]) -> tuple[str, str]:
+    """(output, error). A command that takes longer than ``limit_s`` is ended with everything it started."""
+    given = {**os.environ, **environment, **bench.environment}
+    try:
+        process = subprocess.Popen(
+            bench.argv,
+            cwd=bench.directory or "/",
+            env=given,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return "", f"{bench.argv[0]} can't be run: {error.strerror}"
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return out, f"did not end within {limit_s:g} s (evaluate_limit)"
+    if process.returncode != 0:
+        lines = (err.strip() or out.strip()).splitlines()
+        return out, f"ended with {process.returncode}: {' / '.join(lines[-2:])[-_LAST:]}"
+    return out, ""

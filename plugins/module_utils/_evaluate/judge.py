@@ -1,0 +1,89 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measures against a reference: more is better for every one of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# What a B70's memory can do at most, by its bus and clock (256 bit GDDR6): a copy that is faster was compressed.
+B70_MEMORY_GB_S = 608.0
+LEVELS = ("PASS", "WARN", "FAIL", "INFO", "SKIP")
+COMPRESSED = (
+    "more than the memory of the card can do: it was compressed; NEOReadDebugKeys=1 and "
+    "RenderCompressedBuffersEnabled=0 did not reach the tool"
+)
+
+
+def reference_of(data: Any) -> dict[str, float]:
+    """A reference: ``{id: value}``, or what this role wrote on another host or day. Raises ValueError in words."""
+    if isinstance(data, Mapping) and isinstance(data.get("rows"), Sequence):
+        data = {row["id"]: row["value"] for row in data["rows"] if row.get("value") is not None}
+    if not isinstance(data, Mapping) or not data:
+        raise ValueError("a reference maps names of measures to figures, or is a file that this role wrote")
+    found = {}
+    for name, value in data.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise ValueError(f"the reference for {name} is {value!r}, and must be a figure above 0")
+        found[str(name)] = float(value)
+    return found
+
+
+def judge(
+    measures: Sequence[Mapping[str, Any]], reference: Mapping[str, float], warn_below: float, fail_below: float
+) -> list[dict[str, Any]]:
+    """Rows with ``level``, ``reference`` and ``share``. Below ``fail_below`` of the reference a row fails.
+
+    A measure that the reference has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
+    """
+    rows = []
+    for measure in measures:
+        row = {"reference": None, "share": None, "note": "", **measure}
+        value, wanted = row["value"], reference.get(row["id"])
+        if row.get("level") not in ("FAIL", "SKIP") and value is not None:
+            row["level"] = "INFO"
+            if wanted is not None:
+                share = value / wanted
+                row.update(reference=wanted, share=round(share, 3))
+                row["level"] = "FAIL" if share < fail_below else "WARN" if share < warn_below else "PASS"
+            if row["id"].startswith("memory.card") and value > B70_MEMORY_GB_S and ".float" in row["id"]:
+                row.update(level="WARN" if row["level"] != "FAIL" else "FAIL", note=COMPRESSED)
+        rows.append(row)
+    known = {row["id"] for row in rows}
+    silent = {row["id"] for row in rows if row["level"] in ("FAIL", "SKIP") and row["value"] is None}
+    for name, wanted in reference.items():
+        if name not in known and not any(name.startswith(f"{prefix}") for prefix in silent):
+            note = "in the reference, and not measured here"
+            rows.append({"id": name, "value": None, "unit": "", "level": "WARN", "reference": wanted, "share": None,
+                         "tool": "", "note": note})  # fmt: skip
+    return rows
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {level: sum(row["level"] == level for row in rows) for level in LEVELS}
+
+
+def stops(rows: Sequence[Mapping[str, Any]], fail_on: str) -> list[str]:
+    """Names of rows for which a run ends as failed; ``fail_on`` is FAIL, WARN or never."""
+    bad = {"FAIL": ("FAIL",), "WARN": ("FAIL", "WARN"), "never": ()}[fail_on]
+    return [str(row["id"]) for row in rows if row["level"] in bad]
+
+
+def table(rows: Sequence[Mapping[str, Any]], host: str) -> list[str]:
+    """Lines for the screen."""
+    wide = max((len(str(row["id"])) for row in rows), default=0)
+    lines = []
+    for row in rows:
+        head = f"{row['level']:<4}  {row['id']:<{wide}}"
+        if row["value"] is None:
+            lines.append(f"{head}  {row['note']}")
+            continue
+        line = f"{head}  {row['value']:>9.2f} {row['unit']:<7}"
+        if row["reference"] is not None:
+            line += f"  {row['share'] * 100:.0f} % of {row['reference']:.2f}"
+        lines.append(f"{line}  {row['tool']}{': ' + row['note'] if row['note'] else ''}".rstrip())
+    number = counts(rows)
+    said = ", ".join(f"{count} {level}" for level, count in number.items() if count)
+    return [*lines, f"{host}: {said or 'nothing was measured'}"]

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which benchmarks a host can run, with what, and how their output is read. Pure: what is there comes in as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import parse
+
+GROUPS = ("memory", "p2p", "collectives", "gemm")
+# Without these ze_peak measures compression instead of memory.
+UNCOMPRESSED = {"NEOReadDebugKeys": "1", "RenderCompressedBuffersEnabled": "0"}
+_CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run."""
+
+    id: str
+    group: str
+    tool: str
+    argv: tuple[str, ...] = ()
+    read: Callable[[str], dict[str, float]] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is there. tools: name to path. python: of a stack whose torch is for ``device``; script: bench_torch.py."""
+
+    cards: int
+    tools: Mapping[str, str]
+    python: str
+    device: str
+    script: str
+
+
+def unit_of(name: str) -> str:
+    return "TFLOP/s" if name.startswith("gemm") else "GB/s"
+
+
+def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Bench]:
+    """Every benchmark, the vendor's tools first; those that can't run carry the reason. Raises ValueError on a name."""
+    unknown = sorted({*only, *skip} - {*GROUPS})
+    if unknown:
+        raise ValueError(f"there is no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    benches = [*_vendor(host), *_torch(host)]
+    return [bench for bench in benches if (not only or bench.group in only) and bench.group not in skip]
+
+
+def _vendor(host: Host) -> list[Bench]:
+    found = []
+    for card in range(max(1, host.cards)):
+        for name, test in (("transfer", "transfer_bw"), ("memory", "global_bw")):
+            path = host.tools.get("ze_peak", "")
+            found.append(
+                Bench(
+                    id=f"memory.card{card}.{name}",
+                    group="memory",
+                    tool="ze_peak",
+                    argv=(path, "-d", str(card), "-t", test),
+                    read=_prefixed(f"memory.card{card}.", parse.ze_peak),
+                    environment=UNCOMPRESSED,
+                    directory=path.rpartition("/")[0],  # it loads its kernels from where it runs
+                    reason=_lacks(host, "ze_peak", cards=1),
+                )
+            )
+    for kind in ("write", "read"):
+        for mode in ((), ("-b",)):
+            path = host.tools.get("ze_peer", "")
+            found.append(
+                Bench(
+                    id=f"p2p.{'bidirectional' if mode else 'unidirectional'}.{kind}",
+                    group="p2p",
+                    tool="ze_peer",
+                    argv=(path, "-o", kind, "-t", "transfer_bw", *mode),
+                    read=_prefixed("p2p.", parse.ze_peer),
+                    directory=path.rpartition("/")[0],
+                    reason=_lacks(host, "ze_peer", cards=2),
+                )
+            )
+    mpirun, benchmark = host.tools.get("mpirun", ""), host.tools.get("1ccl_benchmark", "")
+    for collective in ("allreduce", "allgather", "alltoall"):
+        arguments = (
+            f"-a gpu -m usm -u device -l {collective} -i 50 -w 20 -f 512 -t {_CCL_SIZE} -j off -p 0 -d float16 -q 0"
+        )
+        found.append(
+            Bench(
+                id=f"collectives.ccl.{collective}",
+                group="collectives",
+                tool="1ccl_benchmark",
+                argv=(mpirun, "-np", str(host.cards), benchmark, *arguments.split()),
+                read=_one(f"collectives.ccl.{collective}", collective, host.cards),
+                reason=_lacks(host, "1ccl_benchmark", cards=2) or _lacks(host, "mpirun", cards=2),
+            )
+        )
+    return found
+
+
+def _torch(host: Host) -> list[Bench]:
+    lacks = "" if host.python else "no installed stack has a torch for this host: site.yml --tags stack"
+    found = []
+    for group, what in (("memory", "memory"), ("gemm", "gemm"), ("p2p", "copy"), ("collectives", "collectives")):
+        many = group in ("p2p", "collectives") and host.device == "xpu" and host.cards < 2
+        here = "needs two cards" if many or (what == "copy" and host.device != "xpu") else ""
+        found.append(
+            Bench(
+                id=f"{group}.torch",
+                group=group,
+                tool=f"torch ({host.device})",
+                argv=(host.python, host.script, what, host.device, str(host.cards)),
+                read=parse.torch,
+                reason=lacks or here,
+            )
+        )
+    return found
+
+
+def _lacks(host: Host, tool: str, cards: int) -> str:
+    if host.cards < cards:
+        return "needs a card" if cards == 1 else "needs two cards"
+    return "" if tool in host.tools else f"{tool} is not on the host: see evaluate_tool_dirs"
+
+
+def _prefixed(prefix: str, read: Callable[[str], dict[str, float]]) -> Callable[[str], dict[str, float]]:
+    return lambda text: {f"{prefix}{name}": value for name, value in read(text).items()}
+
+
+def _one(name: str, collective: str, ranks: int) -> Callable[[str], dict[str, float]]:
+    return lambda text: {name: parse.ccl(text, collective, ranks)}
+
+
+def rows_of(bench: Bench, text: str, error: str) -> list[dict[str, Any]]:
+    """What came of one command as rows without a judgement; a command that failed is one row with FAIL."""
+    if bench.reason:
+        return [_row(bench, bench.id, None, "SKIP", bench.reason)]
+    try:
+        if error:
+            # the script for torch says in its own words what was wrong
+            raise parse.ParseError(_own_words(bench, text) or error)
+        assert bench.read is not None
+        found = bench.read(text)
+    except parse.ParseError as said:
+        return [_row(bench, bench.id, None, "FAIL", str(said))]
+    return [_row(bench, name, round(value, 4), "", "") for name, value in sorted(found.items())]
+
+
+def _own_words(bench: Bench, text: str) -> str:
+    if not bench.tool.startswith("torch"):
+        return ""
+    try:
+        parse.torch(text)
+    except parse.ParseError as said:
+        return "" if "printed nothing" in str(said) else str(said)
+    return ""
+
+
+def _row(bench: Bench, name: str, value: float | None, level: str, note: str) -> dict[str, Any]:
+    return {"id": name, "value": value, "unit": unit_of(name), "tool": bench.tool, "level": level, "note": note}

@@ -1,0 +1,184 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_evaluate
+short_description: Measure what a host's memory, links, collectives and products can do
+version_added: 0.1.0
+description:
+  - Runs benchmarks one after the other, each with a limit, and compares what they measure with a reference.
+  - The vendor's tools are used where they are on the host (C(ze_peak), C(ze_peer), C(1ccl_benchmark)), and the torch of
+    an installed stack. On a host without cards torch measures the processor.
+  - Changes nothing and stops nothing. While an engine runs it refuses, unless O(while_served).
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+    details: Says what would be measured; runs nothing.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+options:
+  only:
+    description: Groups to measure - V(memory), V(p2p), V(collectives), V(gemm). Empty for all.
+    type: list
+    elements: str
+    default: []
+  skip:
+    description: Groups to leave out.
+    type: list
+    elements: str
+    default: []
+  while_served:
+    description: Measure although an engine runs. It disturbs the engine, and the figures are not comparable.
+    type: bool
+    default: false
+  reference:
+    description: Figures to compare with, by name of measure, or what an earlier run returned.
+    type: dict
+    default: {}
+  warn_below:
+    description: A measure below this share of its reference is a WARN.
+    type: float
+    default: 0.95
+  fail_below:
+    description: A measure below this share of its reference is a FAIL.
+    type: float
+    default: 0.85
+  limit:
+    description: Seconds that one benchmark may take.
+    type: int
+    default: 600
+  stack:
+    description: Id or name of the stack whose torch is used; the newest for the host's device otherwise.
+    type: str
+    default: ''
+  stack_root:
+    description: Where stacks are installed.
+    type: path
+    default: /opt/b70/stacks
+  tool_dirs:
+    description: Folders with the vendor's tools, looked through before the search path.
+    type: list
+    elements: path
+    default: []
+  environment_file:
+    description: A file with variables that benchmarks get, such as those of the compiler.
+    type: path
+  environment:
+    description: Further variables; they win.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Measure matrix products only
+  arcpro.b70.b70_evaluate:
+    only: [gemm]
+  register: measured
+"""
+
+RETURN = r"""
+rows:
+  description: One for each measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
+  returned: always
+  type: list
+  elements: dict
+counts:
+  description: How many rows have each level.
+  returned: always
+  type: dict
+device:
+  description: What was measured, V(xpu) or V(cpu), with the number of cards.
+  returned: always
+  type: dict
+seconds:
+  description: How long it took.
+  returned: always
+  type: float
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _host
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, judge, plan
+
+
+def source_of_script() -> str:
+    """The text of the script for torch, which runs by itself; on a host it is in the archive that Ansible sends."""
+    loader: Any = bench_torch.__loader__
+    return str(loader.get_source(bench_torch.__name__))
+
+
+def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, Any]:
+    reference = judge.reference_of(wanted["reference"]) if wanted["reference"] else {}
+    cards = len(_host.cards(Path("/sys")))
+    device = "xpu" if cards else "cpu"
+    script = os.path.join(folder, "bench_torch.py")
+    Path(script).write_text(source_of_script(), encoding="utf-8")
+    python = host.stack_python(wanted["stack_root"], wanted["stack"], device)
+    here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script)
+    benches = plan.plan(here, wanted["only"], wanted["skip"])
+    engines = host.served()
+    if engines and not wanted["while_served"] and not check_mode:
+        raise host.EvaluateError(
+            f"{', '.join(engines)} runs: nothing was measured and nothing stopped. Stop the slot first (b70ctl stop; "
+            "clients then get 503), or set evaluate_while_served for figures that are not comparable"
+        )
+    file = wanted["environment_file"]
+    environment = {**(host.variables(file) if file else {}), **wanted["environment"]}
+    rows: list[dict[str, Any]] = []
+    for bench in benches:
+        if check_mode:
+            note = bench.reason or "would be measured"
+            rows.append({"id": bench.id, "value": None, "unit": "", "tool": bench.tool, "level": "SKIP", "note": note})
+            continue
+        out, error = ("", "") if bench.reason else host.run(bench, wanted["limit"], environment)
+        rows += plan.rows_of(bench, out, error)
+    judged = judge.judge(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
+    return {"rows": judged, "counts": judge.counts(judged), "device": {"kind": device, "cards": cards}}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "only": {"type": "list", "elements": "str", "default": []},
+            "skip": {"type": "list", "elements": "str", "default": []},
+            "while_served": {"type": "bool", "default": False},
+            "reference": {"type": "dict", "default": {}},
+            "warn_below": {"type": "float", "default": 0.95},
+            "fail_below": {"type": "float", "default": 0.85},
+            "limit": {"type": "int", "default": 600},
+            "stack": {"type": "str", "default": ""},
+            "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
+            "tool_dirs": {"type": "list", "elements": "path", "default": []},
+            "environment_file": {"type": "path"},
+            "environment": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    started = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="b70-evaluate-") as folder:
+            result = measure(module.params, module.check_mode, folder)
+    except (host.EvaluateError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, seconds=round(time.monotonic() - started, 1), **result)
+
+
+if __name__ == "__main__":
+    main()

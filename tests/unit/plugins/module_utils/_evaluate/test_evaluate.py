@@ -1,0 +1,174 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.filter.evaluate import FilterModule
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, judge, parse, plan
+
+CAPTURED = Path(__file__).parent / "captured"
+ALL = {name: f"/opt/tools/{name}" for name in ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun")}
+
+
+def text(name: str) -> str:
+    return (CAPTURED / name).read_text()
+
+
+def test_ze_peak_gives_transfers_and_memory():
+    assert parse.ze_peak(text("ze_peak-transfer_bw.txt")) == {"h2d": 52.7314, "d2h": 54.0921}
+    assert parse.ze_peak(text("ze_peak-global_bw.txt")) == {"float8": 551.4, "float16": 550.0}
+
+
+def test_ze_peer_gives_every_pair_also_where_a_heading_follows_a_block():
+    write = parse.ze_peer(text("ze_peer-write.txt"))
+    assert write["unidirectional.write.0-1.128MB"] == 26.44
+    assert write["unidirectional.write.1-0.256MB"] == pytest.approx(26.01)
+    assert len(write) == 4
+    read = parse.ze_peer(text("ze_peer-read-both.txt"))
+    assert read["bidirectional.read.0-1.256MB"] == pytest.approx(45.07)
+    assert read["bidirectional.read.1-0.128MB"] == 26.44
+
+
+def test_collectives_are_read_by_their_columns_or_computed():
+    computed = parse.ccl(text("ccl-allreduce.txt"), "allreduce", 2)
+    assert computed == pytest.approx(134217728 / 5460.02e-6 * 1.0 / 1e9)
+    assert parse.ccl(text("ccl-allgather-busbw.txt"), "allgather", 2) == 22.51
+    assert parse.bus_factor("allreduce", 4) == 1.5
+    assert parse.bus_factor("alltoall", 4) == 0.75
+
+
+@pytest.mark.parametrize(
+    "read", [parse.ze_peak, parse.ze_peer, parse.torch, lambda said: parse.ccl(said, "allreduce", 2)]
+)
+def test_output_without_a_figure_is_no_measure(read):
+    for said in ("", "terminate called after throwing an instance of 'std::runtime_error'", "{not json"):
+        with pytest.raises(parse.ParseError):
+            read(said)
+
+
+def test_an_error_of_torch_is_said_in_its_words():
+    with pytest.raises(parse.ParseError, match="torch sees 3 of 4 cards"):
+        parse.torch('warning: x\n{"error": "ValueError: torch sees 3 of 4 cards"}\n')
+
+
+def rows(**values: float | None) -> list[dict[str, object]]:
+    return [{"id": name, "value": value, "unit": "GB/s", "tool": "t", "level": "", "note": ""}
+            for name, value in values.items()]  # fmt: skip
+
+
+def test_measures_are_judged_by_their_share_of_the_reference():
+    judged = judge.judge(rows(a=100.0, b=94.0, c=80.0, d=5.0), {"a": 100, "b": 100, "c": 100, "gone": 1}, 0.95, 0.85)
+    assert {row["id"]: row["level"] for row in judged} == {
+        "a": "PASS", "b": "WARN", "c": "FAIL", "d": "INFO", "gone": "WARN"}  # fmt: skip
+    assert judge.stops(judged, "FAIL") == ["c"]
+    assert judge.stops(judged, "WARN") == ["b", "c", "gone"]
+    assert judge.stops(judged, "never") == []
+    lines = judge.table(judged, "host1")
+    assert "80 % of 100.00" in lines[2]
+    assert lines[-1] == "host1: 1 PASS, 2 WARN, 1 FAIL, 1 INFO"
+
+
+def test_a_skipped_benchmark_is_not_missing_from_the_reference():
+    skipped = [{**rows(x=None)[0], "id": "collectives.ccl.allreduce", "level": "SKIP", "note": "needs two cards"}]
+    judged = judge.judge(skipped, {"collectives.ccl.allreduce": 20.0}, 0.95, 0.85)
+    assert [row["level"] for row in judged] == ["SKIP"]
+
+
+def test_memory_that_is_faster_than_its_card_was_compressed():
+    fast = [{**rows(x=900.0)[0], "id": "memory.card0.float16"}]
+    judged = judge.judge(fast, {}, 0.95, 0.85)
+    assert judged[0]["level"] == "WARN"
+    assert "compressed" in judged[0]["note"]
+
+
+def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
+    judged = judge.judge(rows(a=100.0, b=None), {}, 0.95, 0.85)
+    assert judge.reference_of(json.loads(json.dumps({"rows": judged, "counts": {}}))) == {"a": 100.0}
+    for data in ({}, [], {"a": "fast"}, {"a": 0}, {"a": True}):
+        with pytest.raises(ValueError, match="reference"):
+            judge.reference_of(data)
+
+
+def test_four_cards_and_all_tools_leave_nothing_out():
+    benches = plan.plan(plan.Host(4, ALL, "/stack/python", "xpu", "/s.py"))
+    assert [bench.reason for bench in benches] == [""] * len(benches)
+    by_id = {bench.id: bench for bench in benches}
+    assert len([name for name in by_id if name.startswith("memory.card")]) == 8
+    peak = by_id["memory.card2.memory"]
+    assert peak.argv == ("/opt/tools/ze_peak", "-d", "2", "-t", "global_bw")
+    assert (peak.directory, peak.environment["RenderCompressedBuffersEnabled"]) == ("/opt/tools", "0")
+    assert by_id["p2p.bidirectional.read"].argv[1:] == ("-o", "read", "-t", "transfer_bw", "-b")
+    assert by_id["collectives.ccl.alltoall"].argv[:4] == ("/opt/tools/mpirun", "-np", "4", "/opt/tools/1ccl_benchmark")
+    assert plan.unit_of("gemm.card0.bfloat16") == "TFLOP/s"
+
+
+def test_a_host_without_cards_or_tools_says_why():
+    benches = plan.plan(plan.Host(0, {}, "", "cpu", "/s.py"))
+    reasons = {bench.id: bench.reason for bench in benches}
+    assert reasons["memory.card0.memory"] == "needs a card"
+    assert reasons["p2p.torch"] == "no installed stack has a torch for this host: site.yml --tags stack"
+    one = {bench.id: bench.reason for bench in plan.plan(plan.Host(1, {}, "/p", "xpu", "/s.py"))}
+    assert "ze_peak is not on the host" in one["memory.card0.memory"]
+    assert one["collectives.torch"] == "needs two cards"
+    assert [bench.group for bench in plan.plan(plan.Host(1, {}, "/p", "xpu", "/s"), only=["gemm"])] == ["gemm"]
+    with pytest.raises(ValueError, match="there is no group speed"):
+        plan.plan(plan.Host(1, {}, "", "xpu", ""), only=["speed"])
+
+
+def test_a_benchmark_that_hangs_is_ended_with_its_children(tmp_path):
+    pid = tmp_path / "pid"
+    code = (
+        f"import subprocess; p = subprocess.Popen(['sleep', '60']); open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    )
+    bench = plan.Bench("x", "gemm", "t", (sys.executable, "-c", code), parse.torch)
+    begun = time.monotonic()
+    out, error = host.run(bench, 2, {})
+    assert time.monotonic() - begun < 20
+    assert "did not end within 2 s" in error
+    limit = time.monotonic() + 10
+    while Path(f"/proc/{pid.read_text()}").exists() and "Z" not in Path(f"/proc/{pid.read_text()}/stat").read_text():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert plan.rows_of(bench, out, error)[0]["level"] == "FAIL"
+
+
+def test_a_benchmark_that_fails_says_its_last_lines():
+    code = "import sys; sys.stderr.write('one\\nERROR: there are no peer devices\\n'); sys.exit(3)"
+    bench = plan.Bench("x", "p2p", "ze_peer", (sys.executable, "-c", code), parse.ze_peer)
+    _out, error = host.run(bench, 30, {})
+    assert error == "ended with 3: one / ERROR: there are no peer devices"
+    assert host.run(plan.Bench("x", "p2p", "t", ("/nowhere/tool",)), 5, {})[1].startswith("/nowhere/tool can't be run")
+
+
+def test_the_newest_complete_stack_for_the_device_is_taken(tmp_path):
+    for number, (name, torch) in enumerate(
+        {"cpu-1": "2.13.0+cpu", "lab-2": "2.11.0+xpu", "lab-3": "2.11.0+xpu"}.items()
+    ):
+        (tmp_path / name / "venv/bin").mkdir(parents=True)
+        (tmp_path / name / "venv/bin/python").touch()
+        file = tmp_path / name / "fingerprint.json"
+        file.write_text(json.dumps({"distributions": [{"name": "torch", "version": torch}]}))
+        os.utime(file, (number, number))
+    assert host.stack_python(str(tmp_path), "", "xpu") == str(tmp_path / "lab-3/venv/bin/python")
+    assert host.stack_python(str(tmp_path), "lab-2", "xpu") == str(tmp_path / "lab-2/venv/bin/python")
+    assert host.stack_python(str(tmp_path), "", "cpu") == str(tmp_path / "cpu-1/venv/bin/python")
+    with pytest.raises(host.EvaluateError, match="no stack gemma4 for xpu is completely installed"):
+        host.stack_python(str(tmp_path), "gemma4", "xpu")
+
+
+def test_the_filters_need_a_result():
+    filters = FilterModule().filters()
+    result = {"rows": judge.judge(rows(a=1.0), {}, 0.95, 0.85)}
+    assert filters["evaluate_table"](result, "h")[-1] == "h: 1 INFO"
+    assert filters["evaluate_stops"](result, "FAIL") == []
+    for arguments in ((1, "h"), (result, "sometimes")):
+        with pytest.raises(Exception, match="evaluate_stops"):
+            filters["evaluate_stops"](*arguments)
