@@ -108,8 +108,9 @@ class ClientConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         door = self._door
         self.deadline = door.loop.time() + door.config.limits.header_timeout_s
-        if not door.welcome(self):
-            self.refuse(Refusal(503, "too_many_connections", "too many connections; try again later", 5))
+        refusal = door.welcome(self)
+        if refusal is not None:
+            self.refuse(refusal)
             self._linger()
 
     def data_received(self, data: bytes) -> None:

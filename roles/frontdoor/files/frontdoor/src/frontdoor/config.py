@@ -12,6 +12,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from frontdoor.networks import networks
+
 
 class ConfigError(ValueError):
     """The configuration cannot be used; the text names the key and what to do."""
@@ -19,11 +21,12 @@ class ConfigError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Listen:
-    """Where clients connect."""
+    """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may."""
 
     host: str = "0.0.0.0"
     port: int = dataclasses.field(default=8000, metadata={"min": 0, "max": 65535})
     backlog: int = dataclasses.field(default=1024, metadata={"min": 1})
+    allowed_networks: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +139,7 @@ class Log:
 class Config:
     """All sections."""
 
-    listen: Listen = Listen()
+    listen: Listen = dataclasses.field(default_factory=Listen)
     slot: Slot = Slot()
     backend: Backend = Backend()
     admission: Admission = Admission()
@@ -214,6 +217,10 @@ def from_table(table: dict[str, Any]) -> Config:
         values[name] = _section(sections[name], content, name)
     config = Config(**values)
     split_backend_url(config.backend.url)
+    try:
+        networks(config.listen.allowed_networks)
+    except ValueError as exc:
+        raise ConfigError(f"listen.allowed_networks: {exc}") from exc
     if config.limits.max_body_bytes > config.limits.max_buffered_bytes:
         raise ConfigError("limits.max_buffered_bytes: must not be below limits.max_body_bytes")
     if config.tls.key_file and not config.tls.cert_file:

@@ -22,6 +22,7 @@ from frontdoor.history import History
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
 from frontdoor.ledger import Ledger
 from frontdoor.local import LocalAnswers, unknown
+from frontdoor.networks import allowed, networks
 from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import MODELS, Kind
@@ -36,6 +37,10 @@ _HEAD_KEPT_BYTES = 2048
 
 
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
+_TOO_MANY = Refusal(503, "too_many_connections", "too many connections; try again later", 5)
+_NOT_FROM_THERE = Refusal(
+    403, "address_not_allowed", "this address may not connect; ask the operator to add its network to those allowed"
+)
 _OPEN_PATHS = ("/", "/health", "/ready")
 
 
@@ -47,6 +52,7 @@ class Door:
         self.loop = loop
         self.events = events
         self.scheme = b"https" if config.tls.cert_file else b"http"
+        self._networks = networks(config.listen.allowed_networks)
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = utc_now()
         self.ledger = Ledger(events, loop.time)
@@ -211,10 +217,12 @@ class Door:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def welcome(self, connection: ClientConnection) -> bool:
-        """Note a new connection; False when there are too many."""
+    def welcome(self, connection: ClientConnection) -> Refusal | None:
+        """Note a new connection; return why it is not served."""
         self.connections.add(connection)
-        return len(self.connections) <= self.config.limits.max_connections
+        if self._networks and not connection.from_this_host and not allowed(connection.address, self._networks):
+            return _NOT_FROM_THERE
+        return _TOO_MANY if len(self.connections) > self.config.limits.max_connections else None
 
     def farewell(self, connection: ClientConnection) -> None:
         """Forget a connection."""

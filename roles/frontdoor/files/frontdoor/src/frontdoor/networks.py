@@ -1,0 +1,45 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which clients may connect at all, by their address."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# the words that systemd's IPAddressAllow= knows as well
+_WORDS = {
+    "any": ("0.0.0.0/0", "::/0"),
+    "localhost": ("127.0.0.0/8", "::1/128"),
+    "link-local": ("169.254.0.0/16", "fe80::/64"),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+}
+
+
+def networks(entries: Iterable[str]) -> tuple[Network, ...]:
+    """Networks of a list of networks, addresses and words; raise ValueError, which names the entry."""
+    found: list[Network] = []
+    for entry in entries:
+        for text in _WORDS.get(entry, (entry,)):
+            try:
+                found.append(ipaddress.ip_network(text))
+            except ValueError as exc:
+                known = ", ".join(_WORDS)
+                raise ValueError(
+                    f"{entry!r} is no network such as 192.168.0.0/16, no address and none of {known}: {exc}"
+                ) from exc
+    return tuple(found)
+
+
+def allowed(address: str, among: tuple[Network, ...]) -> bool:
+    """Whether an address, as a socket tells it, is in one of the networks."""
+    try:
+        peer = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if peer.version == 6 and peer.ipv4_mapped is not None:
+        # a client by IPv4 on a socket for both
+        peer = peer.ipv4_mapped
+    return any(peer in network for network in among)
