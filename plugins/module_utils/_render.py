@@ -170,6 +170,7 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
         },
         "engine": {
             "kind": engine["kind"],
+            "task": engine["task"],
             "served_model_name": engine["served_model_name"],
             "max_model_len": engine["settings"]["max_model_len"],
             "backend_url": f"http://{settings['backend_host']}:{settings['backend_port']}",
@@ -179,6 +180,8 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "measured_kv_tokens": _measured(profile["evidence"]),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
+            # What of the unit is the profile's own; only a start applies it.
+            "directives": [f"KillSignal={engine['kill_signal']}", *numa_directives(engine["numa"])],
         },
         "frontdoor": profile["frontdoor"],
         "canary": canary,

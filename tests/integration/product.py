@@ -113,6 +113,7 @@ class Client(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
         self._enough = threading.Event()
+        self.quiet = threading.Event()  # while it is set, nothing is asked
 
     def __hash__(self) -> int:
         return id(self)
@@ -120,6 +121,8 @@ class Client(threading.Thread):
     def run(self) -> None:
         began = time.monotonic()
         while not self._enough.wait(self.pause_s):
+            if self.quiet.is_set():
+                continue
             at = time.monotonic() - began
             try:
                 response = self.frontdoor.ask()

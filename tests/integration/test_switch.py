@@ -5,15 +5,37 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import requests
+import yaml
 from testinfra.host import Host
 
 from integration.product import COLOUR_QUESTION, ROOT, Client, Frontdoor, answer_of, picture, play
 
 SWITCH = ROOT / "switch.yml"
+# What a stack's own parser has to say; our tables of its options know no such combination.
+REFUSED = {"engine": {"settings": {"enable_auto_tool_choice": True}}}
+REFUSAL = "tiny-refused: TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
+# The same weights as tiny-a, asked for vectors.
+EMBED = {
+    "engine": {"task": "embed", "served_model_name": "tiny-embed", "cache_key": "tiny-embed"},
+    "canary": {
+        "cases": [
+            {"name": "vectors", "texts": ["Who are you?", "A box holds 3 red"], "compare": "vector", "dimension": 96},
+            {
+                "name": "similar_texts",
+                "texts": ["Who are you?", "Who are you? Who?", "A box holds 3 red and 4 blue blocks."],
+                "compare": "order",
+            },
+        ]
+    },
+}
 
 
 def enabled(host: Host) -> list[str]:
@@ -88,8 +110,49 @@ def test_the_same_profile_again_changes_nothing(frontdoor: Frontdoor) -> None:
     assert served(frontdoor) == ("tiny-b", True)
 
 
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Variables of a play: the lab's profiles, and beside them one that the engine refuses and one that embeds."""
+    folder = tmp_path_factory.mktemp("more") / "profiles"
+    shutil.copytree(ROOT / "inventory/lab_profiles", folder)
+    for name, part in (("tiny-refused", REFUSED), ("tiny-embed", EMBED)):
+        head = {"name": name, "extends": "tiny-a", "title": name, "status": "experiment"}
+        Path(folder, f"{name}.yml").write_text(yaml.safe_dump({**head, **part}))
+    return json.dumps({"b70_profile_dirs": [str(folder)]})
+
+
+def test_a_profile_that_the_installed_engine_refuses_is_refused_in_its_words(
+    host: Host, frontdoor: Frontdoor, more: str
+) -> None:
+    before = frontdoor.status()
+    engine = host.check_output("systemctl show --property=InvocationID b70-slot-main-tiny-b.service")
+    refused = play(SWITCH, "-e", "profile=tiny-refused", "-e", more)
+    assert refused.code != 0
+    assert REFUSAL in " ".join(refused.output.split()), refused.output
+    assert frontdoor.status()["frontdoor"]["state_sequence"] == before["frontdoor"]["state_sequence"]
+    # Not even the unit of the one that runs, which the play wrote anew, was restarted.
+    assert host.check_output("systemctl show --property=InvocationID b70-slot-main-tiny-b.service") == engine
+
+
+def test_a_refused_profile_keeps_no_other_from_being_served_such_as_one_that_embeds(
+    client: Client, frontdoor: Frontdoor, more: str
+) -> None:
+    client.quiet.set()
+    switched = play(SWITCH, "-e", "profile=tiny-embed", "-e", more)
+    assert switched.code == 0, switched.output
+    said = " ".join(switched.output.split())
+    assert f"[WARNING]: the installed engine refuses 1 profile. {REFUSAL}" in said, switched.output
+    assert "verified by 2 canary cases" in said, switched.output
+    assert served(frontdoor) == ("tiny-embed", True)
+    body = {"model": "tiny-embed", "input": "Who are you?"}
+    answer = requests.post(f"{frontdoor.url}/v1/embeddings", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["data"][0]["embedding"]) == 96
+
+
 def test_a_model_that_sees_passes_its_image_case_and_names_colours(client: Client, frontdoor: Frontdoor) -> None:
     switched = play(SWITCH, "-e", "profile=tiny-vision")
+    client.quiet.clear()
     assert switched.code == 0, switched.output
     assert served(frontdoor) == ("tiny-vision", True)
     # Green was in no case of the canary, and without a picture there is nothing to name.

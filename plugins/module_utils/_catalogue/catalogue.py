@@ -99,22 +99,26 @@ def load_catalogue(
     }
 
 
+_CONDITIONS = ("needs_modality", "tasks")  # of a canary case
+
+
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
     """Return a merged profile with every key present, so that readers need no defaults of their own.
 
-    Adds ``origins`` (dotted path -> name of the profile that wrote the value) and ``source_file``. Canary cases for a
-    modality that the profile lacks are left out; ``frontdoor.max_active_generations`` falls back to max_num_seqs or 1.
+    Adds ``origins`` (dotted path -> name of the profile that wrote the value) and ``source_file``. Canary cases for
+    another task, or for a modality that the profile lacks, are left out; ``frontdoor.max_active_generations`` falls
+    back to max_num_seqs or 1.
     """
     profile: dict[str, Any] = plain(merged)
     name = profile["name"]
     model, engine = profile.get("model", {}), profile.get("engine", {})
     frontdoor, canary = profile.get("frontdoor", {}), profile.get("canary", {})
     settings = engine.get("settings", {})
-    modalities = profile.get("modalities", ["text"])
+    modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
     cases = [
-        {"image": None, "long": None, **{key: value for key, value in case.items() if key != "needs_modality"}}
+        {"image": None, "long": None, **{key: value for key, value in case.items() if key not in _CONDITIONS}}
         for case in canary.get("cases", [])
-        if case.get("needs_modality", "text") in modalities
+        if case.get("needs_modality", "text") in modalities and task in case.get("tasks", [task])
     ]
     return {
         "name": name,
@@ -130,7 +134,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "engine": {
             "kind": engine.get("kind", "vllm"),
             "served_model_name": engine.get("served_model_name", name),
-            "task": engine.get("task", "generate"),
+            "task": task,
             "settings": settings,
             "online_quantization": engine.get("online_quantization"),
             "devices": engine.get("devices"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._render_typed import DERIVED_ENV, TASKS, derived_settings
+from .._slot.profile import POOLING
 from .problems import did_you_mean
 from .reading import schema
 from .schema import Fault
@@ -140,20 +141,59 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
         )
     length = settings.get("max_model_len")
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
-        if length and case["max_tokens"] >= length:
+        if length and case.get("max_tokens", 0) >= length:
             yield (
                 f"canary.cases[{index}].max_tokens",
                 f"{case['max_tokens']} leaves no room in max_model_len ({length})",
             )
 
 
+_NUMBERS = ("vector", "order")
+
+
+def _numbers(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
+    """A canary case that is answered in numbers."""
+    if "texts" not in case:
+        yield f"{where}.texts", f"is missing; compare: {case['compare']} needs it"
+        return
+    if case["compare"] not in _NUMBERS:
+        yield f"{where}.compare", f"with texts it is {' or '.join(_NUMBERS)}"
+    for key in ("prompt", "max_tokens", "expected", "long", "image"):
+        if case.get(key) is not None:
+            yield f"{where}.{key}", "is not read with texts"
+    if case["compare"] == "order" and len(case["texts"]) < 3:
+        yield f"{where}.texts", "an order needs three texts: a question, what fits better, what fits worse"
+    if case["compare"] != "vector":
+        for key in ("dimension", "unit_norm"):
+            if key in case:
+                yield f"{where}.{key}", "is only read with compare: vector"
+    if task not in case.get("tasks", [task]):
+        return
+    if task not in POOLING:
+        yield f"{where}.texts", f"is for a model that writes no text, but engine.task is {task}"
+    elif case["compare"] == "vector" and task != "embed":
+        yield f"{where}.compare", f"vector needs engine.task embed, and it is {task}"
+
+
 def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    task = value_at(profile, "engine.task") or "generate"
     names: set[str] = set()
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
         where = f"canary.cases[{index}]"
         if case["name"] in names:
             yield f"{where}.name", f'there are two cases "{case["name"]}"'
         names.add(case["name"])
+        if "texts" in case or case["compare"] in _NUMBERS:
+            yield from _numbers(case, where, task)
+            continue
+        for key in ("prompt", "max_tokens"):
+            if key not in case:
+                yield f"{where}.{key}", "is missing"
+        for key in ("dimension", "unit_norm"):
+            if key in case:
+                yield f"{where}.{key}", "is not read without texts"
+        if task in POOLING and task in case.get("tasks", [task]):
+            yield f"{where}.prompt", f"asks for text, but engine.task is {task}; ask with texts"
         if case["compare"] == "baseline":
             if "expected" in case:
                 yield f"{where}.expected", "is not read with compare: baseline; the answer is recorded on the host"

@@ -214,7 +214,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     fingerprint = state.fingerprint if live and state is not None else None
     differs: Mapping[str, str] = {}
     if engine is not None and name is not None:
-        differs = drift_of(fx, layout, name, engine, fingerprint)
+        differs = drift_of(fx, layout, name, engine, state if live else None)
     return {
         "changed": False,
         "slot": layout.slot,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from . import canary as canaries
+from . import pooling
 from .baseline import Baseline, Recorded, baseline_file, baseline_text, expected_of, parse_baseline
 from .canary import CanaryResult
 from .machine import record_action
 from .phases import current_engine
-from .profile import CanaryCase
+from .profile import POOLING, CanaryCase, Profile
 from .run import EngineRun, Run
 from .types import Direction, Reply, SlotFault
 
@@ -23,6 +24,9 @@ PATH = "/v1/chat/completions"
 def first_token(run: Run) -> None:
     """One token: the engine computes. /health alone doesn't say so."""
     engine, _unit = current_engine(run)
+    if engine.profile.engine.task in POOLING:
+        _first_numbers(run, engine)
+        return
     reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=True))
     if canaries.nan_logprob(reply):
         raise SlotFault(canaries.NAN, expected="finite log probabilities", got=canaries.refusal(reply))
@@ -30,6 +34,15 @@ def first_token(run: Run) -> None:
         # Not every engine offers log probabilities; that alone is no failure.
         reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=False))
     canaries.answer(reply)
+
+
+def _first_numbers(run: Run, engine: EngineRun) -> None:
+    """The same of a model that writes no text: whatever numbers it gives, as long as they are some."""
+    case = replace(pooling.PROBE, unit_norm=False)
+    reply, seconds = _posted(run, engine, pooling.payload(engine.profile, case))
+    result = pooling.judge(engine.profile, case, reply, seconds, 1)
+    if result.problem:
+        raise SlotFault(result.problem, expected="finite numbers", got=result.got)
 
 
 def canary(run: Run) -> None:
@@ -95,6 +108,13 @@ def _ask(
 ) -> CanaryResult:
     """The result of a case. Raises SlotFault when no answer comes: asking on would only wait on."""
     profile = engine.profile
+    if case.texts:
+        numbers: list[CanaryResult] = []
+        for attempt in range(1, repeats + 1):
+            numbers.append(_numbers(run, engine, case, attempt))
+            if not numbers[-1].passed:
+                break
+        return canaries.summed_up(numbers, must_agree=False)
     body = canaries.payload(profile, case)
     known, recorded = case, None
     if case.compare == "baseline" and not recording:
@@ -128,12 +148,7 @@ def _answered(
     try:
         got = canaries.answer(reply)
     except SlotFault as fault:
-        run.canary.append(canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, attempt))
-        raise SlotFault(
-            f"canary case {case.name} of {profile.name} got no answer: {fault.message}",
-            expected=repr(canaries.expectation(case)),
-            got=fault.got,
-        ) from fault
+        raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
     result = canaries.evaluate(profile, case, got, seconds, attempt)
     if nan:
         passed = result.passed
@@ -141,8 +156,28 @@ def _answered(
     return result if recorded is None else replace(result, expected=f"baseline: {recorded}")
 
 
+def _numbers(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) -> CanaryResult:
+    """The same of a case that is answered in numbers."""
+    profile = engine.profile
+    reply, seconds = _posted(run, engine, pooling.payload(profile, case))
+    try:
+        return pooling.judge(profile, case, reply, seconds, attempt)
+    except SlotFault as fault:
+        raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
+
+
+def _no_answer(
+    run: Run, profile: Profile, case: CanaryCase, fault: SlotFault, seconds: float, attempt: int
+) -> SlotFault:
+    run.canary.append(canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, attempt))
+    wanted = pooling.expectation(case) if case.texts else canaries.expectation(case)
+    text = f"canary case {case.name} of {profile.name} got no answer: {fault.message}"
+    return SlotFault(text, expected=repr(wanted), got=fault.got)
+
+
 def _posted(run: Run, engine: EngineRun, body: dict[str, Any]) -> tuple[Reply, float]:
     """(the engine's reply, seconds)."""
     begun = run.fx.clock.monotonic()
-    reply = run.fx.http.post(f"{engine.profile.engine.backend_url}{PATH}", body, engine.profile.canary.timeout_s)
+    url = f"{engine.profile.engine.backend_url}{pooling.PATHS.get(engine.profile.engine.task, PATH)}"
+    reply = run.fx.http.post(url, body, engine.profile.canary.timeout_s)
     return reply, run.fx.clock.monotonic() - begun

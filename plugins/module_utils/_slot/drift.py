@@ -9,24 +9,26 @@ import hashlib
 from collections.abc import Mapping
 
 from .effects import Effects
-from .observe import load_profile, process_drift
+from .observe import changed_directives, load_profile, process_drift
 from .profile import Profile
+from .state_file import SlotState
 from .types import Layout, SlotFault, UnitState
 
 
-def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, fingerprint: str | None) -> Mapping[str, str]:
-    """The differences by what differs: rendering (its fingerprint), process, unit_file. Empty when there are none.
+def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: SlotState | None) -> Mapping[str, str]:
+    """The differences by what differs: rendering (its fingerprint), process, unit_file, directives. Empty without any.
 
-    fingerprint: that of the running process, None where it isn't known.
+    state: the state file where it is that of the running process.
     """
     try:
         profile = load_profile(fx, layout, name)
     except SlotFault as fault:
         return {"rendering": fault.message}
     found = {
-        "rendering": _rendering(profile, fingerprint),
+        "rendering": _rendering(profile, None if state is None else state.fingerprint),
         "process": _process(fx, profile, unit),
         "unit_file": _unit_file(fx, layout, profile, unit),
+        "directives": "" if state is None else changed_directives(profile, state),
     }
     return {key: text for key, text in found.items() if text}
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +19,7 @@ ACK_LIMIT_S = 5.0
 _ACK_INTERVAL_S = 0.05  # as often as the frontdoor looks
 _DRAIN_INTERVAL_S = 0.25
 _HTTP_TIMEOUT_S = 2.0
+SPARE_BYTES = 16384  # several states; a state that replaces another needs room for both
 
 
 class FrontdoorLink:
@@ -54,7 +57,7 @@ class FrontdoorLink:
             updated_at=stamp(self._fx.clock.now()),
             **dict(fields),
         )
-        self._fx.files.write(self._layout.state_file, state.to_json())
+        self._write(state.to_json())
         if seen is None:
             return False
         for _waited in poll(self._fx.clock, ACK_LIMIT_S, _ACK_INTERVAL_S):
@@ -68,6 +71,20 @@ class FrontdoorLink:
             expected=f"state_sequence {self._sequence}",
             got=f"state_sequence {seen.get('state_sequence')}" if seen else "no readable /status",
         )
+
+    def _write(self, text: str) -> None:
+        """Replaces the state file, also where /run has become full: some room for that is kept."""
+        files, spare = self._fx.files, self._layout.spare_file
+        try:
+            files.write(self._layout.state_file, text)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            files.remove(spare)
+            files.write(self._layout.state_file, text)
+        if files.size(spare) != SPARE_BYTES:
+            with contextlib.suppress(OSError):
+                files.write(spare, "." * SPARE_BYTES)
 
     def drain(self, limit_s: float) -> int | None:
         """Waits until no generation runs. Returns how many still run at the limit; None when nobody answers."""

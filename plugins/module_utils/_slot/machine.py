@@ -26,8 +26,9 @@ from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, Slo
 
 
 class Kind(StrEnum):
-    """NOTHING: as asked for already. FINISH: verified, but not open, enabled or recorded. VERIFY: it runs, unproven.
-    RECHECK: it is served and asked again meanwhile. SWITCH: stop what runs, start the target. STOP: stop what runs."""
+    """NOTHING: as asked for already. FINISH: verified, but not open, enabled, recorded or shown with its limits.
+    VERIFY: it runs, unproven. RECHECK: it is served and asked again meanwhile. SWITCH: stop what runs, start the
+    target. STOP: stop what runs."""
 
     NOTHING = "nothing"
     FINISH = "finish"
@@ -48,6 +49,7 @@ class Seen:
     healthy: bool = False  # the target's running engine answers /health
     same_rendering: bool = False  # the target's running engine was started from what is rendered now
     current_env_matches: bool = False
+    published: bool = False  # limits and the like in the state file are those that are rendered
     memory: Memory = field(default_factory=Memory)
     verified: Verified | None = None  # the last verified profile
     previous: Profile | None = None  # the same as it is rendered now, where it is
@@ -118,7 +120,7 @@ def _kind(request: Request, seen: Seen) -> Kind:
     boots = [other.name for other in (*seen.units, *seen.legacy) if other.enabled]
     opened = seen.state is not None and seen.state.open
     settled = seen.memory.interrupted is None
-    if opened and settled and boots == [seen.target_unit] and seen.current_env_matches:
+    if opened and settled and boots == [seen.target_unit] and seen.current_env_matches and seen.published:
         return Kind.NOTHING
     return Kind.FINISH
 

@@ -16,7 +16,7 @@ from .machine import Seen
 from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
 from .slot_file import read_slot_file
-from .state_file import SlotState, current_env, parse_state
+from .state_file import SlotState, current_env, parse_state, profile_part
 from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
@@ -73,6 +73,14 @@ def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:
     return argv or environment_drift(profile.engine.env, fx.processes.environ(unit.main_pid))
 
 
+def changed_directives(profile: Profile, state: SlotState) -> str:
+    """How the profile's part of the unit has changed since the engine of the state file was started; empty: not."""
+    had = (state.engine or {}).get("directives")
+    if not isinstance(had, list) or had == list(profile.engine.directives):
+        return ""
+    return f"started with {' '.join(map(str, had))}, rendered is {' '.join(profile.engine.directives)}"
+
+
 def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState) -> bool:
     """Was the running engine started from this rendering of its profile?
 
@@ -83,7 +91,7 @@ def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotSta
     if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False
     if unit.invocation_id and state is not None and state.invocation_id == unit.invocation_id:
-        return state.fingerprint == profile.fingerprint
+        return state.fingerprint == profile.fingerprint and not changed_directives(profile, state)
     rendered = fx.files.modified(layout.profile_json(profile.name))
     if rendered is None or not unit.started_at:
         return False
@@ -143,6 +151,8 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         healthy=answers,
         same_rendering=same,
         current_env_matches=fx.files.read(layout.current_env) == wanted,
+        published=state is not None
+        and all(getattr(state, key) == value for key, value in profile_part(target).items()),
     )
 
 

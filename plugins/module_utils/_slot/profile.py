@@ -15,13 +15,17 @@ from .needle import Long
 from .types import SlotFault
 
 SCHEMA = 1
-COMPARES = ("exact", "contains", "regex", "sha256", "baseline")
+COMPARES = ("exact", "contains", "regex", "sha256", "baseline", "vector", "order")
+POOLING = ("embed", "score")  # tasks whose answers are numbers
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
 @dataclass(frozen=True)
 class CanaryCase:
-    """A small deterministic request whose answer is known. expected: empty for compare baseline."""
+    """A small deterministic request whose answer is known. expected: empty for compare baseline, vector and order.
+
+    texts: what a model gets that writes no text; then there is no prompt. dimension, unit_norm: of its vectors.
+    """
 
     name: str
     prompt: str
@@ -30,6 +34,9 @@ class CanaryCase:
     expected: str
     image: Mapping[str, Any] | str | None = None
     long: Long | None = None
+    texts: tuple[str, ...] = ()
+    dimension: int | None = None
+    unit_norm: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Engine:
     env: Mapping[str, str]
     start_timeout_s: float
     stop_timeout_s: float
+    task: str = "generate"
+    directives: tuple[str, ...] = ()  # of its unit, as far as they are the profile's own
 
     @property
     def port(self) -> int:
@@ -130,14 +139,20 @@ def _case(data: Any, where: str, index: int) -> CanaryCase:
     compare = read.get("compare", str, "exact")
     if compare not in COMPARES:
         raise read.fault("compare", f"is {compare!r}, wanted one of {', '.join(COMPARES)}")
+    texts = read.strings("texts", [])
+    if bool(texts) != (compare in ("vector", "order")):
+        raise read.fault("texts", "belongs to compare vector and order, and these need it")
     return CanaryCase(
         name=read.get("name", str),
-        prompt=read.get("prompt", str),
-        max_tokens=read.get("max_tokens", int),
+        prompt=read.get("prompt", str, "" if texts else ...),
+        max_tokens=read.get("max_tokens", int, 0 if texts else ...),
         compare=compare,
-        expected=read.get("expected", str, "" if compare == "baseline" else ...),
+        expected=read.get("expected", str, "" if texts or compare == "baseline" else ...),
         image=read.get("image", (Mapping, str), None),
         long=None if read.get("long", Mapping, None) is None else _long(read.section("long")),
+        texts=texts,
+        dimension=read.get("dimension", int, None),
+        unit_norm=read.get("unit_norm", bool, True),
     )
 
 
@@ -174,6 +189,8 @@ def _engine(read: _Reader) -> Engine:
         env={str(key): str(value) for key, value in env.items()},
         start_timeout_s=float(read.get("start_timeout_s", (int, float), 2400)),
         stop_timeout_s=float(read.get("stop_timeout_s", (int, float), 240)),
+        task=read.get("task", str, "generate"),
+        directives=read.strings("directives", []),
     )
 
 

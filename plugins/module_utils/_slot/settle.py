@@ -210,7 +210,16 @@ def _engine_part(run: Run) -> Mapping[str, Any] | None:
     engine = run.engine
     if engine is None:
         return None
-    return {"unit": engine.profile.unit, "invocation_id": engine.invocation_id, "started_at": engine.started_at}
+    before = (run.seen.state.engine or {}) if run.seen.state is not None else {}
+    # An engine that is verified where it runs keeps the unit that it was started by.
+    same = before.get("invocation_id") == engine.invocation_id
+    directives = before.get("directives") if same else list(engine.profile.engine.directives)
+    return {
+        "unit": engine.profile.unit,
+        "invocation_id": engine.invocation_id,
+        "started_at": engine.started_at,
+        "directives": directives,
+    }
 
 
 def open_frontdoor(run: Run) -> None:

@@ -289,6 +289,11 @@ class Layout:
         return self.slot_run_dir / "state.json"
 
     @property
+    def spare_file(self) -> PurePosixPath:
+        """Takes up the room that a new state needs where there is no other left."""
+        return self.slot_run_dir / "spare"
+
+    @property
     def lock_file(self) -> PurePosixPath:
         return self.slot_run_dir / "lock"
 

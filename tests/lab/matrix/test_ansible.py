@@ -1,15 +1,16 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""switch.yml that loses its host, its own process, or the module that it started there."""
+"""switch.yml that loses its host, its own process, or its module there; and a profile that changes under its engine."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,16 @@ Begin = Callable[[], Recording]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LOAD_S = 6.0
+FRONTDOOR = "b70-openai-frontdoor.service"
 SSH_SESSION = r"for pid in $(pgrep -f '^sshd: root@notty'); do kill -9 $pid; done; true"
 
 
-def start_play(rig: Rig, profile: str) -> subprocess.Popen[str]:
-    """Start switch.yml in a session of its own."""
-    places = {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
-    command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, "switch.yml"]
+def start_play(
+    rig: Rig, profile: str, *words: str, profiles: Path = HERE / "profiles", playbook: str = "switch.yml"
+) -> subprocess.Popen[str]:
+    """Start a playbook, in a session of its own."""
+    places = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")]}
+    command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
         [*command, "-e", json.dumps({**places, "profile": profile})],
         cwd=ROOT,
@@ -42,9 +46,11 @@ def start_play(rig: Rig, profile: str) -> subprocess.Popen[str]:
     )
 
 
-def play(rig: Rig, profile: str) -> tuple[int, str]:
+def play(
+    rig: Rig, profile: str, *words: str, profiles: Path = HERE / "profiles", playbook: str = "switch.yml"
+) -> tuple[int, str]:
     """(exit status, everything that was printed, in one line)."""
-    with start_play(rig, profile) as process:
+    with start_play(rig, profile, *words, profiles=profiles, playbook=playbook) as process:
         output, _none = process.communicate(timeout=180)
     return process.returncode, " ".join(output.split())
 
@@ -99,3 +105,57 @@ def test_a_module_that_is_killed_is_missed_and_the_next_run_settles_it(rig: Rig,
     assert code == 0, said
     rig.wait_settled()
     assert_serves(rig, "sim-b")
+
+
+@pytest.fixture
+def edited(rig: Rig, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the profiles to edit; in the end the host has the others again."""
+    yield Path(shutil.copytree(HERE / "profiles", tmp_path / "profiles"))
+    code, said = play(rig, "sim-a", "--tags", "always,slot", playbook="site.yml")
+    assert code == 0, said
+    rig.wipe()
+
+
+def shown(rig: Rig, unit: str, *names: str) -> dict[str, str]:
+    """Properties of a unit as systemd tells them."""
+    listing = rig.must("systemctl", "show", f"--property={','.join(names)}", unit)
+    return dict(line.split("=", 1) for line in listing.splitlines())
+
+
+def test_a_changed_profile_restarts_nothing_before_its_unit_is_told_to(rig: Rig, recorded: Begin, edited: Path) -> None:
+    """What is changed binds the engine to a NUMA node, which systemd shows before, and the process after, its start."""
+    rig.have("sim-a")
+    before = rig.facts()
+    door = shown(rig, FRONTDOOR, "InvocationID", "MainPID")
+    sequence = rig.state()["sequence"]
+    for name in ("sim-a", "sim-b"):
+        with open(edited / f"{name}.yml", "a") as file:
+            file.write("  numa: {policy: bind, nodes: [0]}\n")
+    recording = recorded()
+    code, said = play(rig, "sim-a", "--tags", "always,slot", playbook="site.yml")
+    assert (code, " changed=0 " in said) == (0, True), said
+    code, said = play(rig, "sim-a", "--tags", "always,slot", profiles=edited, playbook="site.yml")
+    assert (code, " changed=0 " in said) == (0, False), said
+    assert rig.facts() == before
+    assert shown(rig, FRONTDOOR, "InvocationID", "MainPID") == door
+    assert rig.state()["sequence"] == sequence
+    for name in ("sim-a", "sim-b"):
+        unit = shown(rig, f"b70-slot-main-{name}.service", "NUMAPolicy", "NUMAMask", "CPUAffinityFromNUMA")
+        assert unit == {"NUMAPolicy": "bind", "NUMAMask": "0", "CPUAffinityFromNUMA": "yes"}
+    drift = rig.ctl("status").data["drift_of"]
+    assert drift == {
+        "directives": "started with KillSignal=SIGINT, rendered is KillSignal=SIGINT NUMAPolicy=bind NUMAMask=0 "
+        "CPUAffinity=numa"
+    }
+    assert recording.refusals() == [], "a client was refused although nothing was to be restarted"
+    # Now it is told to.
+    code, said = play(rig, "sim-a", profiles=edited)
+    assert code == 0, said
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+    after = rig.facts()
+    assert after.invocation != before.invocation
+    assert shown(rig, FRONTDOOR, "InvocationID", "MainPID") == door
+    assert rig.ctl("status").data["drift"] is None
+    maps = rig.read(f"proc/{shown(rig, after.running[0], 'MainPID')['MainPID']}/numa_maps")
+    assert {line.split()[1] for line in maps.splitlines()} == {"bind:0"}, maps

@@ -19,6 +19,7 @@ from matrix.rig import JOURNAL, Rig, wait_for
 pytestmark = pytest.mark.matrix
 Begin = Callable[[], Recording]
 STATE_DIR = "/var/lib/b70"
+RUN_DIR = "/run/b70/main"
 
 
 @contextlib.contextmanager
@@ -31,18 +32,20 @@ def mounted(rig: Rig, path: str, *options: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def own_disk(rig: Rig, size: str) -> Iterator[None]:
-    """Give what the product writes down a small disk of its own, with what is there now."""
+def own_disk(rig: Rig, size: str, where: str = STATE_DIR) -> Iterator[None]:
+    """Give what the product writes down there a small disk of its own, with what is there now."""
     disk = "/run/b70-sim-disk"
     rig.must("mkdir", "-p", disk)
     with mounted(rig, disk, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
-        rig.must("cp", "-a", f"{STATE_DIR}/.", disk)
-        with mounted(rig, STATE_DIR, "--bind", disk):
+        rig.must("cp", "-a", f"{where}/.", disk)
+        with mounted(rig, where, "--bind", disk):
             yield
 
 
-def fill(rig: Rig) -> None:
-    rig.run("sh", "-c", f"dd if=/dev/zero of={STATE_DIR}/filler bs=64k 2>/dev/null")
+def fill(rig: Rig, where: str = STATE_DIR) -> None:
+    rig.run(
+        "sh", "-c", f"dd if=/dev/zero of={where}/filler bs=64k 2>/dev/null; cat /dev/zero >> {where}/filler 2>/dev/null"
+    )
 
 
 def refused(rig: Rig, *words: str) -> str:
@@ -167,6 +170,34 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
         assert_serves(rig, "sim-b")
 
 
+@pytest.mark.parametrize("kind", ["new one passes", "new one fails", "both fail"])
+def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_states(
+    rig: Rig, kind: str
+) -> None:
+    """There is room when the guard looks, and none when the engine is opened, or clients are to be told why not."""
+    rig.have("sim-a")
+    rig.tell("sim-b", *([] if kind == "new one passes" else ["wrong-answer"]), load_s=1.5)
+    if kind == "both fail":
+        rig.tell("sim-a", "exit-at-start")
+    with own_disk(rig, "2m", RUN_DIR):
+        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+            wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the engine loads")
+            fill(rig, RUN_DIR)
+            output, errors = process.communicate(timeout=60)
+        rig.wait_settled()
+        result = json.loads(output)
+        ends = {"new one passes": "committed", "new one fails": "rolled_back", "both fail": "stopped"}
+        assert result["outcome"] == ends[kind], (output, errors)
+        if kind == "both fail":
+            assert_stopped(rig, "canary", "exited 3")
+        else:
+            assert_serves(rig, "sim-b" if kind == "new one passes" else "sim-a")
+            done = rig.ctl("switch", "sim-short")
+            assert f"too little space for {RUN_DIR}" in done.data["msg"], done
+    # What lies below that small disk is what the host was before.
+    rig.wipe()
+
+
 def test_a_journal_of_100_mb_does_not_hold_up_a_switch(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     line = json.dumps({"event": "phase", "id": "of-long-ago", "phase": "health", "direction": "forward"})
@@ -210,6 +241,53 @@ def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, reco
     assert "sim-b" in second.data["msg"], second
     assert second.seconds < 5, second
     assert_serves(rig, "sim-b")
+
+
+def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, recorded: Begin) -> None:
+    """The first switch is held between opening the frontdoor and its end."""
+    rig.have("sim-a")
+    rig.tell("sim-b")
+    recorded()
+    words = ("open", "forward", "end", "wait", "--", "switch", "sim-b", "--json")
+    with rig.popen("/opt/b70/bin/crash-at", *words) as first:
+        wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 30, "the first switch has opened the frontdoor")
+        other = rig.ctl("switch", "sim-short")
+        assert (other.code, other.data["failure"]["phase"]) == (4, "lock"), other
+        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as second:
+            time.sleep(0.5)
+            assert second.poll() is None, f"it did not wait: {second.communicate()}"
+            pids = rig.must("sh", "-c", "cat /run/b70/main/lock").split()
+            rig.must("kill", "-KILL", pids[1])
+            first.communicate(timeout=30)
+            output, errors = second.communicate(timeout=60)
+    (rig.root / "run/b70-sim/reached").unlink()
+    rig.wait_settled()
+    result = json.loads(output)
+    assert (result["failed"], result["profile"], result["verified"]) == (False, "sim-b", True), (output, errors)
+    assert "start b70-slot-main-sim-b.service" not in result["actions"], result
+    assert_serves(rig, "sim-b")
+
+
+def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_at_once(
+    rig: Rig, recorded: Begin
+) -> None:
+    """The engine never answers, and the profile would wait for 10 seconds."""
+    rig.have("sim-a")
+    rig.tell("sim-b", "hang")
+    recorded()
+    with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+        wait_for(lambda: rig.state().get("phase") == "verifying", 30, "the engine loads")
+        wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), 30, "an answer is waited for")
+        pid = json.loads(rig.read("run/b70/main/progress.jsonl").splitlines()[0])["pid"]
+        rig.must("kill", "-TERM", str(pid))
+        output, errors = process.communicate(timeout=60)
+    rig.wait_settled()
+    result = json.loads(output)
+    assert (result["outcome"], result["failure"]["phase"]) == ("rolled_back", "first_token"), (output, errors)
+    assert "told to end (SIGTERM)" in result["failure"]["message"], result
+    waited = next(phase["seconds"] for phase in result["phases"] if phase["name"] == "first_token")
+    assert waited < 9, f"it waited for the answer: {waited}"
+    assert_serves(rig, "sim-a")
 
 
 def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Begin) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 from ..effects import SETTLING, Clock, poll
@@ -30,7 +30,9 @@ class FileLocks:
         try:
             self._acquire(handle, path, timeout_s)
             os.ftruncate(handle, 0)
-            os.pwrite(handle, note.encode() + b"\n", 0)
+            # Where there is no room left for the note, the guard says so.
+            with suppress(OSError):
+                os.pwrite(handle, note.encode() + b"\n", 0)
             yield
             # The note goes with the lock; the file stays, so that nobody ever locks a file that was unlinked.
             os.ftruncate(handle, 0)

@@ -15,7 +15,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, needle
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, needle, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from unit.plugins.module_utils._slot.world import profile_data
 
@@ -35,6 +35,22 @@ def loaded(*cases):
         "model": {"directory": "x"},
         "engine": {"settings": {"max_model_len": 512}},
         "canary": {"cases": list(cases)},
+    }
+    return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
+
+
+def pooled(task, *cases):
+    """The cases of a model with this task that says so, or of one that leaves them to the defaults."""
+    profile = {
+        "name": "x",
+        "extends": "_defaults",
+        "status": "experiment",
+        "stack": "cpu",
+        "cards": 0,
+        "modalities": ["text"],
+        "model": {"directory": "x"},
+        "engine": {"task": task, "settings": {"max_model_len": 512}},
+        **({"canary": {"cases": list(cases)}} if cases else {}),
     }
     return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
 
@@ -63,6 +79,46 @@ def test_a_broken_case_is_refused(cases, words):
     with pytest.raises(CatalogueError) as caught:
         loaded(*cases)
     assert words in "\n".join(str(problem) for problem in caught.value.problems)
+
+
+TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "order"}
+
+
+@pytest.mark.parametrize(
+    ("task", "case", "words"),
+    [
+        ("embed", CASE, "canary.cases[0].prompt: asks for text, but engine.task is embed"),
+        ("generate", TEXTS, "canary.cases[0].texts: is for a model that writes no text, but engine.task is generate"),
+        ("embed", {**TEXTS, "expected": "x"}, "canary.cases[0].expected: is not read with texts"),
+        ("embed", {**TEXTS, "prompt": "x"}, "canary.cases[0].prompt: is not read with texts"),
+        ("embed", {**TEXTS, "compare": "exact"}, "canary.cases[0].compare: with texts it is vector or order"),
+        ("embed", {**TEXTS, "texts": ["p", "q"]}, "canary.cases[0].texts: an order needs three texts"),
+        ("embed", {**TEXTS, "dimension": 4}, "canary.cases[0].dimension: is only read with compare: vector"),
+        ("embed", {"name": "a", "compare": "vector"}, "canary.cases[0].texts: is missing; compare: vector needs it"),
+        ("score", {**TEXTS, "compare": "vector"}, "canary.cases[0].compare: vector needs engine.task embed"),
+        ("generate", without("prompt"), "canary.cases[0].prompt: is missing"),
+        ("generate", without("max_tokens"), "canary.cases[0].max_tokens: is missing"),
+        ("generate", {**CASE, "unit_norm": True}, "canary.cases[0].unit_norm: is not read without texts"),
+        ("embed", {**TEXTS, "tasks": ["embedd"]}, "canary.cases[0].tasks"),
+    ],
+)
+def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
+    with pytest.raises(CatalogueError) as caught:
+        pooled(task, case)
+    assert words in "\n".join(str(problem) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("task", "names"), [("embed", ["vectors", "similar_texts"]), ("score", ["similar_texts"]), ("generate", None)]
+)
+def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, names):
+    cases = pooled(task)
+    if names is None:
+        assert not [case["name"] for case in cases if "texts" in case]
+        return
+    assert [case["name"] for case in cases] == names
+    host = parse_profile(json.dumps(profile_data("x", engine__task=task, canary__cases=cases)), "x.json")
+    assert all(pooling.payload(host, case) for case in host.canary.cases)
 
 
 def test_what_the_catalogue_accepts_the_host_can_ask():
@@ -101,9 +157,10 @@ def test_the_default_canary_asks_far_back_and_for_two_colours():
 
 
 def test_the_schema_describes_what_the_docs_show():
-    text = DOC.split("```yaml\n")[1].split("```")[0]
-    cases = yaml.safe_load(text)["canary"]["cases"]
-    assert [case["name"] for case in loaded(*cases)] == [case["name"] for case in cases]
+    shown = [yaml.safe_load(part.split("```")[0])["canary"]["cases"] for part in DOC.split("```yaml\n")[1:]]
+    texts, numbers = shown
+    assert [case["name"] for case in loaded(*texts)] == [case["name"] for case in texts]
+    assert [case["name"] for case in pooled("embed", *numbers)] == [case["name"] for case in numbers]
 
 
 def test_the_odds_in_the_docs_are_right():

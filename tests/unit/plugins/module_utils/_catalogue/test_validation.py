@@ -129,7 +129,7 @@ BROKEN = [
     ("model/hf_repo", "no-owner", "must be OWNER/NAME"),
     ("model/sha256", {"config.json": "abc"}, "model.sha256.config.json: 'abc' must be 64 lower-case hex digits"),
     ("canary/cases", [], "needs at least 1 entry"),
-    ("canary/cases", [{"name": "a"}], "canary.cases[0].prompt: is missing"),
+    ("canary/cases", [{"name": "a"}], "canary.cases[0].compare: is missing"),
     ("canary/repeats", 0, "0 is below"),
     ("extends", "_b70", 'there is no profile "_b70" to extend; did you mean "_b70-xpu"?'),
     ("extends", 5, "extends: must be text, not 5"),
