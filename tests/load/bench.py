@@ -60,7 +60,9 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     elif done:
         row["cpu_s_per_1k_requests"] = report["cpu"] / row["requests_per_s"] * 1e3
     if "held" in report:
-        row["held_pace"] = report["held"]["events"] / seconds / (SLOTS * 1000 / _EVENT_MS)
+        # events are put off for as long as the generator was kept from running
+        ran = seconds - report["stalled_ms"] / 1000
+        row["held_pace"] = report["held"]["events"] / ran / (SLOTS * 1000 / _EVENT_MS)
         row["held_way_p99"] = report["held"]["way"]["p99"]
     return row
 
@@ -96,6 +98,7 @@ def about(options: argparse.Namespace, python: str) -> dict[str, Any]:
         "processor": f"{cpu}, {os.cpu_count()} cores",
         "kernel": platform.release(),
         "python": version(python, "-V"),
+        "load average at the start": f"{os.getloadavg()[0]:.1f}",
     }
     if have_nginx():
         found["nginx"] = version("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else "nginx", "-v").split("/")[
@@ -148,7 +151,10 @@ def main(argv: list[str] | None = None) -> int:
         raise SystemExit("nginx is missing: apt-get install nginx-light, or use --targets direct,frontdoor")
     names = [n for n in SCENARIOS if not options.only or any(n.startswith(start) for start in options.only)]
     generator, python = compile_generator(options.build), environment(options.build, options.python)
+    run = about(options, python)
     with tempfile.TemporaryDirectory() as folder, Rig(Path(folder), generator, python, pin=not options.no_pin) as rig:
+        run |= rig.conditions
+        print("; ".join(f"{name}: {value}" for name, value in rig.conditions.items()), file=sys.stderr)
         if "nginx" in targets:
             rig.add_nginx()
         process: dict[str, float] = {}
@@ -167,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
         print(details(rounds, names))
     print("\n" + as_text(verdicts))
     if options.write:
-        write(options.write, verdicts, rounds, about(options, python))
+        write(options.write, verdicts, rounds, run)
     return 0 if all(verdict.held is not False for verdict in verdicts) else 1
 
 

@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
     clear = word("clear-quarantine", "let a host that lost a card take profiles again, before its next reboot")
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
+    word("cards", "how much memory of the cards is in use, as far as their driver tells it; root is told of all of it")
     history = word("history", "the last switches, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
     word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")
@@ -149,6 +150,8 @@ def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: S
             attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts[-max(1, arguments.last) :]]
             say({"slot": layout.slot, "switches": attempts}, table.history(attempts))
             return DONE
+        if arguments.word == "cards":
+            return _cards(fx, say)
         info = api.info(fx, layout)
         if arguments.word == "list":
             say({"slot": layout.slot, "profiles": info["profiles"]}, table.profiles(info))
@@ -215,6 +218,20 @@ def _change(
         return DONE if boot else LOCKED
     # Quarantine is the first guard, so whatever stands behind it was not asked.
     return QUARANTINED if result["quarantine"] and result["failure"]["phase"] == "guard" else FAILED
+
+
+def _cards(fx: Effects, say: Callable[[Any, Sequence[str]], None]) -> int:
+    nodes = fx.processes.render_nodes()
+    told = {card.node: card for card in fx.processes.card_memory(nodes)}
+    rows = [
+        {"node": node, "used_bytes": told[node].used, "total_bytes": told[node].total}
+        if node in told
+        else {"node": node, "used_bytes": None, "total_bytes": None}
+        for node in nodes
+    ]
+    lines = [told[node].describe() if node in told else f"{node}: its driver does not tell" for node in nodes]
+    say({"cards": rows, "msg": "; ".join(lines) or "this host shows no cards"}, lines or ["this host shows no cards"])
+    return DONE
 
 
 def _clear(

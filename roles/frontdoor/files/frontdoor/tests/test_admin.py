@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Answer, Bench, Client, bench, on_loop
+from kit import Answer, Bench, Call, Client, bench, on_loop
 
 from frontdoor.auth import digest
 from frontdoor.catalogue import Running, runtime_state
@@ -22,6 +22,7 @@ from frontdoor.config import from_table
 from frontdoor.state import SlotState, fallback
 
 MODELS = "/v1/admin/models"
+MEMORY = "/v1/admin/gpu-memory"
 KEY = "Authorization: Bearer s-root"
 
 
@@ -156,6 +157,98 @@ async def test_the_rows(tmp_path: Path) -> None:
         assert detail(await client.ask("POST", MODELS, b"{}", KEY))[0] == 405
         assert detail(await client.ask("GET", f"{MODELS}/tiny-b/load", None, KEY))[0] == 405
         assert detail(await client.ask("GET", f"{MODELS}/tiny-b", None, KEY))[0] == 404
+
+
+@on_loop
+async def test_the_rows_tell_how_slots_are_shared(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.toml", alice="s-alice", bob="s-bob")
+    limits = {"limits": {"max_active_generations": 1, "queue_timeout_s": 5, "backend_timeout_s": 30}}
+    async with admin(tmp_path, auth={"keys_file": keys}, state=limits) as (run, client, _helper):
+        free = asyncio.Event()
+
+        async def held(call: Call) -> None:
+            await free.wait()
+            await call.json({})
+
+        run.engine.script = held
+        waiting = []
+        for name in ("alice", "bob", "bob"):
+            one = await run.client()
+            one.request("POST", "/v1/completions", b"{}", f"Authorization: Bearer s-{name}")
+            waiting.append(one)
+            while run.door.gate.active + run.door.gate.queued < len(waiting):
+                await asyncio.sleep(0.001)
+        served, other, _bad = (await client.ask("GET", MODELS, None, KEY)).json["models"]
+        assert served["fairness"] == {
+            "rejected_per_key_limit": 0,
+            "rejected_executor_limit": 0,
+            "keys": [
+                {"fairness_key": "alice", "pending": 0, "active": 1, "weight": 1.0, "score": 1},
+                {"fairness_key": "bob", "pending": 2, "active": 0, "weight": 1.0, "score": 0},
+            ],
+        }
+        assert other["fairness"] == {"rejected_per_key_limit": 0, "rejected_executor_limit": 0, "keys": []}
+        free.set()
+        for one in waiting:
+            assert (await one.answer()).status == 200
+            one.leave()
+
+
+@on_loop
+async def test_the_memory_of_the_cards(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client, helper):
+        cards = [
+            {"node": "/dev/dri/renderD128", "used_bytes": 3 << 30, "total_bytes": 24 << 30},
+            {"node": "/dev/dri/renderD129", "used_bytes": None, "total_bytes": None},
+        ]
+        helper.answer = {"exit": 0, "message": "told", "cards": cards}
+        told = (await client.ask("GET", MEMORY, None, KEY)).json
+        assert helper.lines == ["cards\n"]
+        assert told["error"] is None
+        assert told["gpus"] == [
+            {
+                "index": 0,
+                "name": "/dev/dri/renderD128",
+                "used_mib": 3072,
+                "total_mib": 24576,
+                "used_over_total": 0.125,
+            },
+            {
+                "index": 1,
+                "name": "/dev/dri/renderD129",
+                "used_mib": None,
+                "total_mib": None,
+                "used_over_total": None,
+            },
+        ]
+        assert [(one["name"], one["is_loaded"]) for one in told["models"]][:2] == [("tiny-a", True), ("tiny-b", False)]
+        assert set(told["models"][0]) == {
+            *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
+            *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
+        }
+        # the connection goes on
+        helper.answer = {"exit": 0, "message": "this host shows no cards", "cards": []}
+        none = (await client.ask("GET", MEMORY, None, KEY)).json
+        assert (none["gpus"], none["error"]) == ([], "this host shows no cards")
+        helper.answer = b"no JSON"
+        broken = (await client.ask("GET", MEMORY, None, KEY)).json
+        assert broken["gpus"] == []
+        assert "gave no answer" in broken["error"]
+        assert detail(await client.ask("POST", MEMORY, b"{}", KEY))[0] == 405
+        assert (await client.ask("GET", MEMORY)).status == 401
+
+
+@on_loop
+async def test_who_asks_for_the_memory_may_leave(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (run, client, helper):
+        helper.free.clear()
+        impatient = await run.client()
+        impatient.request("GET", MEMORY, None, KEY)
+        while not helper.lines:
+            await asyncio.sleep(0.001)
+        impatient.leave()
+        helper.free.set()
+        assert (await client.ask("GET", MODELS, None, KEY)).status == 200
 
 
 @on_loop

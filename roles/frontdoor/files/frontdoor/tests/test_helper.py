@@ -59,11 +59,27 @@ def test_an_unload_is_a_stop_of_that_profile_only(host: Path) -> None:
     assert ask(host, b"unload tiny-a root\n")[0] == helper.REFUSED
 
 
+def test_the_cards_are_looked_at_and_nothing_is_changed(host: Path) -> None:
+    def run(argv: Sequence[str]) -> tuple[int, str]:
+        assert argv == ["/bin/b70ctl", "cards", "--json"]
+        return code, output
+
+    code, output = 0, '{"cards": [{"node": "/dev/dri/renderD128"}], "msg": "told"}'
+    found = helper.perform(b"cards\n", "/bin/b70ctl", host, host / "state.json", run)
+    assert found == {"exit": 0, "message": "told", "cards": [{"node": "/dev/dri/renderD128"}]}
+    code, output = 2, "usage: b70ctl"
+    found = helper.perform(b"cards\n", "/bin/b70ctl", host, host / "state.json", run)
+    assert (found["exit"], "cards" in found) == (2, False)
+    assert "`/bin/b70ctl cards` ended with 2" in found["message"]
+
+
 @pytest.mark.parametrize(
     "request_line",
     [
         b"",
         b"\n",
+        b"cards",
+        b"cards root\n",
         b"load tiny-b root",
         b"load tiny-b\n",
         b"load  tiny-b root\n",

@@ -39,6 +39,15 @@ def test_status_of_an_empty_slot(world):
     assert "at boot: nothing" in text
 
 
+def test_cards_tells_what_the_driver_tells(world):
+    assert b70ctl(world, "cards") == (command.DONE, "this host shows no cards\n")
+    world.cards = 2
+    code, text = b70ctl(world, "cards")
+    assert (code, text.splitlines()[1]) == (0, "/dev/dri/renderD129: 0.2 of 32.0 GiB in use")
+    data = json.loads(b70ctl(world, "cards", "--json")[1])
+    assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}
+
+
 def test_switch_and_status(world):
     code, text = b70ctl(world, "switch", "a")
     assert (code, "a is served in slot main, verified" in text) == (0, True)

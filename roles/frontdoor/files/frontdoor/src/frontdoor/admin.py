@@ -11,18 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from frontdoor import errors
 from frontdoor.auth import Keys
-from frontdoor.catalogue import LOADED, LOADING, UNLOADED, UNLOADING, Profiles, Running, at_work, row, runtime_state
+from frontdoor.catalogue import (
+    LOADED,
+    LOADING,
+    UNLOADED,
+    UNLOADING,
+    Profiles,
+    Running,
+    at_work,
+    fairness,
+    gpu_memory,
+    row,
+    runtime_state,
+)
 from frontdoor.errors import Refusal
-from frontdoor.helper import DONE, LOCKED
+from frontdoor.helper import CARDS, DONE, LOCKED
 from frontdoor.httphead import RequestHead
-from frontdoor.routes import ADMIN_MODELS
+from frontdoor.routes import ADMIN_MEMORY, ADMIN_MODELS
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
@@ -30,6 +42,8 @@ if TYPE_CHECKING:
 
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
 _MAX_ANSWER = 64 * 1024
+# for a look at the cards
+_LOOK_S = 10.0
 # what stands for an exit code where there is none: no helper, and no time to wait for it
 _NO_HELPER, _STOPPING = 1, -1
 # what llm-pool lets a client change on load
@@ -97,6 +111,29 @@ class Wait:
         self._done()
 
 
+class Question:
+    """A client's request that is answered when the helper has answered."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._ask = ask
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.ensure_future(self._ask())
+
+    def client_gone(self, outcome: str = "") -> None:
+        """Nobody wants to know any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause(self) -> None:
+        """Nothing is under way to the client."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
+
 class Admin:
     """Answers below /v1/admin. Without a file of keys there is nothing there."""
 
@@ -134,7 +171,7 @@ class Admin:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Wait | None:
+    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Wait | Question | None:
         """Answer a complete request at once (None), or return what will."""
         refusal = self.refusal(head)
         if refusal is not None:
@@ -143,10 +180,12 @@ class Admin:
         path = head.route.path
         action = _ACTION.fullmatch(path)
         wanted = (b"POST",) if action else (b"GET", b"HEAD")
-        if path != ADMIN_MODELS and action is None:
+        if path not in (ADMIN_MODELS, ADMIN_MEMORY) and action is None:
             client.refuse(Refusal(404, "unknown_path", f"{path} is not served here"), head)
         elif head.method not in wanted:
             client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers {wanted[0].decode()}"), head)
+        elif path == ADMIN_MEMORY:
+            return Question(lambda: self._tell_memory(client, head))
         elif action is None:
             rows = [self._row(name) for name in self._profiles.all()]
             self._reply(client, head, {"models": rows})
@@ -195,8 +234,17 @@ class Admin:
         return runtime_state(name, self._door.state, running, name in self._failures)
 
     def _row(self, name: str) -> dict[str, Any]:
-        gate = self._door.gate
-        return row(self._profiles.all()[name], self._runtime(name), self._failures.get(name), gate.active, gate.queued)
+        gate, refused = self._door.gate, self._door.ledger.metrics.refusals
+        shared = fairness(gate.shares(), sum(refused.get(code, 0) for code in ("busy", "queue_full", "queue_timeout")))
+        error = self._failures.get(name)
+        return row(self._profiles.all()[name], self._runtime(name), error, gate.active, gate.queued, shared)
+
+    async def _tell_memory(self, client: ClientConnection, head: RequestHead) -> None:
+        answer = await self._question(CARDS, _LOOK_S)
+        error = None if answer["exit"] == DONE else str(answer["message"])
+        rows = [self._row(name) for name in self._profiles.all()]
+        self._reply(client, head, gpu_memory(answer.get("cards"), error, rows))
+        client.exchange_done(head.keep_alive)
 
     def _reply(self, client: ClientConnection, head: RequestHead, payload: dict[str, Any]) -> None:
         content = orjson.dumps(payload, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -223,22 +271,28 @@ class Admin:
         self._door.events.emit(f"admin_{running.verb}_ended", model=running.name, exit=code, message=message)
 
     async def _ask(self, line: bytes) -> tuple[int, str]:
-        config = self._door.config.admin
+        answer = await self._question(line, self._door.config.admin.timeout_s)
+        return int(answer["exit"]), str(answer["message"])
+
+    async def _question(self, line: bytes, limit_s: float) -> dict[str, Any]:
+        """The helper's answer, or one in its place that says why there is none."""
+        path = self._door.config.admin.socket
         try:
-            async with asyncio.timeout(config.timeout_s):
-                reader, writer = await asyncio.open_unix_connection(config.socket, limit=_MAX_ANSWER)
+            async with asyncio.timeout(limit_s):
+                reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_ANSWER)
                 try:
                     writer.write(line)
                     answer = orjson.loads(await reader.read(_MAX_ANSWER))
                 finally:
                     writer.close()
-            return int(answer["exit"]), str(answer["message"])
+            return {**answer, "exit": int(answer["exit"]), "message": str(answer["message"])}
         except TimeoutError:
-            return _NO_HELPER, f"no word from {config.socket} within {config.timeout_s:g} s; it may still be at work"
+            message = f"no word from {path} within {limit_s:g} s; it may still be at work"
         except OSError as exc:
-            return _NO_HELPER, f"{config.socket} cannot be asked: {exc.strerror or exc}; is its socket unit active?"
+            message = f"{path} cannot be asked: {exc.strerror or exc}; is its socket unit active?"
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
-            return _NO_HELPER, f"{config.socket} gave no answer; read: journalctl -u 'b70-slot-admin@*'"
+            message = f"{path} gave no answer; read: journalctl -u 'b70-slot-admin@*'"
+        return {"exit": _NO_HELPER, "message": message}
 
     def drain(self) -> None:
         """Wait for nothing any more."""

@@ -64,6 +64,11 @@ class Gate:
         """Requests waiting."""
         return len(self._queued)
 
+    def shares(self) -> dict[str, tuple[int, int]]:
+        """By key: requests that wait, and slots held."""
+        waiting, held = Counter(self._queued.values()), Counter(self._holders.values())
+        return {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
+
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool) -> Verdict:
         """Take a slot, join the queue, or be refused. `granted` is called only for those who queued."""
         if not self.full:

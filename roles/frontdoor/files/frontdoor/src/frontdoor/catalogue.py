@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -19,6 +19,11 @@ LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloa
 _BACKENDS = {"vllm": "vllm_serve"}
 # profiles that a switch refuses
 _NOT_ENABLED = ("rejected", "blocked")
+# of a row, what stands beside the cards' memory
+_MEMORY_FIELDS = (
+    *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
+    *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +93,43 @@ def at_work(state: SlotState, running: Running | None) -> tuple[str, str] | None
     return str(move.get("from") or ""), UNLOADING
 
 
-def row(profile: Mapping[str, Any], runtime: str, last_error: str | None, active: int, queued: int) -> dict[str, Any]:
-    """One entry; `active` and `queued` are requests in the slot now, which are those of a loaded model."""
+def fairness(shares: Mapping[str, tuple[int, int]], refused: int) -> dict[str, Any]:
+    """How slots are shared now. The next one goes to the key with the lowest score, which is what it holds."""
+    return {
+        # there is none: a key may fill the queue, but waits behind those that hold fewer slots
+        "rejected_per_key_limit": 0,
+        "rejected_executor_limit": refused,
+        "keys": [
+            {"fairness_key": key.removeprefix("key "), "pending": pending, "active": held, "weight": 1.0, "score": held}
+            for key, (pending, held) in shares.items()
+        ],
+    }
+
+
+def gpu_memory(cards: list[Any] | None, error: str | None, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The answer about the cards' memory; what a driver does not tell is null."""
+    gpus = []
+    for index, card in enumerate(cards or ()):
+        used, total = card.get("used_bytes"), card.get("total_bytes")
+        gpus.append(
+            {
+                "index": index,
+                "name": str(card.get("node") or ""),
+                "used_mib": None if used is None else used >> 20,
+                "total_mib": None if total is None else total >> 20,
+                "used_over_total": None if used is None or not total else round(used / total, 4),
+            }
+        )
+    if error is None and not gpus:
+        error = "this host shows no cards"
+    models = [{name: one[name] for name in _MEMORY_FIELDS} for one in rows]
+    return {"gpus": gpus, "models": models, "error": error}
+
+
+def row(
+    profile: Mapping[str, Any], runtime: str, last_error: str | None, active: int, queued: int, shared: dict[str, Any]
+) -> dict[str, Any]:
+    """One entry; `active`, `queued` and `shared` are of the slot now, which are those of a loaded model."""
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
     modalities = profile.get("modalities") or []
@@ -110,7 +150,7 @@ def row(profile: Mapping[str, Any], runtime: str, last_error: str | None, active
         "configured_target_inflight": target,
         "effective_target_inflight": target,
         "last_error": last_error,
-        # what a card holds is not measured here
+        # what a card holds is not told by model, see `gpu_memory`
         "vram_estimate_mib": None,
         "vram_estimate_replica_count": None,
         "vram_estimate_source": "unavailable",
@@ -135,5 +175,5 @@ def row(profile: Mapping[str, Any], runtime: str, last_error: str | None, active
             "cards": profile.get("cards"),
             "fingerprint": profile.get("fingerprint") or "",
         },
-        "fairness": None,
+        "fairness": shared if loaded else fairness({}, 0),
     }

@@ -1,14 +1,15 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The privileged helper of the administration: one line in, `b70ctl switch NAME` or `b70ctl stop`, one line out.
+"""The privileged helper of the administration: one line in, one command of b70ctl, one line out.
 
-systemd starts it as root for each connection to its socket, which only the frontdoor may open. Nothing else than these
-two commands is possible, and only for a profile that is rendered on this host. Who asked may leave meanwhile: what was
-begun is finished.
+systemd starts it as root for each connection to its socket, which only the frontdoor may open. Nothing else is possible
+than `b70ctl switch NAME` and `b70ctl stop`, for a profile that is rendered on this host, and a look at the cards. Who
+asked may leave meanwhile: what was begun is finished.
 
     load NAME KEY      serve the profile NAME; KEY is the name of the API key that asked, for the journal
     unload NAME KEY    stop the engine, if it is that of NAME
+    cards              tell how much memory of the cards is in use
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 REQUEST = re.compile(rb"(load|unload) ([a-z0-9][a-z0-9._-]{0,99}) ([A-Za-z0-9_.-]{1,64})\n")
+CARDS = b"cards\n"
 MAX_REQUEST = 256
 #: how long a connection may take to say what it wants, in seconds
 REQUEST_LIMIT_S = 5.0
@@ -58,10 +60,12 @@ def served(state_file: Path) -> str | None:
 
 
 def perform(request: bytes, b70ctl: str, profiles: Path, state_file: Path, run: Run) -> dict[str, Any]:
-    """Do what the line asks for; return `exit` and `message`."""
+    """Do what the line asks for; return `exit` and `message`, and the `cards` where they were asked for."""
+    if request == CARDS:
+        return look_at_cards(b70ctl, run)
     match = REQUEST.fullmatch(request)
     if match is None:
-        return {"exit": REFUSED, "message": "the request is not `load NAME KEY` or `unload NAME KEY`"}
+        return {"exit": REFUSED, "message": "the request is not `load NAME KEY`, `unload NAME KEY` or `cards`"}
     verb, name, key = (word.decode() for word in match.groups())
     if not (profiles / f"{name}.json").is_file():
         return {"exit": REFUSED, "message": f"{name} is not a profile of this host"}
@@ -76,6 +80,16 @@ def perform(request: bytes, b70ctl: str, profiles: Path, state_file: Path, run: 
     except (ValueError, LookupError, TypeError):
         message = f"`{b70ctl} {' '.join(words)}` ended with {code} and said nothing that can be read"
     return {"exit": code, "message": message}
+
+
+def look_at_cards(b70ctl: str, run: Run) -> dict[str, Any]:
+    """What the slot's command knows of the cards."""
+    code, output = run([b70ctl, "cards", "--json"])
+    try:
+        found = json.loads(output)
+        return {"exit": code, "message": str(found["msg"]), "cards": list(found["cards"])}
+    except (ValueError, LookupError, TypeError):
+        return {"exit": code or FAILED, "message": f"`{b70ctl} cards` ended with {code} and said nothing to be read"}
 
 
 def run_command(argv: Sequence[str]) -> tuple[int, str]:

@@ -55,6 +55,7 @@ GATED_PATHS = (
 MODELS = "/v1/models"
 ADMIN = "/v1/admin"
 ADMIN_MODELS = "/v1/admin/models"
+ADMIN_MEMORY = "/v1/admin/gpu-memory"
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (
     MODELS,
