@@ -246,3 +246,32 @@ def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Oper
     for name in ("copy", "share"):
         assert host.file(f"{MODELS}/{name}/model.safetensors").sha256sum == host_sum(TINY / "model.safetensors")
     assert hub.asked == []
+
+
+def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
+    run: Operator, hub: Hub, host: Host, tmp_path: Path
+):
+    tasks = [
+        {"include_role": {"name": "arcpro.b70.mirror", "public": True}},
+        {"include_role": {"name": "arcpro.b70.model_weights", "tasks_from": "to_mirror"}},
+    ]
+    playbook = tmp_path / "mirror.yml"
+    playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
+    revisions = {"lab/tiny-a": COMMIT}
+    variables = {**run.variables, "mirror_profiles": ["tiny"], "model_weights_revisions": revisions}
+    first = play(playbook, "-e", json.dumps(variables), limit_s=300)
+    assert first.code == 0, first.output
+    hub.asked.clear()
+    again = play(playbook, "-e", json.dumps(variables), limit_s=300)
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert hub.asked == []
+    host.check_output("systemd-run -q --unit site -p WorkingDirectory=/srv/b70-mirror python3 -m http.server 8098")
+    host.check_output("timeout 20 sh -c 'until ss -ltn | grep -q :8098; do sleep 0.1; done'")
+    there = {"b70_mirror_url": "http://127.0.0.1:8098", "model_weights_dir": "/mnt/fast-ai/third"}
+    done = run(model_weights_profiles=["tiny"], **there)  # the mirror knows the revision
+    assert done.code == 0, done.output
+    record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)
+    assert record["source"]["revision"] == COMMIT
+    again = run(model_weights_profiles=["tiny"], **there)
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert hub.asked == []

@@ -92,7 +92,8 @@ def test_memory_that_is_faster_than_its_card_was_compressed():
 def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
     judged = judge.judge(rows(a=100.0, b=None), {}, 0.95, 0.85)
     assert judge.reference_of(json.loads(json.dumps({"rows": judged, "counts": {}}))) == {"a": 100.0}
-    for data in ({}, [], {"a": "fast"}, {"a": 0}, {"a": True}):
+    nonsense: list[object] = [{}, [], {"a": "fast"}, {"a": 0}, {"a": True}]
+    for data in nonsense:
         with pytest.raises(ValueError, match="reference"):
             judge.reference_of(data)
 
