@@ -119,5 +119,5 @@ def test_the_wheel_is_built_against_the_stack_itself(recipe: Callable[..., Recip
 
 
 def test_an_environment_file_is_read_as_systemd_does() -> None:
-    text = '# from a script\nPATH="/opt/bin:/bin"\nQ="a \\"b\\" \\$c \\\\d"\nS=\'x y\'\nE=\nbad line\n'
-    assert parse_environment(text) == {"PATH": "/opt/bin:/bin", "Q": 'a "b" $c \\d', "S": "x y", "E": ""}
+    text = '# from a script\nPATH="/opt/intel/bin:/bin"\nQ="a \\"b\\" \\$c \\\\d"\nS=\'x y\'\nE=\nbad line\n'
+    assert parse_environment(text) == {"PATH": "/opt/intel/bin:/bin", "Q": 'a "b" $c \\d', "S": "x y", "E": ""}

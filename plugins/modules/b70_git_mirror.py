@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_git_mirror
+short_description: Keep a bare copy of a repository at a pinned commit, for any web server
+version_added: 0.1.0
+description:
+  - Brings one commit with its history, and on request the repositories of its submodules at the commits that it names.
+  - The result is served as plain files. Each commit has a branch of its own there.
+author:
+  - arcpro.b70 contributors (@arcpro)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+  platform:
+    platforms: linux
+options:
+  dest:
+    description: The directory of all repositories. This one comes to O(name) below it, and is also found with C(.git).
+    type: path
+    required: true
+  name:
+    description: C(OWNER/NAME).
+    type: str
+    required: true
+  url:
+    description: Where it comes from.
+    type: str
+    required: true
+  commit:
+    description: The full commit.
+    type: str
+    required: true
+  submodules:
+    description: Whether the repositories of its submodules are brought too.
+    type: bool
+    default: false
+  mirrors:
+    description: Beginnings of addresses and what stands in their place.
+    type: dict
+    default: {}
+  timeout:
+    description: Limit for each step, in seconds.
+    type: int
+    default: 3600
+"""
+
+EXAMPLES = r"""
+- name: Bring the kernels and what they have as submodules
+  arcpro.b70.b70_git_mirror:
+    dest: /srv/b70-mirror/git
+    name: vllm-project/vllm-xpu-kernels
+    url: https://github.com/vllm-project/vllm-xpu-kernels
+    commit: 28e1f5e74c15744b69cf3b760f6160ceabd15de0
+    submodules: true
+"""
+
+RETURN = r"""
+brought:
+  description: Names and commits of what was brought, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import re
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._build import mirror
+from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "dest": {"type": "path", "required": True},
+            "name": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "commit": {"type": "str", "required": True},
+            "submodules": {"type": "bool", "default": False},
+            "mirrors": {"type": "dict", "default": {}},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        if not re.fullmatch(r"[0-9a-f]{40}", given["commit"]) or given["url"].startswith("-"):
+            raise BuildError(f"{given['url']} at {given['commit']} is not a repository at a full commit")
+        wanted = mirror.Wanted(mirror.name_of(f"x/{given['name']}"), given["url"], given["commit"], given["submodules"])
+        write = not module.check_mode
+        brought = mirror.bring(Path(given["dest"]), wanted, given["timeout"], given["mirrors"], write=write)
+    except BuildError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or given['dest']}: {error.strerror}")
+    module.exit_json(changed=bool(brought), brought=brought)
+
+
+if __name__ == "__main__":
+    main()
