@@ -56,10 +56,11 @@ def admin(frontdoor: Frontdoor) -> Iterator[Admin]:
     # neither the key nor its digest is shown
     assert KEY not in done.output
     assert hashlib.sha256(KEY.encode()).hexdigest() not in done.output
-    yield Admin(frontdoor)
-    # again, where the last test has done it
-    done = apply({})
-    assert done.code == 0, done.output
+    made = Admin(frontdoor)
+    yield made
+    if made.models().status_code != 404:  # the last test takes it away, where it comes that far
+        done = apply({})
+        assert done.code == 0, done.output
 
 
 def test_there_is_none_unless_it_was_asked_for(frontdoor: Frontdoor, host: Host) -> None:

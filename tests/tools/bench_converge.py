@@ -5,7 +5,8 @@
 
 Needs a lab host that site.yml has converged. It runs from two copies of this checkout, one with the catalogue as
 shipped and one that ships nothing but the abstract parents, so that the lab's own three profiles are all; turn by turn,
-so that a busy machine is busy for both. The last line is the ratio of the medians; above the limit it ends with 1.
+so that a busy machine is busy for both; how busy it was stands beside each figure. The last line is the ratio of the
+medians; above the limit it ends with 1.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if changed:
                     raise RuntimeError(f"{kind}: a second converge changed {changed} tasks, so it measures nothing")
                 seconds[kind].append(took)
-                print(f"{kind:<6} {took:6.1f} s", flush=True)
+                print(f"{kind:<6} {took:6.1f} s, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     counts = {
         kind: len(list(ROOT.glob("roles/profiles/files/catalogue/[!_]*.yml"))) if kind == "all" else 0
         for kind in seconds
