@@ -11,10 +11,35 @@ from typing import Protocol
 
 import httptools
 
+from frontdoor.splice import Pieces
+
 # a large body: when so much of it is there and so much is missing, the rest is read right to where it is kept
-_LARGE = 128 * 1024
+LARGE = 128 * 1024
 # how many times what is there may be reserved for what is announced
 _TRUST = 8
+
+
+# Buffers of large bodies that were sent, for those to come: to fill fresh ones with zeros costs as much as a copy. At
+# most so many bytes are kept.
+_KEPT_BYTES = 4 * 1024 * 1024
+_spare: list[bytearray] = []
+
+
+def recycle(pieces: Pieces) -> None:
+    """Keep the buffer behind a body that nobody uses any more."""
+    whole = pieces[-1].obj if isinstance(pieces[-1], memoryview) else pieces[-1]
+    if isinstance(whole, bytearray) and sum(map(len, _spare)) + len(whole) <= _KEPT_BYTES:
+        _spare.append(whole)
+
+
+def _reserve(size: int) -> bytearray:
+    """A buffer of exactly that size."""
+    for at, kept in enumerate(_spare):
+        if len(kept) == size:
+            return _spare.pop(at)
+    # of sizes that do not come again
+    _spare.clear()
+    return bytearray(size)
 
 
 class BrokenBody(ValueError):
@@ -41,7 +66,7 @@ class Body(Protocol):
     def rest(self) -> bytes | None:
         """What came behind the end; None where something did, but what cannot be told."""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take the next bytes; raise BrokenBody."""
 
     def content(self) -> bytes | bytearray:
@@ -57,7 +82,7 @@ class LengthBody:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._whole = bytearray()
         self.size = 0
         self.rest: bytes = b""
@@ -70,18 +95,18 @@ class LengthBody:
     @property
     def large(self) -> bool:
         """Whether the rest should be written to `room`."""
-        return self.size >= _LARGE and self._length - self.size >= _LARGE
+        return self.size >= LARGE and self._length - self.size >= LARGE
 
     @property
     def held(self) -> int:
         """Bytes of memory that are taken."""
         return max(self.size, len(self._whole))
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take the next bytes."""
         left = self._length - self.size
         if len(data) > left:
-            self.rest = data[left:]
+            self.rest = bytes(data[left:])
             data = data[:left]
         self._pieces.append(data)
         self.size += len(data)
@@ -89,8 +114,10 @@ class LengthBody:
     def room(self) -> memoryview:
         """Where the next bytes of a large body belong."""
         if self.size >= len(self._whole):
-            reserved = bytearray(min(self._length, self.size * _TRUST))
-            reserved[: self.size] = self._whole or b"".join(self._pieces)
+            reserved, at = _reserve(min(self._length, self.size * _TRUST)), 0
+            for piece in [self._whole, *self._pieces]:
+                reserved[at : at + len(piece)] = piece
+                at += len(piece)
             self._whole = reserved
             self._pieces.clear()
         return memoryview(self._whole)[self.size :]
@@ -103,7 +130,8 @@ class LengthBody:
         """The complete body."""
         if self._whole:
             return self._whole
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        first = self._pieces[0]
+        return first if len(self._pieces) == 1 and isinstance(first, bytes) else b"".join(self._pieces)
 
 
 class DirectReader(asyncio.BufferedProtocol):
@@ -182,7 +210,7 @@ class ChunkedBody:
         """The complete body."""
         return b"".join(self._marks.pieces)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take the next bytes; raise BrokenBody, also where there is hardly a body in all that is sent."""
         self._raw += len(data)
         try:

@@ -24,6 +24,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # bytes of following requests that are kept while one is being answered
 _MAX_AHEAD = 256 * 1024
 _WRITE_HIGH = 256 * 1024
+_MANY_BYTES = 16 * 1024
 # after a refusal with the upload still under way: how long and how much is read and thrown away
 _LINGER_S = 5.0
 _LINGER_BYTES = 256 * 1024 * 1024
@@ -72,7 +73,7 @@ class ClientConnection(asyncio.Protocol):
         self.write: Callable[[bytes], None] = lambda data: None
         self.address = ""
         self._logged_head: RequestHead | None = None
-        self._logged = b""
+        self._logged = ""
         #: whose turn it is where clients compete, and the name of the API key
         self.key = ""
         self.key_name: str | None = None
@@ -209,7 +210,9 @@ class ClientConnection(asyncio.Protocol):
                 self._dispatch(head, data[end:stop])
             else:
                 self._buffer = b""
-                self._begin_body(head, data[end:])
+                # of a large one not a copy
+                many = len(data) - end >= _MANY_BYTES
+                self._begin_body(head, memoryview(data)[end:] if many else data[end:])
             if self._stage != HEAD:
                 break
             data, self._buffer = self._buffer, b""
@@ -228,7 +231,7 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = self._door.loop.time() + self._door.config.limits.header_timeout_s
         self._buffer = data
 
-    def _begin_body(self, head: RequestHead, rest: bytes) -> None:
+    def _begin_body(self, head: RequestHead, rest: bytes | memoryview) -> None:
         door = self._door
         limits = door.config.limits
         refusal = door.refusal_before_body(self, head)
@@ -261,7 +264,7 @@ class ClientConnection(asyncio.Protocol):
         self._reject(Refusal(503, "overloaded", "too many large requests are being received", 5), self._head)
         return False
 
-    def _on_body(self, data: bytes) -> None:
+    def _on_body(self, data: bytes | memoryview) -> None:
         body = self._body
         assert body is not None
         before = body.size
@@ -341,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
             self._engine_head = b"".join((head.line, host_line, head.fields, forwarded))
         return self._engine_head
 
-    def log_fields(self, head: RequestHead) -> bytes:
+    def log_fields(self, head: RequestHead) -> str:
         """What the log says of a request that went well, made once while a client repeats itself."""
         if self._logged_head is not head:
             self._logged_head = head

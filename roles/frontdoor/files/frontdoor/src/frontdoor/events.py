@@ -24,7 +24,7 @@ class EventLog:
     def __init__(self, fd: int = 1, *, clock: Callable[[], float] = time.time) -> None:
         self._fd = fd
         self._clock = clock
-        self._pending: list[bytes] = []
+        self._pending: list[str] = []
         self._rest = b""
         self._dropped = 0
         self.requests = True
@@ -42,9 +42,9 @@ class EventLog:
             return
         fields["event"] = event
         fields["ts_ms"] = int(self._clock() * 1000)
-        self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+        self._pending.append(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode())
 
-    def append(self, lines: list[bytes]) -> None:
+    def append(self, lines: list[str]) -> None:
         """Note lines that are complete, as `request_line` makes them."""
         room = _MAX_PENDING - len(self._pending)
         if len(lines) > room:
@@ -61,7 +61,7 @@ class EventLog:
             self.emit("events_dropped", count=dropped)
         if not self._pending and not self._rest:
             return
-        data = self._rest + b"".join(self._pending)
+        data = self._rest + "".join(self._pending).encode()
         self._pending.clear()
         try:
             written = os.write(self._fd, data)
@@ -77,12 +77,13 @@ class EventLog:
             self._rest = self._rest[: self._rest.find(b"\n") + 1]
 
 
-def request_line(about: bytes, status: int, took_s: float, size: int, at: float) -> bytes:
+def request_line(about: str, status: int, took_s: float, size: int, at: float) -> str:
     """The line of a generation request that ended at a time of day; `about` comes from `request_fields`."""
-    return b'{"bytes":%d,"elapsed_s":%.3f,"status":%d,"ts_ms":%d,%b' % (size, took_s, status, at * 1000, about)
+    # text, which Python formats faster than bytes
+    return f'{{"bytes":{size},"elapsed_s":{took_s:.3f},"status":{status},"ts_ms":{int(at * 1000)},{about}'
 
 
-def request_fields(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> bytes:
+def request_fields(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> str:
     """The rest of a line of `request_line`, which is the same for many requests."""
     fields = {
         "client": client,
@@ -93,4 +94,4 @@ def request_fields(client: str, path: str, outcome: str, error: str | None, wait
         "queue_wait_s": round(waited_s, 3),
         "queued": waited_s > 0,
     }
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)[1:]
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)[1:].decode()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from frontdoor import errors
 from frontdoor.admission import BUSY, QUEUED, Gate
+from frontdoor.body import LARGE, recycle
 from frontdoor.errors import Refusal
 from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
 from frontdoor.ledger import (
@@ -384,6 +385,10 @@ class Exchange:
 
     def _release_body(self) -> None:
         self._door.buffered -= self._size
+        connection = self._connection
+        if self._size >= LARGE and connection is not None and not connection.transport.get_write_buffer_size():
+            # all of it was sent
+            recycle(self._body)
         self._size = 0
         self._body = ()
 

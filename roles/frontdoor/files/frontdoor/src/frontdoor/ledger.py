@@ -110,7 +110,7 @@ class Ledger:
         firsts = [entry[9] for entry in generations if entry[9] >= 0]
         self.activity.first_bytes(sum(firsts), len(firsts))
         if self._events.requests:
-            self._events.append([self._line(entry, offset) for entry in generations])
+            self._events.append(self._lines(generations, offset))
 
     def _count(self, entries: list[Entry]) -> None:
         metrics = self.metrics
@@ -137,14 +137,17 @@ class Ledger:
             if tail and head.generates and tail.rfind(USAGE) >= 0:
                 self._count_tokens(tail, key_name)
 
-    def _line(self, entry: Entry, offset: float) -> bytes:
-        client, _key, head, outcome, status, refusal, started, ended, waited, _first, received, _tail = entry
-        if outcome is OK and not waited:
-            about = client.log_fields(head)
-        else:
-            code = None if refusal is None else refusal.code
-            about = request_fields(client.address, head.route.path, outcome, code, waited)
-        return request_line(about, status, ended - started, received, ended + offset)
+    @staticmethod
+    def _lines(generations: list[Entry], offset: float) -> list[str]:
+        lines = []
+        for client, _key, head, outcome, status, refusal, started, ended, waited, _first, size, _tail in generations:
+            if outcome is OK and not waited:
+                about = client.log_fields(head)
+            else:
+                code = None if refusal is None else refusal.code
+                about = request_fields(client.address, head.route.path, outcome, code, waited)
+            lines.append(request_line(about, status, ended - started, size, ended + offset))
+        return lines
 
     def _count_tokens(self, tail: bytes, key_name: str | None) -> None:
         found = usage(tail)

@@ -22,6 +22,10 @@ _MAX_MARKS = 200_000
 _SMALL = 4096
 
 
+# so often a character is looked for by itself before it is taken for common
+_RARE = 100
+
+
 # what is written to the engine, in order
 Pieces = tuple[bytes | bytearray | memoryview, ...]
 # how a body is held
@@ -166,6 +170,20 @@ def _comma(body: Body, brace: int) -> bytes:
     return b"" if body[follower : follower + 1] == b"}" else b","
 
 
+def _holds(body: Body, quoted: bytes) -> bool:
+    """Whether a quoted name stands in a body; quick where its underscore is rare, as in images and prose."""
+    if len(body) >= _SMALL and (offset := quoted.find(b"_")) >= 0:
+        at = body.find(b"_")
+        for _try in range(_RARE):
+            if at < 0:
+                return False
+            if at >= offset and body.startswith(quoted, at - offset):
+                return True
+            at = body.find(b"_", at + 1)
+    # from behind: on a large body that is several times faster in CPython than from the front
+    return body.rfind(quoted) >= 0
+
+
 class ObjectDefaults:
     """Gives the member `name` of a JSON object defaults; what the client set wins, key by key.
 
@@ -184,8 +202,7 @@ class ObjectDefaults:
 
     def pieces(self, body: Body) -> Pieces:
         """The changed body, to be written piece by piece: a large one is not copied."""
-        # from behind: on a large body that is several times faster in CPython than from the front
-        if body.rfind(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
+        if not _holds(body, self._quoted) and body.startswith(b'{"') and body.endswith(b"}"):
             # a small body is sent in one piece anyway
             return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
         try:

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Buffers of large bodies are used again: nobody's bytes may be another's, and they do not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from kit import Call, bench, on_loop
+
+from frontdoor import body as bodies
+from frontdoor.splice import ObjectDefaults
+
+COMPLETIONS = "/v1/completions"
+SIZE = 1_000_000
+
+
+async def digest_of(call: Call) -> None:
+    await call.json({"sha256": hashlib.sha256(call.request.body).hexdigest()})
+
+
+@on_loop
+async def test_bodies_at_the_same_time_and_one_after_the_other_stay_apart(tmp_path: Path) -> None:
+    bodies._spare.clear()
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 30}
+    async with bench(tmp_path, {"limits": limits}) as run:
+        run.engine.script = digest_of
+
+        async def sender(number: int) -> None:
+            client = await run.client()
+            for turn in range(6):
+                # of one size most of the time, as buffers fit again then
+                body = b"%02d%02d" % (number, turn) * (SIZE // 4 + (turn % 3 == 2) * number)
+                answer = await client.ask("POST", COMPLETIONS, body)
+                assert answer.json["sha256"] == hashlib.sha256(body).hexdigest()
+            client.leave()
+
+        await asyncio.gather(*(sender(number) for number in range(4)))
+    assert bodies._spare
+    assert sum(map(len, bodies._spare)) <= 4 * 1024 * 1024
+
+
+@on_loop
+async def test_a_body_that_is_still_being_sent_is_not_overwritten(tmp_path: Path) -> None:
+    bodies._spare.clear()
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 30}
+    async with bench(tmp_path, {"limits": limits}) as run:
+
+        async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # answers what it has not read
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            await asyncio.sleep(0.2)
+            writer.close()
+
+        server = await asyncio.start_server(hasty, "127.0.0.1", 0, limit=2**12)
+        run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", limits=limits)
+        run.door.reload()
+        client = await run.client()
+        assert (await client.ask("POST", COMPLETIONS, b"x" * 3 * SIZE)).status == 200
+        assert bodies._spare == []
+        client.leave()
+        server.close()
+
+
+@pytest.mark.parametrize("before", [b"", b"_", b"_ " * 50, b"_ " * 500])
+@pytest.mark.parametrize("size", [0, 10_000])
+def test_a_name_is_found_however_common_its_underscore_is(before: bytes, size: int) -> None:
+    defaults = ObjectDefaults("chat_template_kwargs", {"a": 1})
+    text = before + b"x" * size
+    without = b'{"prompt":"%b"}' % text
+    assert b"".join(defaults.pieces(without)) == b'{"chat_template_kwargs":{"a":1},"prompt":"%b"}' % text
+    given = b'{"prompt":"%b","chat_template_kwargs":{"b":2}}' % text
+    assert b"".join(defaults.pieces(given)) == b'{"prompt":"%b","chat_template_kwargs":{"a":1,"b":2}}' % text
