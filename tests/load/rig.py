@@ -77,13 +77,13 @@ max_active_generations = {slots}
 [request]
 chat_template_kwargs = {{ enable_thinking = false }}
 """
-# as the unit of the frontdoor sets them; nginx gets them too
-_MALLOC = {
+# as the unit of the frontdoor sets them
+_DOOR_ENV = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_ARENA_MAX": "1",
+    "PYTHONPATH": str(PACKAGE / "src"),
 }
-_DOOR_ENV = {**_MALLOC, "PYTHONPATH": str(PACKAGE / "src")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Rig:
         conf.write_text(_NGINX.format(dir=self._folder, slots=SLOTS, **ports))
         self._folder.chmod(0o777)
         argv = [*self._before_proxy(), "nginx", "-e", str(self._folder / "start.log"), "-c", str(conf)]
-        env = {**os.environ, **_MALLOC, "PATH": _SEARCH}
+        env = {**os.environ, "PATH": _SEARCH}
         nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, env=env))
         self.targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda limited: _children(nginx.pid))
 

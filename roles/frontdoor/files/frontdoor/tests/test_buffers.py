@@ -45,8 +45,12 @@ async def test_bodies_at_the_same_time_and_one_after_the_other_stay_apart(tmp_pa
 
 
 @on_loop
-async def test_a_body_that_is_still_being_sent_is_not_overwritten(tmp_path: Path) -> None:
+async def test_a_body_that_is_still_being_sent_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bodies._spare.clear()
+    # more than the kernel takes at once
+    monkeypatch.setattr(bodies, "_KEPT_BYTES", 100 * SIZE)
     limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 30}
     async with bench(tmp_path, {"limits": limits}) as run:
 
@@ -61,7 +65,7 @@ async def test_a_body_that_is_still_being_sent_is_not_overwritten(tmp_path: Path
         run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", limits=limits)
         run.door.reload()
         client = await run.client()
-        assert (await client.ask("POST", COMPLETIONS, b"x" * 3 * SIZE)).status == 200
+        assert (await client.ask("POST", COMPLETIONS, b"x" * 30 * SIZE)).status == 200
         assert bodies._spare == []
         client.leave()
         server.close()
