@@ -23,7 +23,12 @@ from report import Round, Verdict, as_markdown, as_svg, as_text, judge
 from rig import CHAT, ROOT, SLOTS, Rig, Scenario, compile_generator, environment, have_nginx
 
 RESULTS = Path(__file__).resolve().parent / "results"
+PAGE = ROOT / "docs" / "frontdoor.md"
+# the table stands between them
+_MARKS = ("<!-- measured: written by `make bench` -->", "<!-- measured -->")
 _EVENT_MS = 5
+# between two rounds the machine is let do what it put off
+_REST_S = 1.0
 
 
 def streams(count: int) -> Scenario:
@@ -108,11 +113,16 @@ def about(options: argparse.Namespace, python: str) -> dict[str, Any]:
 
 
 def write(folder: Path, verdicts: list[Verdict], rounds: list[Round], run: dict[str, Any]) -> None:
-    """Write the results: all figures, the table and the chart."""
+    """Write the results: all figures, the table and the chart; into the standard place also the page of the docs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps({"about": run, "rounds": rounds}, indent=1) + "\n")
     (folder / "results.md").write_text(as_markdown(verdicts, run))
     (folder / "results.svg").write_text(as_svg(verdicts))
+    if folder.resolve() == RESULTS:
+        before, start, rest = PAGE.read_text().partition(_MARKS[0])
+        _old, end, after = rest.partition(_MARKS[1])
+        if start and end:
+            PAGE.write_text(f"{before}{start}\n{as_markdown(verdicts, run)}{end}{after}")
 
 
 def measure(rig: Rig, options: argparse.Namespace, names: list[str], targets: list[str]) -> list[Round]:
@@ -127,6 +137,7 @@ def measure(rig: Rig, options: argparse.Namespace, names: list[str], targets: li
                     progress = f"{repeat + 1}/{options.repeats} {name:<10} {target:<10} cpu {row['cpu']:.2f}"
                     print(progress, file=sys.stderr)
         rounds.append(one)
+        time.sleep(_REST_S)
     return rounds
 
 
