@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import host, unit
-from .fetching.__main__ import part_name
+from .fetching.program import part_name
 from .manifest import Entry, Manifest, Wanted, WeightsError, check_relative, missing_parts, size_in_words
 
 _LIST_LIMIT_S = 300.0
@@ -181,7 +181,7 @@ def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
         rights = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     try:
         done = subprocess.run(
-            [_python(request), "-m", "fetching", "list", path],
+            [_python(request), "-m", "fetching.program", "list", path],
             cwd=request.folder,
             input=f"{request.token}\n",
             env=_environment(request),
@@ -247,7 +247,7 @@ def _launch(request: Request, user: pwd.struct_passwd) -> None:
         unit.start(
             unit.Unit(
                 name=unit_of(request.directory),
-                argv=(_python(request), "-m", "fetching", "fetch", os.path.join(request.folder, "job.json")),
+                argv=(_python(request), "-m", "fetching.program", "fetch", os.path.join(request.folder, "job.json")),
                 directory=request.folder,
                 log=os.path.join(request.folder, "log"),
                 user=user.pw_name,

@@ -15,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.filter.evaluate import FilterModule
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, judge, parse, plan
 
 CAPTURED = Path(__file__).parent / "captured"
-ALL = {name: f"/opt/tools/{name}" for name in ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun")}
+ALL = {name: f"/usr/local/bin/{name}" for name in ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun")}
 
 
 def text(name: str) -> str:
@@ -104,10 +104,15 @@ def test_four_cards_and_all_tools_leave_nothing_out():
     by_id = {bench.id: bench for bench in benches}
     assert len([name for name in by_id if name.startswith("memory.card")]) == 8
     peak = by_id["memory.card2.memory"]
-    assert peak.argv == ("/opt/tools/ze_peak", "-d", "2", "-t", "global_bw")
-    assert (peak.directory, peak.environment["RenderCompressedBuffersEnabled"]) == ("/opt/tools", "0")
+    assert peak.argv == ("/usr/local/bin/ze_peak", "-d", "2", "-t", "global_bw")
+    assert (peak.directory, peak.environment["RenderCompressedBuffersEnabled"]) == ("/usr/local/bin", "0")
     assert by_id["p2p.bidirectional.read"].argv[1:] == ("-o", "read", "-t", "transfer_bw", "-b")
-    assert by_id["collectives.ccl.alltoall"].argv[:4] == ("/opt/tools/mpirun", "-np", "4", "/opt/tools/1ccl_benchmark")
+    assert by_id["collectives.ccl.alltoall"].argv[:4] == (
+        "/usr/local/bin/mpirun",
+        "-np",
+        "4",
+        "/usr/local/bin/1ccl_benchmark",
+    )
     assert plan.unit_of("gemm.card0.bfloat16") == "TFLOP/s"
 
 

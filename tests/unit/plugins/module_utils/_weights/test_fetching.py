@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import fetching
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.__main__ import part_name
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.program import part_name
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import chosen
 from hub.client import client
 from hub.server import COMMIT, Fault, Hub, serve
@@ -74,7 +74,7 @@ class Fetcher:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         process = subprocess.Popen(
-            [self.python, "-m", "fetching", command, str(path)],
+            [self.python, "-m", "fetching.program", command, str(path)],
             cwd=PACKAGE.parent,
             env=environment,
             text=True,
