@@ -15,7 +15,7 @@ from frontdoor.errors import Refusal
 from frontdoor.events import EventLog, request_fields, request_line
 from frontdoor.httphead import RequestHead
 from frontdoor.metrics import FIRST, LONG, Metrics, PathStats, count
-from frontdoor.usage import USAGE, usage
+from frontdoor.usage import usage
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
@@ -134,7 +134,7 @@ class Ledger:
                 count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
             if key_name is not None:
                 count(metrics.key(key_name).outcomes, outcome)
-            if tail and head.generates and tail.rfind(USAGE) >= 0:
+            if tail and head.generates:
                 self._count_tokens(tail, key_name)
 
     @staticmethod

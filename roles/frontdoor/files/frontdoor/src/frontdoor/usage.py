@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-USAGE = b'"usage":'
+_USAGE = b'"usage":'
 # a report stands near the end; further back is text of the model, which must not be taken for one
 _WINDOW = 4096
 _COUNT = re.compile(rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
@@ -16,7 +16,7 @@ _PROMPT = (b"prompt_tokens", b"input_tokens")
 
 def usage(tail: bytes) -> tuple[int, int] | None:
     """Return (prompt tokens, generated tokens) from the last bytes of an answer, or None where there is no report."""
-    at = tail.rfind(USAGE, max(0, len(tail) - _WINDOW))
+    at = tail.rfind(_USAGE, max(0, len(tail) - _WINDOW))
     if at < 0:
         return None
     prompt = completion = None
