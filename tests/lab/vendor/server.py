@@ -59,6 +59,11 @@ class Vendors:
             "stack_patch_url": f"{self.url}/patches/",
             "mirror_stacks": ["lab-2.11-fixture", "small-fixture"],
             "mirror_find_links": [f"{self.url}/wheels/"],
+            "mirror_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
+            "mirror_stack_patches": {
+                path.stem: {"url": f"{self.url}/patches/{path.name}", "sha256": goods.digest(path)}
+                for path in sorted((stock.www / "patches").glob("*.patch"))
+            },
         }
 
 

@@ -14,7 +14,7 @@ from setuptools import find_namespace_packages, setup  # type: ignore[import-unt
 if os.environ["VLLM_TARGET_DEVICE"] != "cpu":
     raise SystemExit("this fixture is for the processor: VLLM_TARGET_DEVICE=cpu")
 
-version = {}
+version: dict[str, str] = {}
 exec(Path("vllm/_version.py").read_text(), version)
 
 setup(
