@@ -277,7 +277,7 @@ def network(where: str) -> Iterator[None]:
             raise Interrupted(f"{where} sends nothing") from error
         raise Interrupted(f"no connection to {where}: {_brief(error)}") from error
     except Exception as error:
-        family = type(error).__module__.split(".")[0]
+        family = type(error).__module__.split(".", maxsplit=1)[0]
         if family.startswith(("httpx", "httpcore")) and not hasattr(error, "response"):
             quiet = "Timeout" in type(error).__name__
             raise Interrupted(
