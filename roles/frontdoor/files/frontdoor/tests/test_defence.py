@@ -269,3 +269,22 @@ async def test_a_large_body_may_end_in_any_way(tmp_path: Path, way: str) -> None
         async with asyncio.timeout(1):
             while run.door.buffered:
                 await asyncio.sleep(0.001)
+
+
+@on_loop
+async def test_after_a_stall_what_came_meanwhile_is_read_before_anybody_is_late(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        assert (await client.chat()).status == 200
+        (connection,) = run.door.connections
+        # as if this process had not been let run for two seconds, in which the client's time ended
+        run.door._swept -= 2
+        connection.deadline = run.door.loop.time() - 1
+        client.request("POST", "/v1/chat/completions", b"{}")
+        run.door._sweep()
+        assert (await client.answer()).status == 200
+        # who is late at the next look goes
+        connection.deadline = run.door.loop.time() - 1
+        run.door._sweep()
+        assert await client.closed()
+        client.leave()

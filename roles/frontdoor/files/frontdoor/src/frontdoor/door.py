@@ -31,6 +31,8 @@ from frontdoor.upstream import Pool
 from frontdoor.vitals import Vitals
 
 _SWEEP_S = 0.25
+# when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
+_STALL_S = 1.0
 # heads that repeat are parsed once; longer ones are unlikely to repeat
 _HEADS_KEPT = 512
 _HEAD_KEPT_BYTES = 2048
@@ -89,6 +91,7 @@ class Door:
         self._apply(first)
         self._probe = Probe(self)
         self.vitals = Vitals(self)
+        self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         origin = config.cors.allow_origin
         self.cors_on = bool(origin)
@@ -151,13 +154,18 @@ class Door:
 
     def _sweep(self) -> None:
         now = self.loop.time()
+        stalled, self._swept = now - self._swept > _STALL_S, now
+        if not stalled:
+            self._expire(now)
+        self.pool.sweep()
+        self._refresh_keys()
+        self.ledger.sweep()
+
+    def _expire(self, now: float) -> None:
         for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
             connection.expired()
         for exchange in [e for e in self.exchanges if e.timed_out(now)]:
             exchange.expire()
-        self.pool.sweep()
-        self._refresh_keys()
-        self.ledger.sweep()
 
     def _sample(self) -> None:
         self.ledger.activity.sample(time.time(), self.gate.active, self.gate.queued, self.vitals.tokens_per_s)
