@@ -163,7 +163,12 @@ def main(argv: list[str] | None = None) -> int:
     names = [n for n in SCENARIOS if not options.only or any(n.startswith(start) for start in options.only)]
     generator, python = compile_generator(options.build), environment(options.build, options.python)
     run = about(options, python)
-    with tempfile.TemporaryDirectory() as folder, Rig(Path(folder), generator, python, pin=not options.no_pin) as rig:
+    # in memory: a write to a busy disk can take milliseconds, and the log of a host goes to journald's socket
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        Rig(Path(folder), generator, python, pin=not options.no_pin) as rig,
+    ):
         run |= rig.conditions
         print("; ".join(f"{name}: {value}" for name, value in rig.conditions.items()), file=sys.stderr)
         if "nginx" in targets:
