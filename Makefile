@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor matrix molecule
+STEPS := lint unit checks sanity engines lab vendor matrix molecule source
 
 .PHONY: help demo test bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
@@ -60,6 +60,7 @@ engines: ## every shipped profile against the command lines of the real vLLM rel
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 matrix: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
+source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@

@@ -76,6 +76,7 @@ STEPS: dict[str, tuple[Command, ...]] = {
     "molecule": (
         Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=2700, junit=True),
     ),
+    "source": (pytest("source", "tests/integration/test_source.py", limit_s=2400),),
 }
 
 

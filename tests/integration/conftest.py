@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import pytest
-import testinfra
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from integration.product import INVENTORY, Frontdoor
+from integration.product import INVENTORY, Frontdoor, reach
 from shipped import installed, source, tarball
 
 __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
@@ -30,13 +28,7 @@ def host_vars() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def host(host_vars: dict[str, Any]) -> Host:
     """A connection to that host with the very options that Ansible uses."""
-    arguments = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}"
-    return testinfra.get_host(
-        f"ssh://{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}",
-        ssh_identity_file=host_vars.get("ansible_ssh_private_key_file"),
-        ssh_extra_args=shlex.join(shlex.split(arguments)),
-        controlpersist=60,
-    )
+    return reach(host_vars)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import threading
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import requests
+import testinfra
+from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
 
@@ -30,6 +33,17 @@ def picture(colour: str) -> list[dict[str, Any]]:
     """The parts of a message that asks for the colour of a picture."""
     url = image_url({"colour": colour, "width": 48, "height": 40})
     return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": COLOUR_QUESTION}]
+
+
+def reach(host_vars: Mapping[str, Any]) -> Host:
+    """A connection to a host of the inventory with the very options that Ansible uses."""
+    arguments = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}"
+    return testinfra.get_host(
+        f"ssh://{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}",
+        ssh_identity_file=host_vars.get("ansible_ssh_private_key_file"),
+        ssh_extra_args=shlex.join(shlex.split(arguments)),
+        controlpersist=60,
+    )
 
 
 @dataclass(frozen=True)
