@@ -24,6 +24,7 @@ CHUNK = 1024 * 1024
 HUB_CHUNK = 256 * 1024
 MANIFEST = ".b70-weights.json"
 SUMS = "SHA256SUMS"
+_WEB = urllib.request.build_opener()
 
 
 class Fault(Exception):
@@ -66,7 +67,7 @@ class Plain:
         request = urllib.request.Request(url, headers={"User-Agent": "arcpro.b70"})
         if offset:
             request.add_header("Range", f"bytes={offset}-")
-        return urllib.request.urlopen(request, timeout=self._spec["stall_s"])
+        return _WEB.open(request, timeout=self._spec["stall_s"])
 
     def contents(self) -> dict[str, Any]:
         for name in (MANIFEST, SUMS):
@@ -117,7 +118,7 @@ class Plain:
     def _size(self, name: str) -> int:
         request = urllib.request.Request(f"{self._base}/{urllib.parse.quote(name)}", method="HEAD")
         try:
-            with network(self.where), urllib.request.urlopen(request, timeout=self._spec["stall_s"]) as answer:
+            with network(self.where), _WEB.open(request, timeout=self._spec["stall_s"]) as answer:
                 return int(answer.headers["Content-Length"])
         except urllib.error.HTTPError as error:
             raise Fault(f"{self._base}/{name} is in {SUMS} but answers {error.code}") from error
