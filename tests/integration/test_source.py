@@ -184,7 +184,7 @@ def run(mirror: Mirror, stock: goods.Goods, tmp_path_factory: pytest.TempPathFac
 
 def objects(host: Host) -> dict[str, tuple[str, str]]:
     """The compiled objects of the kernels: name -> time and inode."""
-    rows = [line.split() for line in host.check_output(OBJECTS.replace("%", "%%")).splitlines()]
+    rows = [line.split() for line in host.check_output(OBJECTS).splitlines()]
     return {name: (at, inode) for name, at, inode in rows}
 
 
@@ -238,7 +238,7 @@ def killed(run: Operator, builder: Host, tmp_path_factory: pytest.TempPathFactor
     """The objects that were finished when the build's unit was killed."""
     log = tmp_path_factory.mktemp("killed") / "play.log"
     with run.begin(BUILDER, log, "--tags", ALL) as first:
-        until(lambda: builder.run(OBJECTS.replace("%", "%%")).stdout or first.poll() is not None, "an object", 400)
+        until(lambda: builder.run(OBJECTS).stdout or first.poll() is not None, "an object", 400)
         assert first.poll() is None, log.read_text()[-6000:]
         unit = builder.check_output(UNITS).split()[0]
         # ninja has put down what it finished; what is half done has no object yet.
