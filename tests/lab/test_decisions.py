@@ -143,27 +143,6 @@ def test_what_up_does_with_a_host(made: bool, running: bool, answers: bool, move
     assert hosts.decide(made=made, running=running, answers=answers, moved=moved) == action
 
 
-@pytest.mark.parametrize("silent", [0, 1, 2])
-def test_a_host_that_stays_silent_is_booted_once_more(lab: Lab, monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
-    did: list[str] = []
-
-    def wait(*_given: object, fresh: bool) -> float:
-        did.append("wait")
-        if did.count("wait") <= silent:
-            raise hosts.Silent("lab1 was not running")
-        return 1.0
-
-    monkeypatch.setattr(hosts, "wait_ready", wait)
-    monkeypatch.setattr(hosts, "boot", lambda _lab, _host: did.append("boot"))
-    state = State("10.213.70.0/24", [1])
-    if silent < 2:
-        assert hosts.wait_booted(lab, state, lab.host(1), fresh=True) == 1.0
-    else:
-        with pytest.raises(hosts.Silent):
-            hosts.wait_booted(lab, state, lab.host(1), fresh=True)
-    assert did == ["wait", "boot", "wait"][: 1 if silent == 0 else 3]
-
-
 def test_a_recycled_process_number_is_not_taken_for_ours(tmp_path: Path) -> None:
     path = tmp_path / "pid.json"
     layout.write_pid(path, os.getpid())

@@ -56,10 +56,8 @@ def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
             _carry_out(lab, state, host, action, tar)
         hosts.write_known_hosts(lab, state)
         for host, action in plan.items():
-            if action == "keep":
-                hosts.wait_ready(lab, state, host, fresh=False)
-            else:
-                seconds = hosts.wait_booted(lab, state, host, fresh=action == "make")
+            seconds = hosts.wait_ready(lab, state, host, fresh=action == "make")
+            if action != "keep":
                 say(f"{host.name} is up at {state.address(host)} after {seconds:.1f} s")
         if joined:
             for host in (host for host, action in plan.items() if action == "keep"):
@@ -177,7 +175,7 @@ def recreate(lab: Lab, name: str) -> None:
         host = lab.host_named(name)
         _carry_out(lab, state, host, "make", image.image(lab))
         hosts.write_known_hosts(lab, state)
-        seconds = hosts.wait_booted(lab, state, host, fresh=True)
+        seconds = hosts.wait_ready(lab, state, host, fresh=True)
     say(f"{host.name} is fresh and up at {state.address(host)} after {seconds:.1f} s")
 
 

@@ -23,10 +23,6 @@ from .layout import Host, Lab, State, read_pid, ssh_options
 BOOT_LIMIT = 60.0
 
 
-class Silent(LabError):
-    """The host runs and does not answer within the time that a boot takes."""
-
-
 def decide(*, made: bool, running: bool, answers: bool, moved: bool) -> str:
     """What `up` does with a host: make | boot | restart | keep.
 
@@ -232,21 +228,9 @@ def wait_ready(lab: Lab, state: State, host: Host, *, fresh: bool, limit: float 
             told = now
             say(f"{host.name}: waiting to be running, is {seen}")
         time.sleep(0.25)
-    raise Silent(
+    raise LabError(
         f"{host.name} was not running after {limit:g} s, last seen: {seen}\n{log_tail(host)}", f"see {host.log}"
     )
-
-
-def wait_booted(lab: Lab, state: State, host: Host, *, fresh: bool) -> float:
-    """`wait_ready` for a host that was just booted: one that stays silent, as after a boot in the middle of the end of
-    its former life, is booted once more.
-    """
-    try:
-        return wait_ready(lab, state, host, fresh=fresh)
-    except Silent as silent:
-        say(f"{str(silent).splitlines()[0]}; booting it once more")
-    boot(lab, host)
-    return wait_ready(lab, state, host, fresh=fresh)
 
 
 def image_of(host: Host) -> str | None:
