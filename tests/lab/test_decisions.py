@@ -143,6 +143,23 @@ def test_what_up_does_with_a_host(made: bool, running: bool, answers: bool, move
     assert hosts.decide(made=made, running=running, answers=answers, moved=moved) == action
 
 
+def test_a_tree_that_is_killed_while_it_goes_does_not_count(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = lab.host(1)
+    (host.root / "etc").mkdir(parents=True)
+    (host.root / "etc/machine-id").touch()
+    host.made.write_text("{}")
+    assert host.complete
+
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hosts, "stop", lambda _host: None)
+    monkeypatch.setattr(hosts, "remove_tree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        hosts.make(lab, State("10.213.70.0/24", [1]), host, lab.directory / "image.tar")
+    assert not host.complete
+
+
 def test_a_recycled_process_number_is_not_taken_for_ours(tmp_path: Path) -> None:
     path = tmp_path / "pid.json"
     layout.write_pid(path, os.getpid())

@@ -51,8 +51,9 @@ def package_clients() -> sources.PackageClients:
 
 
 def make(lab: Lab, state: State, host: Host, tar: Path) -> None:
-    """Make the host's tree. Complete when `host.made` exists, which is written last."""
+    """Make the host's tree. Complete when `host.made` exists, which is written last and removed first."""
     stop(host)
+    host.made.unlink(missing_ok=True)  # first of all: who is killed while the tree goes leaves none that counts
     remove_tree(host.directory)
     host.directory.mkdir(parents=True)
     image.unpack(tar, host.root)
