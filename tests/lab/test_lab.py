@@ -248,7 +248,11 @@ def test_up_killed_on_its_way_is_finished_by_the_next(lab: Driver, seconds: floa
 
 
 def test_two_at_once_take_turns(lab: Driver) -> None:
-    processes = [lab.start("up", "--fresh"), lab.start("up", "--hosts", "2")]
+    first = lab.start("up", "--fresh")
+    while not lab.lab.lock.exists() or not lab.lab.lock.read_text().startswith(f"process {first.pid} "):
+        assert first.poll() is None, "it ended without ever holding the lab"
+        time.sleep(0.02)
+    processes = [first, lab.start("up", "--hosts", "2")]
     said = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert any("waiting for process" in text for text in said)
