@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import uvloop
 
+from frontdoor.accept import Listener
 from frontdoor.auth import tls_context
-from frontdoor.client import ClientConnection
 from frontdoor.config import Config, from_table
 from frontdoor.door import Door
 from frontdoor.events import EventLog
@@ -116,6 +116,9 @@ class Engine:
         self.most_active = 0
         self.lost = 0
         self.port = 0
+        #: what /health answers, and whether it does
+        self.health = "200 OK"
+        self.wedged = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -146,7 +149,8 @@ class Engine:
                 else:
                     request.body = await reader.readexactly(int(request.header("content-length") or 0))
                 if line.startswith("GET /health "):
-                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    if not self.wedged.is_set():
+                        writer.write(f"HTTP/1.1 {self.health}\r\nContent-Length: 0\r\n\r\n".encode())
                     continue
                 self.requests.append(request)
                 self.active += 1
@@ -233,6 +237,17 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+class Hold:
+    """An engine script that answers when told."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, call: Call) -> None:
+        await self.go.wait()
+        await call.json({"body": call.request.body.decode()})
 
 
 class Client:
@@ -395,7 +410,8 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
     door = Door(config, loop, EventLog(log_write))
-    server = await loop.create_server(lambda: ClientConnection(door), "127.0.0.1", 0, ssl=tls_context(config.tls))
+    server = Listener(door, tls_context(config.tls))
+    await server.open("127.0.0.1", 0)
     door.start()
     running = Bench(door, engine, server.sockets[0].getsockname()[1], state_path, log_read)
     try:

@@ -67,5 +67,11 @@ SMUGGLING = {
     "escaped line end in target": b"GET /v1/models/a%0d%0ab HTTP/1.1\r\nHost: x\r\n\r\n",
     "target is no UTF-8": b"GET /v1/models/%ff HTTP/1.1\r\nHost: x\r\n\r\n",
     "fragment": b"GET /v1/models#a HTTP/1.1\r\nHost: x\r\n\r\n",
+    "open bracket as the host of the target": b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+    "target without a host": b"GET http:///v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+    "target with a user": b"GET http://a@b/v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+    "host with a space and a path": b"GET /v1/models HTTP/1.1\r\nHost: a b,c/\r\n\r\n",
+    "list of hosts": b"GET /v1/models HTTP/1.1\r\nHost: a, b\r\n\r\n",
+    "host with a bracket": b"GET /v1/models HTTP/1.1\r\nHost: [::1\r\n\r\n",
     "unknown expectation": CHAT + b"Expect: a-pony\r\nContent-Length: 2\r\n\r\n{}",
 }

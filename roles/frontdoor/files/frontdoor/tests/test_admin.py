@@ -6,82 +6,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Answer, Bench, Call, Client, bench, on_loop
+from admin_kit import KEY, MEMORY, MODELS, admin, detail, states, write_keys
+from kit import Answer, Call, bench, on_loop
 
-from frontdoor.auth import digest
 from frontdoor.catalogue import Running, runtime_state
 from frontdoor.config import from_table
 from frontdoor.state import SlotState, fallback
-
-MODELS = "/v1/admin/models"
-MEMORY = "/v1/admin/gpu-memory"
-KEY = "Authorization: Bearer s-root"
-
-
-class Helper:
-    """The privileged helper as the frontdoor sees it: keeps what it was told, answers what it is given."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.answer: Any = {"exit": 0, "message": "done"}
-        self.free = asyncio.Event()
-        self.free.set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.lines.append((await reader.readline()).decode())
-        await self.free.wait()
-        writer.write(self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode() + b"\n")
-        writer.close()
-
-
-def profile(name: str, **more: Any) -> dict[str, Any]:
-    engine = {"kind": "vllm", "served_model_name": name, "max_model_len": 512, "env": {"TOKEN": "geheim"}}
-    own = {"schema": 1, "name": name, "title": name.title(), "status": "candidate", "modalities": ["text"]}
-    return {**own, "engine": engine, "frontdoor": {"max_active_generations": 2}, "fingerprint": "sha256:0", **more}
-
-
-def write_keys(path: Path, **keys: str) -> str:
-    path.write_text("[keys]\n" + "".join(f'{name} = "{digest(secret)}"\n' for name, secret in keys.items()))
-    return str(path)
-
-
-@contextlib.asynccontextmanager
-async def admin(tmp_path: Path, timeout_s: float = 5, **sections: Any) -> AsyncIterator[tuple[Bench, Client, Helper]]:
-    """A frontdoor with an administration: tiny-a is served, tiny-b and tiny-bad could be."""
-    profiles = tmp_path / "profiles"
-    profiles.mkdir()
-    for name, more in (("tiny-a", {}), ("tiny-b", {}), ("tiny-bad", {"status": "rejected", "status_reason": "lies"})):
-        (profiles / f"{name}.json").write_text(json.dumps(profile(name, **more)))
-    (profiles / "tiny-a.env").write_text("X=1\n")
-    (profiles / "torn.json").write_text("{")
-    helper = Helper()
-    path = str(tmp_path / "admin.sock")
-    server = await asyncio.start_unix_server(helper.serve, path)
-    keys = write_keys(tmp_path / "admin-keys.toml", root="s-root")
-    section = {"keys_file": keys, "socket": path, "profiles_dir": str(profiles), "timeout_s": timeout_s}
-    async with bench(tmp_path, admin=section, **sections) as run:
-        yield run, await run.client(), helper
-    server.close()
-
-
-def detail(answer: Answer) -> Any:
-    """Status, code and model of a refusal."""
-    about = answer.json["detail"]
-    return answer.status, about["code"], about.get("model")
-
-
-async def states(client: Client) -> dict[str, str]:
-    answer = await client.ask("GET", MODELS, None, KEY)
-    assert answer.status == 200
-    return {row["name"]: row["runtime_state"] for row in answer.json["models"]}
 
 
 @on_loop
@@ -211,7 +146,7 @@ async def test_the_memory_of_the_cards(tmp_path: Path) -> None:
                 "name": "/dev/dri/renderD128",
                 "used_mib": 3072,
                 "total_mib": 24576,
-                "used_over_total": 0.125,
+                "used_over_total": "3072MiB / 24576MiB",
             },
             {
                 "index": 1,
@@ -332,18 +267,30 @@ async def test_wrong_requests(tmp_path: Path) -> None:
         assert detail(await load(b"{}", "no-such")) == (404, "unknown_model", "no-such")
         assert detail(await load(b"{}", "no-such", "unload")) == (404, "unknown_model", "no-such")
         assert detail(await load(b"{}", "..%2Ftiny-b"))[0] == 404
-        for body in (b"{", b"[]", b'{"replica":2}', b'{"b70ctl":"--gate=none"}'):
+        for body in (
+            *(b"{", b"[]", b'{"replica":2}', b'{"b70ctl":"--gate=none"}', b'{"vllm_gpu":1}'),
+            *(b'{"replicas":true}', b'{"replicas":"x"}', b'{"replicas":0}', b'{"replicas":1.5}', b'{"replicas":[1]}'),
+            *(b'{"vllm_max_model_len":"512"}', b'{"vllm_kv_cache_dtype":8}', b'{"llama_server_spec_draft_p_min":2}'),
+        ):
             answer = await load(body)
             assert answer.status == 422, body
             (about,) = answer.json["detail"]
             assert about["loc"] == ["body"]
             assert about["msg"]
         assert (await load(b'{"replicas":1}', verb="unload")).status == 422
-        for body in (b'{"vllm_max_model_len":512}', b'{"replicas":2}'):
+        # a field that is there counts, also with null
+        for body in (
+            *(b'{"vllm_max_model_len":512}', b'{"replicas":2}', b'{"vllm_max_model_len":null}', b'{"replicas":null}'),
+            *(b'{"replicas":1,"vllm_max_model_len":null}', b'{"vllm_kv_cache_dtype":"fp8"}'),
+        ):
             assert detail(await load(body)) == (400, "invalid_load_request", "tiny-b")
             assert detail(await load(body, "tiny-a")) == (400, "invalid_load_request", "tiny-a")
         assert not helper.lines
-        assert (await load(b'{"replicas":1,"vllm_max_model_len":null}')).status == 200
+        # one is what there is, but on a loaded model nothing can be set
+        assert detail(await load(b'{"replicas":1}', "tiny-a")) == (400, "invalid_load_request", "tiny-a")
+        assert (await load(b"{}", "tiny-a")).status == 200
+        assert not helper.lines
+        assert (await load(b'{"replicas":1}')).status == 200
 
 
 @on_loop

@@ -54,6 +54,7 @@ def test_keys_are_known_by_their_digest(tmp_path: Path) -> None:
         ("[keys", "not valid TOML"),
         ('[keys]\na = "plain text"\n', "the key 'a' is not"),
         ('[keys]\n"a b" = "sha256:' + "0" * 64 + '"\n', "the key 'a b' is not"),
+        ('[keys]\na.b = "sha256:' + "0" * 64 + '"\n', "a name with a dot needs quotes"),
         ('[other]\nx = 1\n[keys]\na = "sha256:' + "0" * 64 + '"\n', "must hold one table"),
     ],
 )
@@ -68,6 +69,24 @@ def test_a_key_is_made_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(secret) > 40
     assert parse_keys(f"[keys]\n{line}\n") == {"alice": bytes.fromhex(digest(secret)[7:])}
     assert make_key() != make_key()
+    assert main(["--make-key", "team.alice-1_x"]) == 0
+    secret, line = capsys.readouterr().out.splitlines()
+    assert parse_keys(f"[keys]\n{line}\n") == {"team.alice-1_x": bytes.fromhex(digest(secret)[7:])}
+    for name in ('a b"', "", "x" * 65, "ä", "a\n"):
+        assert main(["--make-key", name]) == 2
+        told = capsys.readouterr()
+        assert "cannot be the name of a key" in told.err
+        assert not told.out
+
+
+def test_a_file_of_keys_is_checked_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check-keys", write_keys(tmp_path, alice="a", bob="b")]) == 0
+    assert capsys.readouterr().out.endswith("ok, 2 keys\n")
+    (tmp_path / "keys.toml").write_text('[keys]\nbob = "raw-secret"\n')
+    assert main(["--check-keys", str(tmp_path / "keys.toml")]) == 2
+    told = capsys.readouterr().err
+    assert "keys.toml: the key 'bob' is not" in told
+    assert "raw-secret" not in told
 
 
 @on_loop
@@ -125,10 +144,31 @@ async def test_changed_keys_count_without_a_restart(tmp_path: Path) -> None:
             while (await client.ask("POST", CHAT, b"{}", new)).status != 200:
                 await asyncio.sleep(0.02)
         assert (await client.ask("POST", CHAT, b"{}", old)).status == 401
-        (tmp_path / "keys.toml").write_text("[keys")
-        await asyncio.sleep(0.6)
-        assert (await client.ask("POST", CHAT, b"{}", new)).status == 200
-        assert [e["event"] for e in run.events()].count("keys_unusable") == 1
+        for text, wrong in (("[keys", "not valid TOML"), ('[keys]\nbob = "raw-secret"\n', "the key 'bob' is not")):
+            (tmp_path / "keys.toml").write_text(text)
+            async with asyncio.timeout(2):
+                while wrong not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+                    await asyncio.sleep(0.02)
+            # it stays so, until the file is right
+            await asyncio.sleep(0.6)
+            about = (await client.ask("GET", "/status")).json["frontdoor"]
+            assert wrong in about["keys_error"]
+            assert "raw-secret" not in str(about)
+            assert (await client.ask("POST", CHAT, b"{}", new)).status == 200
+            assert b"b70_frontdoor_keys_unusable 1\n" in (await client.ask("GET", "/metrics")).body
+            unusable = [e for e in run.events() if e["event"] == "keys_unusable"]
+            assert [wrong in e["error"] and e["kept"] for e in unusable] == [1]
+        os.rename(tmp_path / "keys.toml", tmp_path / "away")
+        async with asyncio.timeout(2):
+            while "cannot be read" not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+                await asyncio.sleep(0.02)
+        write_keys(tmp_path, carol="secret-c")
+        async with asyncio.timeout(2):
+            while (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+                await asyncio.sleep(0.02)
+        assert (await client.ask("POST", CHAT, b"{}", new)).status == 401
+        assert (await client.ask("POST", CHAT, b"{}", "Authorization: Bearer secret-c")).status == 200
+        assert b"b70_frontdoor_keys_unusable 0\n" in (await client.ask("GET", "/metrics")).body
 
 
 @on_loop

@@ -46,13 +46,13 @@ async def test_paths_of_the_engine_that_are_not_listed_stay_inside(tmp_path: Pat
 
 
 @on_loop
-async def test_model_names_with_a_slash_reach_the_engine(tmp_path: Path) -> None:
+async def test_names_in_paths_reach_the_engine_quoted(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         client = await run.client()
-        for path in ("/v1/models/org/name", "/v1/models/org%2Fname", "/v1/models/caf%C3%A9%20x"):
+        for path in ("/v1/responses/a%2Fcancel", "/v1/responses/caf%C3%A9%20x"):
             assert (await client.ask("GET", path)).status == 200
         lines = [r.line.split()[1] for r in run.engine.requests]
-        assert lines == ["/v1/models/org/name", "/v1/models/org/name", "/v1/models/caf%C3%A9%20x"]
+        assert lines == ["/v1/responses/a/cancel", "/v1/responses/caf%C3%A9%20x"]
 
 
 @on_loop
@@ -146,16 +146,43 @@ async def test_a_dripping_head_or_body_gets_no_more_time(tmp_path: Path) -> None
 @on_loop
 async def test_connections_are_limited(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"max_connections": 2}) as run:
-        first, second = await run.client(), await run.client()
+        first, second = await run.client(address="127.0.0.2"), await run.client(address="127.0.0.3")
         assert (await first.ask("GET", "/health")).status == 200
         assert (await second.ask("GET", "/health")).status == 200
-        third = await run.client()
-        assert (await third.answer()).status == 503
-        assert await third.closed()
+        # one who was refused and does not go takes nobody's place
+        lingering = [await run.client(address="127.0.0.4") for _ in range(3)]
+        for client in lingering:
+            assert (await client.answer()).json["error"]["code"] == "too_many_connections"
         first.leave()
-        third.leave()
         await asyncio.sleep(0.01)
+        third = await run.client(address="127.0.0.5")
+        assert (await third.ask("GET", "/health")).status == 200
+        # the host itself is always let in, within bounds
         assert (await (await run.client()).ask("GET", "/health")).status == 200
+
+
+@on_loop
+async def test_connections_from_one_address_leave_room_for_others(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_connections": 8, "max_connections_per_address": 3}) as run:
+        greedy = [await run.client(address="127.0.0.2") for _ in range(20)]
+        for number, client in enumerate(greedy):
+            client.request("GET", "/health")
+            answer = await client.answer()
+            assert (answer.status == 200) is (number < 3)
+        assert (await (await run.client(address="127.0.0.3")).ask("GET", "/health")).status == 200
+        greedy[0].leave()
+        await asyncio.sleep(0.01)
+        assert (await (await run.client(address="127.0.0.2")).ask("GET", "/health")).status == 200
+
+
+@on_loop
+async def test_refusals_at_the_door_are_bounded_too(tmp_path: Path) -> None:
+    async with bench(tmp_path, limits={"max_connections": 1}) as run:
+        assert (await (await run.client(address="127.0.0.2")).ask("GET", "/health")).status == 200
+        for _ in range(400):
+            await run.client(address="127.0.0.3")
+        await asyncio.sleep(0.05)
+        assert len(run.door.connections) < 300
 
 
 @on_loop

@@ -10,11 +10,17 @@ import base64
 import hashlib
 import re
 from pathlib import Path
+from typing import cast
 
+import orjson
 from kit import Call, bench, on_loop, serving_state
 
 from frontdoor.activity import Activity
-from frontdoor.metrics import Metrics
+from frontdoor.client import ClientConnection
+from frontdoor.events import request_line, request_template
+from frontdoor.httphead import parse_request_head
+from frontdoor.ledger import Entry
+from frontdoor.metrics import OK, Metrics
 
 LIST = {
     "object": "list",
@@ -105,7 +111,9 @@ async def test_the_page_is_whole_and_may_run_nothing_else(tmp_path: Path) -> Non
             (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
             digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
             assert f"{tag}-src 'sha256-{digest}'" in policy
-        assert not re.search(r"""(?:src|href)\s*=|style\s*=\s*["']|\son[a-z]+\s*=\s*["']|url\(|@import""", html)
+        # its own icon and a link to the status apart
+        asks = r"""(?:src|href)\s*=(?!"(?:data:|status"))"""
+        assert not re.search(rf"""{asks}|style\s*=\s*["']|\son[a-z]+\s*=\s*["']|url\(|@import""", html)
         assert "https://" not in html.replace("http://www.w3.org/2000/svg", "")
         assert (await client.ask("HEAD", "/")).status == 200
         assert (await client.ask("POST", "/", b"")).status == 405
@@ -128,16 +136,31 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         client = await run.client()
         await client.ask("POST", "/v1/completions", b'{"secret":1}')
         await client.ask("GET", "/v1/embeddings")
+
+        async def stream(call: Call) -> None:
+            await call.begin_events()
+            await asyncio.sleep(0.03)
+            await call.event("first")
+            await call.send(b"0\r\n\r\n")
+
+        run.engine.script = stream
+        await client.ask("POST", "/v1/chat/completions", b"{}")
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.door.ledger.settle()
         run.door.ledger.activity.sample(1000.4, 1, 2)
         report = (await client.ask("GET", "/frontdoor/activity")).json
-        assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [("/v1/completions", 200, "ok")]
+        assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [
+            ("/v1/chat/completions", 200, "ok"),
+            ("/v1/completions", 200, "ok"),
+        ]
+        # what came whole has no first token
+        assert report["requests"][1]["first_token_s"] is None
+        assert 0.02 < report["requests"][0]["first_token_s"] < 1
         assert [p["phase"] for p in report["phases"]] == ["switching", "serving"]
         sample = dict(zip(report["columns"], report["samples"][-1], strict=True))
-        assert (sample["at"], sample["active"], sample["queued"], sample["requests"]) == (1000, 1, 2, 1)
-        assert sample["first_byte_ms"] >= 0
+        assert (sample["at"], sample["active"], sample["queued"], sample["requests"]) == (1000, 1, 2, 2)
+        assert 20 < sample["first_token_ms"] < 1000
         assert "secret" not in str(report)
 
 
@@ -199,11 +222,16 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path) -> None:
 
 
 def test_activity_is_bounded() -> None:
+    head = parse_request_head(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100)
+
+    def entry(at: float) -> Entry:
+        return cast(ClientConnection, None), None, head, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5, b"", False
+
     activity = Activity(Metrics())
     for second in range(1000):
         activity.sample(second, 0, 0)
-        activity.requests([(second, "/v1/completions", 200, "ok", 0.0, 0.1, 1.0)])
-        activity.first_bytes(0.1, 1)
+        activity.requests([entry(second)], 0.0)
+        activity.first_tokens(0.1, 1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()
     assert len(report["samples"]) == 300
@@ -212,4 +240,62 @@ def test_activity_is_bounded() -> None:
     assert report["samples"][-1][0] == 999
     assert report["requests"][0]["at"] == 999
     last = dict(zip(report["columns"], report["samples"][-1], strict=True))
-    assert (last["first_byte_ms"], last["tokens"]) == (100, -1)
+    assert (last["first_token_ms"], last["tokens"]) == (100, -1)
+
+
+@on_loop
+async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client, door = await run.client(), run.door
+        await client.chat()
+        release = asyncio.Event()
+
+        async def slow(call: Call) -> None:
+            await release.wait()
+            await call.json({})
+
+        run.engine.script = slow
+        busy = [await run.client() for _ in range(2)]
+        for one in busy:
+            one.request("POST", "/v1/chat/completions", b"{}")
+        while door.gate.active < 2:
+            await asyncio.sleep(0.001)
+        for number in range(100):
+            assert (await client.ask("POST", "/v1/chat/completions", b"{}")).status == 503
+            if number % 10 == 0:
+                door.ledger.sweep()
+        assert (await client.ask("POST", "/v1/completions", b"{}")).status == 503
+        report = (await client.ask("GET", "/frontdoor/activity")).json
+        rows = [(r["path"], r["status"], r["outcome"], r["code"], r["count"]) for r in report["requests"]]
+        assert rows == [
+            ("/v1/completions", 503, "refused", "busy", 1),
+            ("/v1/chat/completions", 503, "refused", "busy", 100),
+            ("/v1/chat/completions", 200, "ok", None, 1),
+        ]
+        release.set()
+        for one in busy:
+            assert (await one.answer()).status == 200
+
+
+def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> None:
+    activity = Activity(Metrics())
+    activity.turned_away(1000.0, "/a", 503, "busy", 3)
+    activity.turned_away(1059.0, "/a", 503, "busy", 4)
+    activity.turned_away(1059.5, "/a", 503, "switching", 1)
+    counts = {row["code"]: row["count"] for row in activity.report()["requests"]}
+    assert counts == {"busy": 7, "switching": 1}
+    activity.turned_away(1120.0, "/a", 503, "busy", 1)
+    assert activity.report()["requests"][0]["count"] == 1
+    for number in range(100):
+        activity.turned_away(1200.0 + number, f"/{number}", 503, "busy", 1)
+    assert [row["path"] for row in activity.report()["requests"]][:2] == ["/99", "/98"]
+    assert len(activity.report()["requests"]) < 10
+
+
+def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
+    template = request_template("::1%eth0", '/v1/100%d/"x"', "ok", None, 0.25)
+    line = request_line(template, 200, 1.23456, 99, 1234.5678)
+    found = orjson.loads(line)
+    assert line == orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode() + "\n"
+    assert (found["client"], found["path"], found["ts_ms"]) == ("::1%eth0", '/v1/100%d/"x"', 1234567)
+    assert (found["elapsed_s"], found["queue_wait_s"], found["queued"], found["bytes"]) == (1.235, 0.25, True, 99)

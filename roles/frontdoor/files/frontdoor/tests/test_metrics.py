@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit import Call, Client, bench, on_loop
 from prometheus_client.parser import text_string_to_metric_families
 
+import frontdoor
+from frontdoor.metrics import Metrics, render
 from frontdoor.usage import usage
 
 CHAT = "/v1/chat/completions"
@@ -95,7 +99,13 @@ async def test_a_day_in_numbers(tmp_path: Path) -> None:
         assert rows[f'requests_total{{path="{CHAT}",outcome="upstream_error"}}'] == 1
         assert rows[f'requests_total{{path="{CHAT}",outcome="refused"}}'] == 1
         assert rows['requests_total{path="/v1/models/{id}",outcome="ok"}'] == 1
-        assert rows['refusals_total{code="unknown_path"}'] == 1
+        # who is turned away, what was wrong with a request, and what the engine did wrong are three things
+        assert rows['errors_total{code="unknown_path"}'] == 1
+        for name, total in (("refusals", 1), ("errors", 1), ("engine_errors", 1)):
+            counted = [value for row, value in rows.items() if row.startswith(f"{name}_total{{")]
+            assert sum(counted) == total, name
+            # what can happen is there before it happens: from nothing there is no rise to be seen
+            assert len(counted) > 5, name
         assert rows['refusals_total{code="stopped"}'] == 1
         assert rows['engine_errors_total{code="engine_closed"}'] == 1
         assert rows["generation_requests_total"] == 4
@@ -115,7 +125,10 @@ async def test_a_day_in_numbers(tmp_path: Path) -> None:
         assert rows["verified_timestamp_seconds"] == rows["state_since_timestamp_seconds"] == 1780823324
         assert abs(rows["start_time_seconds"] - time.time()) < 60
         assert rows['inter_chunk_seconds_bucket{le="+Inf"}'] == rows["inter_chunk_seconds_count"]
-        assert rows[f'first_byte_seconds_count{{path="{CHAT}"}}'] == 2
+        assert rows[f'first_token_seconds_count{{path="{CHAT}"}}'] == 1
+        assert rows[f'first_byte_seconds_count{{path="{CHAT}"}}'] == 1
+        assert rows['first_token_seconds_bucket{path="/v1/messages",le="0.5"}'] == 0
+        assert rows['requests_total{path="/v1/messages",outcome="upstream_cut"}'] == 0
         assert rows[f'request_duration_seconds_count{{path="{CHAT}"}}'] == 3
 
 
@@ -136,11 +149,94 @@ async def test_a_head_that_comes_before_the_first_token_is_not_the_first_token(t
         answer = await client.ask("POST", CHAT, b"{}")
         assert answer.body == b"data: first\n\ndata: second\n\n"
         rows = await scrape(client)
-        first = rows[f'first_byte_seconds_sum{{path="{CHAT}"}}']
+        first = rows[f'first_token_seconds_sum{{path="{CHAT}"}}']
         assert 0.03 < first < 1
         assert 0.015 < rows["inter_chunk_seconds_sum"] < 0.045
         # the second event, and the end of the stream
         assert rows["inter_chunk_seconds_count"] <= 2
+
+
+@on_loop
+async def test_only_streams_that_went_well_have_a_first_token(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        events = b"HTTP/1.1 500 No\r\nContent-Type: text/event-stream\r\nContent-Length: 9\r\n\r\ndata: x\n\n"
+
+        async def engine(call: Call) -> None:
+            if b"whole" in call.request.body:
+                await asyncio.sleep(0.02)
+                await call.json({"usage": None})
+            elif b"wrong" in call.request.body:
+                await call.json({"error": {"message": "no"}}, status="400 Bad Request")
+            elif b"bad stream" in call.request.body:
+                await call.send(events)
+            elif b"empty" in call.request.body:
+                await call.begin_events()
+                call.writer.close()
+            else:
+                await call.begin_events()
+                await asyncio.sleep(0.05)
+                await call.event("token")
+                await call.send(b"0\r\n\r\n")
+
+        run.engine.script = engine
+        for body in (b"whole", b"wrong", b"bad stream", b"empty", b"stream"):
+            client = await run.client()
+            await client.ask("POST", CHAT, b'"%b"' % body)
+        rows = await scrape(client)
+        assert rows[f'first_token_seconds_count{{path="{CHAT}"}}'] == 1
+        assert rows[f'first_token_seconds_bucket{{path="{CHAT}",le="0.025"}}'] == 0
+        # those are not what people wait for, and nothing at all came of the empty one
+        assert rows[f'first_byte_seconds_count{{path="{CHAT}"}}'] == 3
+
+
+@on_loop
+async def test_the_sum_of_gaps_keeps_up_with_their_number(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        release = asyncio.Event()
+
+        async def engine(call: Call) -> None:
+            await call.begin_events()
+            for _ in range(6):
+                await call.event("token")
+                await asyncio.sleep(0.01)
+            await release.wait()
+            await call.send(b"0\r\n\r\n")
+
+        run.engine.script = engine
+        client, other = await run.client(), await run.client()
+        client.request("POST", CHAT, b"{}")
+        rows = await scrape(other)
+        while rows["inter_chunk_seconds_count"] < 5:
+            await asyncio.sleep(0.005)
+            rows = await scrape(other)
+        assert rows["active_generations"] == 1
+        assert 0.04 < rows["inter_chunk_seconds_sum"] < 1
+        release.set()
+        await client.answer()
+        after = await scrape(other)
+        assert after["inter_chunk_seconds_count"] == 6
+        assert rows["inter_chunk_seconds_sum"] <= after["inter_chunk_seconds_sum"] < 1
+
+
+def errors_in_the_source() -> Iterator[tuple[int, str]]:
+    """Status and code of each error that stands there as it is."""
+    for file in Path(frontdoor.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal", "HeadError"):
+                told = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)]
+                if len(told) == 2 and isinstance(told[0], int):
+                    yield told[0], str(told[1])
+
+
+def test_every_error_begins_at_zero_where_it_will_be_counted() -> None:
+    found = set(errors_in_the_source())
+    assert len(found) > 25
+    for status, code in found:
+        metrics = Metrics()
+        before, row = render(metrics, {}, {}, "serving", "1"), b'_total{code="%b"} ' % code.encode()
+        metrics.answered(code, status)
+        after = render(metrics, {}, {}, "serving", "1")
+        assert (before.count(row + b"0\n"), after.count(row + b"1\n"), after.count(row)) == (1, 1, 1), code
 
 
 @on_loop

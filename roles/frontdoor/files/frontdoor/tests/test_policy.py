@@ -5,33 +5,27 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit import bench, on_loop, serving_state
+from kit import Answer, bench, on_loop, serving_state
+from rulings import CHAT, GENERATE, TEXT, apply
+from test_modality import UNTYPED, image
 
 from frontdoor.errors import Refusal
-from frontdoor.policy import policies
 from frontdoor.rules import Rules
 
-CHAT = "/v1/chat/completions"
-TEXT = {"modalities": ["text"], "served_model_name": "tiny-a"}
-IMAGE = {"modalities": ["text", "image"], "served_model_name": "tiny-a"}
-
-
-def apply(rules: Rules, body: str | bytes, path: str = CHAT, profile: dict[str, Any] | None = None) -> str | Refusal:
-    body = body.encode() if isinstance(body, str) else body
-    found = policies(rules, profile).get(path)
-    result = (body,) if found is None else found.apply(body)
-    return result if isinstance(result, Refusal) else b"".join(result).decode("utf-8", "surrogateescape")
-
-
 CAPS = Rules(max_tokens_default=100, max_tokens_cap=200)
+
+
+def test_a_default_above_the_cap_is_the_cap() -> None:
+    rules = Rules(max_tokens_default=300, max_tokens_cap=200)
+    for body in ("{}", '{"max_tokens":null}', '{"max_tokens":"many"}', '{"max_tokens":-1}'):
+        assert apply(rules, body) == '{"max_tokens":200}'
 
 
 @pytest.mark.parametrize(
@@ -50,18 +44,47 @@ CAPS = Rules(max_tokens_default=100, max_tokens_cap=200)
         (CHAT, '{"max_tokens":"many"}', '{"max_tokens":100}'),
         (CHAT, '{"max_tokens":1e9}', '{"max_tokens":200}'),
         (CHAT, '{"max_tokens":1,"max_tokens":999}', '{"max_tokens":1,"max_tokens":200}'),
+        (CHAT, '{"max_tokens":1,"max_tokens":null}', '{"max_tokens":1,"max_tokens":100}'),
+        (CHAT, '{"max_tokens":null,"max_tokens":null}', '{"max_tokens":null,"max_tokens":100}'),
+        (CHAT, '{"max_tokens":null,"max_tokens":1}', '{"max_tokens":null,"max_tokens":1}'),
         (CHAT, '{"max\\u005ftokens":999}', '{"max\\u005ftokens":200}'),
         (CHAT, '{"nested":{"max_tokens":999},"max_tokens":9}', '{"nested":{"max_tokens":999},"max_tokens":9}'),
         ("/v1/responses", '{"max_tokens":999}', '{"max_output_tokens":100,"max_tokens":999}'),
         ("/v1/messages", '{"max_tokens":999}', '{"max_tokens":200}'),
         ("/generative_scoring", '{"max_tokens":999}', '{"max_tokens":999}'),
-        (CHAT, "{broken", "{broken"),
-        (CHAT, "[]", "[]"),
         (CHAT, "{}", '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":999,"\\ud800":1}', '{"max_tokens":200,"\\ud800":1}'),
+        (CHAT, '{"max_tokens":NaN}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":Infinity,"x":-Infinity}', '{"max_tokens":100,"x":-Infinity}'),
+        (CHAT, '{"max_tokens":"\\ud800"}', '{"max_tokens":100}'),
+        (CHAT, '{"max_tokens":' + "9" * 5000 + "}", '{"max_tokens":100}'),
+        # where the engine reads it from an object of its own
+        (GENERATE, '{"sampling_params":{"max_tokens":999,"n":1}}', '{"sampling_params":{"max_tokens":200,"n":1}}'),
+        (GENERATE, '{"sampling_params": {"n":1}}', '{"sampling_params": {"max_tokens":100,"n":1}}'),
+        (GENERATE, '{"sampling_params":{ }}', '{"sampling_params":{"max_tokens":100 }}'),
+        (GENERATE, '{"sampling_params":{"max_tokens":null}}', '{"sampling_params":{"max_tokens":100}}'),
+        (GENERATE, '{"sampling_params":{"max_tokens":5}}', '{"sampling_params":{"max_tokens":5}}'),
+        (
+            GENERATE,
+            '{"sampling_params":{},"sampling\\u005fparams":{"max_tokens":999},"max_tokens":998}',
+            '{"sampling_params":{"max_tokens":100},"sampling\\u005fparams":{"max_tokens":200},"max_tokens":200}',
+        ),
+        (GENERATE, '{"token_ids":[1]}', '{"max_tokens":100,"token_ids":[1]}'),
     ],
 )
 def test_token_limits(path: str, body: str, expected: str) -> None:
     assert apply(CAPS, body, path) == expected
+
+
+@pytest.mark.parametrize("body", ["{broken", "[]", "", "null", '{"max_tokens":999', '{"a":1,}', "{'max_tokens':999}"])
+@pytest.mark.parametrize("rules", [CAPS, Rules(model_policy="reject")])
+def test_what_cannot_be_read_does_not_pass_a_limit(rules: Rules, body: str) -> None:
+    refusal = apply(rules, body, profile=TEXT)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.status, refusal.code) == (400, "invalid_json")
+    # where nothing is forbidden the engine says what is wrong with it
+    for harmless in (Rules(max_tokens_default=1), Rules(model_policy="rewrite"), Rules(sampling_defaults={"a": 1})):
+        assert apply(harmless, body, profile=TEXT) == body
 
 
 def test_a_default_without_a_cap_and_a_cap_without_a_default() -> None:
@@ -101,6 +124,18 @@ def test_all_rules_together_change_nothing_else() -> None:
         ("reject", '{"model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
         ("reject", '{"model":"tiny-a","model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
         ("reject", '{"a":1}', "no model is named; served: tiny-a, gpt"),
+        ("reject", '{"model":null}', "no model is named; served: tiny-a, gpt"),
+        ("reject", '{"model":["tiny-a"]}', "the model is not named by a string; served: tiny-a, gpt"),
+        ("reject", '{"model":NaN}', "the model is not named by a string; served: tiny-a, gpt"),
+        ("reject", '{"model":"e\\ud800"}', "the model 'e\\\\ud800\"' is not served here; served: tiny-a, gpt"),
+        ("reject", '{"model":"evil","\\ud800":1}', "the model 'evil' is not served here; served: tiny-a, gpt"),
+        (
+            "reject",
+            '{"model":"' + "x" * 8_000_000 + '"}',
+            f"the model '{'x' * 100}' is not served here; served: tiny-a, gpt",
+        ),
+        ("reject", '{"model":"' + "y" * 200 + '"}', f"the model '{'y' * 100}' is not served here; served: tiny-a, gpt"),
+        ("rewrite", '{"model":"e\\ud800"}', '{"model":"tiny-a"}'),
     ],
 )
 def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
@@ -110,47 +145,6 @@ def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
         assert result.details == {"param": "model", "models": ["tiny-a", "gpt"]}
     else:
         assert result == expected
-
-
-def image(kind: str = "image_url") -> str:
-    return json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": kind}]}]})
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(image("image_url"), image("input_image"), image("image"), image("input_audio"), image("video_url")),
-        '{"input":[{"type":"message","content":[{"type":"input_image","image_url":"data:"}]}]}',
-        '{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}',
-    ],
-)
-def test_text_models_refuse_other_parts(body: str) -> None:
-    result = apply(Rules(), body, profile=TEXT)
-    assert isinstance(result, Refusal)
-    assert (result.status, result.code) == (400, "modality_unsupported")
-    assert result.message.startswith("tiny-a takes text only; the request contains a part of type ")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"messages":[{"content":"say {\\"type\\": \\"image_url\\"}"}]}',
-        '{"messages":[{"content":"x"}],"tools":[{"type":"image"}]}',
-        '{"messages":[{"content":[{"type":"text","text":"image_url"}]}], "image": 1}',
-        '{"image broken',
-    ],
-)
-def test_words_about_images_are_no_images(body: str) -> None:
-    assert apply(Rules(), body, profile=TEXT) == body
-
-
-def test_what_the_profile_takes_passes_untouched() -> None:
-    assert apply(Rules(), image(), profile=IMAGE) == image()
-    assert isinstance(apply(Rules(), image("input_audio"), profile=IMAGE), Refusal)
-    assert apply(Rules(), image(), profile={"modalities": None}) == image()
-    assert apply(Rules(), image(), profile=None) == image()
-    deep = '{"messages":' + "[" * 900 + '"image_url"' + "]" * 900 + "}"
-    assert apply(Rules(), deep, profile=TEXT) == deep
 
 
 @settings(max_examples=300, deadline=None)
@@ -187,22 +181,57 @@ async def test_another_encoding_does_not_evade_the_rules(tmp_path: Path, encodin
         assert run.engine.requests == []
 
 
-@pytest.mark.parametrize("filler", [b'"",', b"[],", b'{"a":1},', b"[" * 3])
-def test_an_intricate_body_does_not_hold_up_everybody(filler: bytes) -> None:
-    rules = policies(Rules(max_tokens_cap=10), None)[CHAT]
-    body = b'{"messages":[' + filler * (20_000_000 // len(filler)) + b'0],"max_tokens":5000}'
-    began = time.process_time()
-    refusal = rules.apply(body)
-    assert isinstance(refusal, Refusal)
-    assert (refusal.status, refusal.code) == (400, "body_too_intricate")
-    # looking at all of it would take several seconds
-    assert time.process_time() - began < 1
+@on_loop
+async def test_neither_type_nor_coding_evades_the_rules(tmp_path: Path) -> None:
+    request = {"max_tokens_cap": 10, "model_policy": "reject"}
+    async with bench(tmp_path, state={"request": request}) as run:
+        client = await run.client()
+
+        async def ask(path: str, body: bytes, *fields: str) -> Answer:
+            head = "".join(f"{field}\r\n" for field in ("Host: x", f"Content-Length: {len(body)}", *fields))
+            client.send(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+            return await client.answer()
+
+        for kind in ("text/plain", "application/vnd.api+json", "application/JSON ; x=y", "multipart/form-data", ""):
+            fields = [f"Content-Type: {kind}"] if kind else []
+            assert (await ask(CHAT, b'{"model":"evil"}', *fields)).status == 404
+            assert (await ask("/v1/embeddings", b'{"model":"evil"}', *fields)).status == 404
+            assert (await ask(CHAT, b"--x", *fields)).status == 400
+            assert not run.engine.requests
+            assert (await ask(CHAT, b'{"model":"tiny-a","max_tokens":99}', *fields)).status == 200
+            assert run.engine.requests.pop().body == b'{"model":"tiny-a","max_tokens":10}'
+        packed = gzip.compress(b'{"model":"evil","max_tokens":999}')
+        for path in (CHAT, "/v1/embeddings"):
+            for coding in ("gzip", "GZIP", "identity, gzip", "x-new"):
+                answer = await ask(path, packed, f"Content-Encoding: {coding}")
+                assert (answer.status, answer.json["error"]["code"]) == (415, "encoding_unsupported")
+            answer = await ask(path, packed, "Content-Encoding: gzip", "Content-Encoding: identity")
+            assert answer.status == 415
+        assert not run.engine.requests
+        assert (await ask(CHAT, b'{"model":"tiny-a"}', "Content-Encoding: identity")).status == 200
+
+
+@on_loop
+async def test_kwargs_are_put_in_or_the_body_is_refused(tmp_path: Path) -> None:
+    kwargs = {"chat_template_kwargs": {"a": 1}}
+    profile = {**serving_state("")["profile"], "modalities": None}
+    async with bench(tmp_path, state={"request": kwargs, "profile": profile}) as run:
+        client = await run.client()
+        intricate = b'{"messages":[' + b"[]," * 300_000 + b'0],"chat_template_kwargs":{"b":2}}'
+        answer = await client.ask("POST", CHAT, intricate)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "body_too_intricate")
+        # nothing here reads what is compressed, and nothing is forbidden
+        assert (await client.ask("POST", CHAT, b'{"a":1}', "Content-Encoding: gzip")).status == 200
+        assert [one.body for one in run.engine.requests] == [b'{"a":1}']
 
 
 @on_loop
 async def test_a_text_profile_answers_for_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path, request={"model_policy": "reject", "model_aliases": ["gpt"]}) as run:
         client = await run.client()
+        for path in (CHAT, "/v1/messages/count_tokens", "/v1/embeddings", "/tokenize", "/pooling"):
+            answer = await client.ask("POST", path, UNTYPED.replace("{", '{"model":"tiny-a",', 1).encode())
+            assert (answer.status, answer.json["error"]["code"]) == (400, "modality_unsupported"), path
         answer = await client.ask("POST", CHAT, image().replace("{", '{"model":"tiny-a",', 1).encode())
         assert (answer.status, answer.json["error"]["code"]) == (400, "modality_unsupported")
         answer = await client.ask("POST", "/v1/messages", image("image").encode())
@@ -252,5 +281,13 @@ async def test_the_engine_sees_what_profile_and_operator_want_and_nothing_else_c
         answer = await client.ask("POST", CHAT, b'{"model":"other"}')
         assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
         assert answer.json["error"]["models"] == ["tiny-a", "gpt-4o"]
-        # what has no rules passes unparsed, JSON or not
-        assert await sent("/v1/embeddings", b"not JSON") == b"not JSON"
+        # what asks without a slot names its model as well
+        for path in ("/v1/embeddings", "/tokenize", "/v1/messages/count_tokens", "/pooling", "/rerank"):
+            assert await sent(path, b'{"model":"gpt-4o"}') == b'{"model":"tiny-a"}'
+            assert await sent(path, b'{"model":"tiny-a"}') == b'{"model":"tiny-a"}'
+            before = len(run.engine.requests)
+            assert (await client.ask("POST", path, b'{"model":"other"}')).status == 404
+            assert (await client.ask("POST", path, b"not JSON")).status == 400
+            assert len(run.engine.requests) == before
+        # what is no JSON by nature passes unread
+        assert await sent("/v1/audio/transcriptions", b"not JSON") == b"not JSON"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import pytest
 from kit import Call, Client, Engine, on_loop
+
+import frontdoor
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -98,8 +101,20 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
         await client.reader.readuntil(b"one")
         running.send_signal(signal.SIGTERM)
         assert await idle.closed()
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
+        # who comes now is told to come again, also more than once
+        for _ in range(3):
+            late = Client(*await asyncio.open_connection("127.0.0.1", port))
+            refused = await late.ask("POST", "/v1/chat/completions", b"{}")
+            assert (refused.status, refused.json["error"]["code"]) == (503, "stopping")
+            assert int(refused.header("Retry-After") or 0) > 0
+            assert refused.header("Connection") == "close"
+            assert await late.closed()
+        for path, status in (("/health", 200), ("/ready", 503), ("/status", 200), ("/engine/metrics", 503)):
+            late = Client(*await asyncio.open_connection("127.0.0.1", port))
+            answer = await late.ask("GET", path)
+            assert answer.status == status, path
+            assert status == 200 or answer.header("Retry-After")
+        assert len(engine.requests) == 1
         step.set()
         await client.reader.readuntil(b"0\r\n\r\n")
         assert await client.closed()
@@ -240,3 +255,41 @@ def test_a_taken_port_and_a_wrong_file_are_named(tmp_path: Path) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=10, check=False)
     assert done.returncode == 2
     assert "listen.prot: unknown key; did you mean port?" in done.stderr
+
+
+def test_a_key_is_never_asked_for_a_password_and_a_pair_must_fit(tmp_path: Path) -> None:
+    for name, more in (("a", ["-nodes"]), ("b", ["-nodes"]), ("locked", ["-passout", "pass:secret"])):
+        make = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -subj /CN={name} -keyout {name}.key"
+        subprocess.run([*make.split(), "-out", f"{name}.pem", *more], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "empty").touch()
+
+    def checked(certificate: str, key: str) -> tuple[int, str]:
+        files = [str(tmp_path / certificate), str(tmp_path / key)]
+        argv, env = command(tmp_path, "--check-tls", *files)
+        told = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=10, check=False)
+        # the same, where nothing is installed
+        bare = [sys.executable, "-I", "-", *files]
+        text = (SOURCE / "frontdoor/tls.py").read_text()
+        alone = subprocess.run(bare, input=text, capture_output=True, text=True, timeout=10, check=False, env={})
+        assert bool(alone.returncode) == bool(told.returncode)
+        assert alone.stderr.strip() in told.stderr
+        return told.returncode, told.stderr
+
+    assert checked("a.pem", "a.key") == (0, "")
+    for certificate, key, message in (
+        ("a.pem", "b.key", "b.key: this key does not belong to the certificate"),
+        ("a.pem", "missing", "missing: cannot be read: No such file or directory"),
+        ("a.pem", "empty", "empty: this key (PEM, without a password) cannot be used"),
+        ("empty", "a.key", "empty: this certificate cannot be used"),
+        ("locked.pem", "locked.key", "locked.key: this key (PEM, without a password) cannot be used"),
+    ):
+        code, told = checked(certificate, key)
+        assert code == 2
+        assert message in told
+
+
+def test_the_map_of_modules_is_complete() -> None:
+    package = Path(frontdoor.__file__).parent
+    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    named = re.findall(r"`([a-z]+)`", (package.parents[1] / "README.md").read_text().split("## ")[1])
+    assert sorted(named) == sorted(modules)

@@ -48,9 +48,9 @@ async def test_both_sides_keep_their_connection(tmp_path: Path) -> None:
 async def test_every_method_passes(tmp_path: Path, method: str) -> None:
     async with bench(tmp_path) as run:
         client = await run.client()
-        answer = await client.ask(method, "/v1/models")
+        answer = await client.ask(method, "/version")
         assert answer.status == 200
-        assert run.engine.requests[0].line == f"{method} /v1/models HTTP/1.1"
+        assert run.engine.requests[0].line == f"{method} /version HTTP/1.1"
         assert (await client.ask("GET", "/v1/models")).status == 200
 
 
@@ -174,18 +174,24 @@ async def test_an_engine_that_ends_with_its_connection(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_interim_answers_of_the_engine_are_skipped(tmp_path: Path) -> None:
+async def test_interim_answers_of_the_engine_are_passed_on_but_for_100(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
 
         async def early(call: Call) -> None:
-            await call.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
+            await call.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await call.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n")
             await call.json({"a": 1}, extra="Connection: close, X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n")
 
         run.engine.script = early
         client = await run.client()
         answer = await client.chat()
+        assert (answer.status, answer.header("Link"), answer.header("X-Hop")) == (103, "</x>", None)
+        answer = await client.answer()
         assert answer.json == {"a": 1}
         assert (answer.header("X-Hop"), answer.header("X-End")) == (None, "2")
+        # RFC 9110 15.2: not to a client that does not know them
+        client.send(b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}")
+        assert (await client.answer()).json == {"a": 1}
 
 
 @on_loop

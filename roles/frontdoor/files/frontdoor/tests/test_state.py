@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,23 @@ def test_without_a_slot_the_fallbacks_serve() -> None:
         ({"phase": "dancing"}, "phase 'dancing' is none of"),
         ({"open": "yes"}, "open has the wrong type"),
         ({"sequence": True}, "sequence has the wrong type"),
-        ({"limits": {"max_active_generations": 0}}, "limits.max_active_generations is 0, the minimum is 1"),
+        ({"limits": {"max_active_generations": 0}}, "limits.max_active_generations is 0, which is not between 1"),
+        ({"limits": {"queue_timeout_s": 1e300}}, "limits.queue_timeout_s is 1e+300, which is not between 0"),
+        ({"request": {"max_tokens_default": -5}}, "request.max_tokens_default is -5, which is not between 0"),
+        ({"request": {"max_tokens_cap": -1}}, "request.max_tokens_cap is -1, which is not between 0"),
+        ({"request": {"max_tokens_cap": 10**9}}, "request.max_tokens_cap is 1000000000, which is not"),
+        ({"request": {"model_aliases": ["a", 5]}}, "request.model_aliases is no list of texts"),
+        ({"retry_after_s": 1e300}, "retry_after_s is 1e+300, which is not between 0"),
+        ({"retry_after_s": -1}, "retry_after_s is -1, which is not between 0"),
+        ({"sequence": -1}, "sequence is -1, which is below 0"),
+        ({"profile": {"modalities": "text"}}, "profile.modalities has the wrong type"),
+        ({"profile": {"modalities": ["text", 1]}}, "profile.modalities is no list of texts"),
+        ({"profile": {"served_model_name": 5}}, "profile.served_model_name has the wrong type"),
+        ({"switch": {"eta_s": 1e300}}, "switch.eta_s is 1e+300, which is not between 0"),
+        ({"switch": {"eta_s": "soon"}}, "switch.eta_s has the wrong type"),
+        ({"switch": {"started_at": 5}}, "switch.started_at has the wrong type"),
+        ({"engine": {"unit": "../x"}}, "engine.unit is no name of a unit"),
+        ({"engine": {"unit": "x\0"}}, "engine.unit is no name of a unit"),
         ({"limits": []}, "limits has the wrong type"),
         ({"backend_url": "https://h:1"}, "must look like http://HOST:PORT"),
         ({"request": {"chat_template_kwargs": "x"}}, "request.chat_template_kwargs has the wrong type"),
@@ -76,7 +93,7 @@ def test_without_a_slot_the_fallbacks_serve() -> None:
 )
 def test_what_is_wrong_is_named(changes: dict[str, object], message: str) -> None:
     raw = json.dumps({**serving_state("http://h:1"), **changes}).encode()
-    with pytest.raises(StateError, match=message.replace("(", "\\(")):
+    with pytest.raises(StateError, match=re.escape(message)):
         parse(raw, from_table({}))
 
 
@@ -171,3 +188,30 @@ async def test_an_engine_that_was_not_verified_gets_no_requests(tmp_path: Path) 
         start_unit(tmp_path, "2" * 32)
         run.write_state(engine={"unit": "b70-slot-main-tiny-a.service", "invocation_id": "2" * 32})
         assert (await client.chat()).status == 200
+
+
+@on_loop
+async def test_what_cannot_be_trusted_closes_the_slot_and_says_why(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        run.write_state(request={"max_tokens_default": -5})
+        answer = await client.chat()
+        assert (answer.status, answer.header("Retry-After")) == (503, "30")
+        assert "request.max_tokens_default is -5" in answer.json["error"]["message"]
+        run.write_state()
+        assert (await client.chat()).status == 200
+
+
+@on_loop
+async def test_an_older_state_counts_and_is_told(tmp_path: Path) -> None:
+    """Who puts an older file back means it, and after a reboot the numbers begin anew; but the log says so."""
+    async with bench(tmp_path) as run:
+        run.write_state(sequence=9)
+        run.write_state(sequence=9)
+        (tmp_path / "state.json").write_text("{")
+        run.door.poll_state()
+        assert not [event for event in run.events() if event["event"] == "state_went_back"]
+        run.write_state(sequence=3)
+        assert run.door.state.sequence == 3
+        (told,) = [event for event in run.events() if event["event"] == "state_went_back"]
+        assert (told["sequence"], told["was"]) == (3, 9)

@@ -9,22 +9,25 @@ does not wait for it.
 
 from __future__ import annotations
 
-import asyncio
+import os
 import re
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from frontdoor import errors
+from frontdoor import errors, overrides
 from frontdoor.auth import Keys
 from frontdoor.catalogue import (
     LOADED,
     LOADING,
+    MODEL_FAILED,
     UNLOADED,
     UNLOADING,
     Profiles,
     Running,
+    SettingsError,
     at_work,
     fairness,
     gpu_memory,
@@ -32,106 +35,19 @@ from frontdoor.catalogue import (
     runtime_state,
 )
 from frontdoor.errors import Refusal
-from frontdoor.helper import CARDS, DONE, LOCKED
+from frontdoor.helper import CARDS, DONE, LOCKED, REFUSED
 from frontdoor.httphead import RequestHead
-from frontdoor.routes import ADMIN_MEMORY, ADMIN_MODELS
+from frontdoor.jobs import STOPPING, Job, Question, Wait, question
+from frontdoor.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD
+from frontdoor.state import SlotState
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
     from frontdoor.door import Door
 
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
-_MAX_ANSWER = 64 * 1024
 # for a look at the cards
 _LOOK_S = 10.0
-# what stands for an exit code where there is none: no helper, and no time to wait for it
-_NO_HELPER, _STOPPING = 1, -1
-# what llm-pool lets a client change on load
-_OVERRIDES = re.compile(r"replicas|(vllm|gguf|exllama|llama_server)_[a-z_]+")
-
-
-class Job:
-    """A load or unload under way: one question to the helper, asked once, whoever waits for its end."""
-
-    def __init__(self, running: Running, key: str, ask: Callable[[bytes], Any]) -> None:
-        self.running = running
-        self._waiting: list[Callable[[int, str], None]] = []
-        line = f"{running.verb} {running.name} {key}\n".encode()
-        self.task: asyncio.Task[tuple[int, str]] = asyncio.ensure_future(ask(line))
-        self.task.add_done_callback(self._ended)
-
-    def then(self, done: Callable[[int, str], None]) -> None:
-        """Have `done` called with the exit code and the message."""
-        self._waiting.append(done)
-
-    def forget(self, done: Callable[[int, str], None]) -> None:
-        """Nobody waits there any more."""
-        if done in self._waiting:
-            self._waiting.remove(done)
-
-    def abandon(self) -> None:
-        """Wait for nothing any more, and tell who does; what the helper has begun goes on."""
-        self.task.cancel()
-        self._tell(_STOPPING, "the frontdoor is stopping; what was begun goes on, and can be seen when it is back")
-
-    def _ended(self, task: asyncio.Task[tuple[int, str]]) -> None:
-        if not task.cancelled():
-            self._tell(*task.result())
-
-    def _tell(self, code: int, message: str) -> None:
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done(code, message)
-
-
-class Wait:
-    """A client's request that is answered when a job ends."""
-
-    def __init__(self, job: Job, answer: Callable[[int, str], None], done: Callable[[], None]) -> None:
-        self._job = job
-        self._answer = answer
-        self._done = done
-
-    def start(self) -> None:
-        """Begin."""
-        self._job.then(self._ended)
-
-    def client_gone(self, outcome: str = "") -> None:
-        """The job goes on."""
-        self._job.forget(self._ended)
-
-    def pause(self) -> None:
-        """Nothing is under way to the client."""
-
-    def resume(self) -> None:
-        """Nothing was paused."""
-
-    def _ended(self, code: int, message: str) -> None:
-        self._answer(code, message)
-        self._done()
-
-
-class Question:
-    """A client's request that is answered when the helper has answered."""
-
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._ask = ask
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.ensure_future(self._ask())
-
-    def client_gone(self, outcome: str = "") -> None:
-        """Nobody wants to know any more."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def pause(self) -> None:
-        """Nothing is under way to the client."""
-
-    def resume(self) -> None:
-        """Nothing was paused."""
 
 
 class Admin:
@@ -142,18 +58,26 @@ class Admin:
         config = door.config.admin
         self._door = door
         self._keys = Keys(config.keys_file) if config.keys_file else None
-        self._profiles = Profiles(config.profiles_dir)
+        self._profiles = Profiles(config.profiles_dir if self._keys is not None else "")
         self._job: Job | None = None
         #: why the last load of a profile failed
         self._failures: dict[str, str] = {}
-        self._keys_error = ""
+
+    def state_applied(self, state: SlotState) -> None:
+        """Forget that the load of a profile failed, once it is served."""
+        self._failures.pop(_served(state), None)
 
     # --- who may ------------------------------------------------------------------------------------------------------
 
     def refresh_keys(self) -> None:
         """Read the keys again when they changed."""
         if self._keys is not None:
-            self._keys_error = self._keys.refreshed(self._door.events, self._keys_error)
+            self._keys.refreshed(self._door.events)
+
+    @property
+    def keys_error(self) -> str:
+        """What is wrong with the file of keys, while those of before count."""
+        return self._keys.error if self._keys is not None else ""
 
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
@@ -177,31 +101,62 @@ class Admin:
         if refusal is not None:
             client.refuse(refusal, head)
             return None
+        try:
+            return self._handle(client, head, body)
+        except Exception as exc:
+            self._broken(client, head, exc)
+            return None
+
+    def _handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Wait | Question | None:
         path = head.route.path
         action = _ACTION.fullmatch(path)
-        wanted = (b"POST",) if action else (b"GET", b"HEAD")
-        if path not in (ADMIN_MODELS, ADMIN_MEMORY) and action is None:
+        wanted = (b"POST",) if action or path == ADMIN_RELOAD else (b"GET", b"HEAD")
+        if path not in (ADMIN_MODELS, ADMIN_MEMORY, ADMIN_RELOAD) and action is None:
             client.refuse(Refusal(404, "unknown_path", f"{path} is not served here"), head)
         elif head.method not in wanted:
-            client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers {wanted[0].decode()}"), head)
-        elif path == ADMIN_MEMORY:
-            return Question(lambda: self._tell_memory(client, head))
-        elif action is None:
-            rows = [self._row(name) for name in self._profiles.all()]
-            self._reply(client, head, {"models": rows})
-        else:
+            allow = b"Allow: %b\r\n" % b", ".join((*wanted, b"OPTIONS"))
+            words = f"{path} only answers {wanted[0].decode()}"
+            client.refuse(Refusal(405, "method_not_allowed", words, fields=allow), head)
+        elif action is not None:
             return self._change(client, head, action[1], action[2], body)
+        elif path == ADMIN_MEMORY:
+            return Question(lambda: self._tell_memory(client, head), self._failed(client, head))
+        elif path == ADMIN_RELOAD:
+            self._reload(client, head)
+        else:
+            self._reply(client, head, {"models": [self._row(name) for name in self._profiles.all()]})
         return None
 
+    def _broken(self, client: ClientConnection, head: RequestHead, exc: Exception) -> None:
+        """Answer a request that could not be answered as it should have been."""
+        self._note(exc, head.route.path)
+        words = "the frontdoor failed to answer that; its journal says why: journalctl -u b70-openai-frontdoor"
+        client.refuse(Refusal(500, "internal_error", words), head)
+
+    def _failed(self, client: ClientConnection, head: RequestHead) -> Callable[[Exception], None]:
+        def failed(exc: Exception) -> None:
+            self._broken(client, head, exc)
+            client.exchange_done(head.keep_alive)
+
+        return failed
+
+    def _note(self, exc: Exception, path: str = "") -> None:
+        place = traceback.extract_tb(exc.__traceback__)[-1:]
+        where = f"{os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
+        self._door.events.emit("admin_error", path=path, error=f"{type(exc).__name__}: {exc}", where=where)
+
     def _change(self, client: ClientConnection, head: RequestHead, name: str, verb: str, body: bytes) -> Wait | None:
-        refusal = self._unknown(name) or wrong_body(verb, name, body)
+        wanted = overrides.read(verb, body)
+        refusal = wanted if isinstance(wanted, Refusal) else self._unknown(name)
         runtime = "" if refusal else self._runtime(name)
-        settled = (LOADED, LOADING) if verb == "load" else (UNLOADED, "failed", UNLOADING)
-        if refusal is None and runtime not in settled:
-            refusal = self._in_the_way(name, verb)
+        settled = runtime in ((LOADED, LOADING) if verb == "load" else (UNLOADED, MODEL_FAILED, UNLOADING))
+        if not isinstance(wanted, Refusal) and refusal is None and verb == "load":
+            refusal = overrides.refused(name, wanted, settled=settled)
+        if refusal is None and not settled:
+            refusal = self._in_the_way(name, verb) or (self._not_served_so(name) if verb == "load" else None)
         if refusal is not None:
             client.refuse(refusal, head)
-        elif runtime in settled:
+        elif settled:
             self._reply(client, head, self._row(name))
         else:
             job = self._begin(Running(verb, name), self._key_name(head) or "")
@@ -212,14 +167,43 @@ class Admin:
                     self._reply(client, head, self._row(name))
                 else:
                     client.refuse(refusal, head)
+                client.exchange_done(head.keep_alive)
 
-            return Wait(job, answer, lambda: client.exchange_done(head.keep_alive))
+            return Wait(job, answer, self._failed(client, head))
         return None
+
+    def _reload(self, client: ClientConnection, head: RequestHead) -> None:
+        door = self._door
+        door.reload()
+        self.refresh_keys()
+        state = door.state
+        name = _served(state)
+        try:
+            found = self._profiles.reload(name or None, str((state.profile or {}).get("fingerprint") or ""))
+        except SettingsError as exc:
+            client.refuse(Refusal(exc.status, exc.code, str(exc), details=exc.details), head)
+            return
+        door.events.emit("admin_reload", key=self._key_name(head) or "", **found._asdict())
+        # the role starts the frontdoor anew whenever its own settings change
+        self._reply(client, head, {**found._asdict(), "service_restart_required": False})
 
     def _unknown(self, name: str) -> Refusal | None:
         if name in self._profiles.all():
             return None
         return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
+
+    def _not_served_so(self, name: str) -> Refusal | None:
+        """A switch refuses some statuses unless they are accepted by name, which is for who stands before the host."""
+        profile = self._profiles.all()[name]
+        status = profile.get("status")
+        if status not in self._profiles.refused_statuses():
+            return None
+        why = profile.get("status_reason") or "no reason recorded"
+        words = (
+            f"{name} is {status}: {why}; it is not loaded over HTTP. To serve it nevertheless, on the host: "
+            f"b70ctl switch {name} --accept-status {status}"
+        )
+        return Refusal(400, "invalid_load_request", words, details={"model": name})
 
     def _in_the_way(self, name: str, verb: str) -> Refusal | None:
         busy = at_work(self._door.state, self._job.running if self._job else None)
@@ -237,10 +221,13 @@ class Admin:
         gate, refused = self._door.gate, self._door.ledger.metrics.refusals
         shared = fairness(gate.shares(), sum(refused.get(code, 0) for code in ("busy", "queue_full", "queue_timeout")))
         error = self._failures.get(name)
-        return row(self._profiles.all()[name], self._runtime(name), error, gate.active, gate.queued, shared)
+        # one that has gone in the meantime is no more than a name
+        profile = self._profiles.all().get(name, {"name": name})
+        enabled = profile.get("status") not in self._profiles.refused_statuses()
+        return row(profile, self._runtime(name), error, gate.active, gate.queued, shared, enabled=enabled)
 
     async def _tell_memory(self, client: ClientConnection, head: RequestHead) -> None:
-        answer = await self._question(CARDS, _LOOK_S)
+        answer = await question(self._door.config.admin.socket, CARDS, _LOOK_S)
         error = None if answer["exit"] == DONE else str(answer["message"])
         rows = [self._row(name) for name in self._profiles.all()]
         self._reply(client, head, gpu_memory(answer.get("cards"), error, rows))
@@ -255,8 +242,10 @@ class Admin:
     # --- the helper -------------------------------------------------------------------------------------------------
 
     def _begin(self, running: Running, key: str) -> Job:
+        config = self._door.config.admin
         self._failures.pop(running.name, None)
-        job = self._job = Job(running, key, self._ask)
+        line = f"{running.verb} {running.name} {key}\n".encode()
+        job = self._job = Job(running, question(config.socket, line, config.timeout_s), self._note)
         job.then(self._ended)
         self._door.events.emit(f"admin_{running.verb}", model=running.name, key=key)
         return job
@@ -266,33 +255,10 @@ class Admin:
         running, self._job = self._job.running, None
         # the slot's newest word, before anybody is told
         self._door.poll_state()
-        if running.verb == "load" and code not in (DONE, LOCKED, _STOPPING):
+        served = _served(self._door.state) == running.name
+        if running.verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and not served:
             self._failures[running.name] = message
         self._door.events.emit(f"admin_{running.verb}_ended", model=running.name, exit=code, message=message)
-
-    async def _ask(self, line: bytes) -> tuple[int, str]:
-        answer = await self._question(line, self._door.config.admin.timeout_s)
-        return int(answer["exit"]), str(answer["message"])
-
-    async def _question(self, line: bytes, limit_s: float) -> dict[str, Any]:
-        """The helper's answer, or one in its place that says why there is none."""
-        path = self._door.config.admin.socket
-        try:
-            async with asyncio.timeout(limit_s):
-                reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_ANSWER)
-                try:
-                    writer.write(line)
-                    answer = orjson.loads(await reader.read(_MAX_ANSWER))
-                finally:
-                    writer.close()
-            return {**answer, "exit": int(answer["exit"]), "message": str(answer["message"])}
-        except TimeoutError:
-            message = f"no word from {path} within {limit_s:g} s; it may still be at work"
-        except OSError as exc:
-            message = f"{path} cannot be asked: {exc.strerror or exc}; is its socket unit active?"
-        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
-            message = f"{path} gave no answer; read: journalctl -u 'b70-slot-admin@*'"
-        return {"exit": _NO_HELPER, "message": message}
 
     def drain(self) -> None:
         """Wait for nothing any more."""
@@ -300,26 +266,9 @@ class Admin:
             self._job.abandon()
 
 
-def wrong_body(verb: str, name: str, body: bytes) -> Refusal | None:
-    """Why a body cannot be meant: nothing can be changed on load, so it is empty or says nothing."""
-    if not body.strip():
-        return None
-    try:
-        wanted = orjson.loads(body)
-    except orjson.JSONDecodeError as exc:
-        return Refusal(422, "invalid_body", f"the body is not JSON: {exc}")
-    if not isinstance(wanted, dict):
-        return Refusal(422, "invalid_body", "the body is not a JSON object")
-    strange = sorted(field for field in wanted if verb == "unload" or not _OVERRIDES.fullmatch(field))
-    if strange:
-        return Refusal(422, "invalid_body", f"unknown field: {', '.join(strange)}")
-    changed = sorted(
-        field for field, value in wanted.items() if value is not None and (field, value) != ("replicas", 1)
-    )
-    if changed:
-        words = f"{', '.join(changed)} cannot be set on load; write another profile"
-        return Refusal(400, "invalid_load_request", words, details={"model": name})
-    return None
+def _served(state: SlotState) -> str:
+    """Name of the profile that is served; empty while none is."""
+    return str((state.profile or {}).get("name") or "") if state.phase == "serving" else ""
 
 
 def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:
@@ -328,6 +277,10 @@ def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:
         return None
     if code == LOCKED:
         return Refusal(409, f"model_{LOADING}", message, details={"model": name})
-    if code == _STOPPING:
+    if code == STOPPING:
         return Refusal(503, "stopping", message, 5, details={"model": name})
+    if code == REFUSED:
+        # what was asked for was true when it was asked, and is not any more
+        status, word = (404, "unknown_model") if verb == "load" else (409, "model_not_loaded")
+        return Refusal(status, word, message, details={"model": name})
     return Refusal(500, f"model_{verb}_failed", message, details={"model": name})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
+from operator import itemgetter
 from typing import Protocol
 
 
@@ -23,7 +24,7 @@ class Verdict(enum.Enum):
 ADMITTED, QUEUED, BUSY, QUEUE_FULL = Verdict
 
 
-# keys whose last turn is remembered; beyond that only those that wait count
+# keys whose last turn is remembered; beyond that the half that was served last
 _KEYS_REMEMBERED = 4096
 
 
@@ -33,13 +34,17 @@ class Waiter(Protocol):
     def granted(self) -> None:
         """A slot is held from now on. Must not raise, must not re-enter the gate for itself."""
 
+    def displaced(self) -> None:
+        """The place in the queue is lost to a key that has fewer. Must not raise, must not re-enter the gate."""
+
 
 class Gate:
     """Counts slots and keeps the queue.
 
     A holder is an entry in a table, so freeing twice, or freeing what was never held, changes nothing.
     The next slot goes to the key that holds the fewest slots, among those to the one served longest ago;
-    within a key it is first come, first served.
+    within a key it is first come, first served. A full queue is shared alike: a newcomer takes the place of the one who
+    came last for the key with the most places, unless the two would only change sides.
     """
 
     def __init__(self, limit: int, max_queued: int) -> None:
@@ -76,11 +81,18 @@ class Gate:
             return ADMITTED
         if not may_wait:
             return BUSY
+        displaced: Waiter | None = None
         if len(self._queued) >= self.max_queued:
-            return QUEUE_FULL
+            greediest = self._greedier_than(key)
+            if greediest is None:
+                return QUEUE_FULL
+            displaced = self._queues[greediest][-1]
+            self._forget(displaced)
         self._queued[waiter] = key
         self.full = True
         self._queues.setdefault(key, deque()).append(waiter)
+        if displaced is not None:
+            displaced.displaced()
         return QUEUED
 
     def leave(self, waiter: Waiter) -> bool:
@@ -91,15 +103,15 @@ class Gate:
             else:
                 self.full = len(self._holders) >= self.limit
             return True
-        key = self._queued.pop(waiter, None)
-        if key is None:
+        if waiter not in self._queued:
             return False
-        queue = self._queues[key]
-        queue.remove(waiter)
-        if not queue:
-            del self._queues[key]
+        self._forget(waiter)
         self._weigh()
         return True
+
+    def waiting(self) -> list[Waiter]:
+        """Those in the queue, in order of arrival."""
+        return list(self._queued)
 
     def set_limit(self, limit: int) -> None:
         """Change the number of slots at once; a lower number takes effect as holders leave."""
@@ -109,7 +121,7 @@ class Gate:
 
     def dismiss(self) -> list[Waiter]:
         """Empty the queue and return those who waited, in order of arrival."""
-        waiting = list(self._queued)
+        waiting = self.waiting()
         self._queued.clear()
         self._queues.clear()
         self._weigh()
@@ -126,7 +138,25 @@ class Gate:
         if len(holders) >= self.limit:
             self.full = True
         if len(served) > _KEYS_REMEMBERED:
-            self._served = {name: self._served.get(name, 0) for name in self._queues}
+            # whoever is forgotten was served before all of these, and is taken for it
+            latest = sorted(served.items(), key=itemgetter(1))
+            self._served = dict(latest[-_KEYS_REMEMBERED // 2 :])
+
+    def _forget(self, waiter: Waiter) -> None:
+        key = self._queued.pop(waiter)
+        queue = self._queues[key]
+        queue.remove(waiter)
+        if not queue:
+            del self._queues[key]
+
+    def _greedier_than(self, key: str) -> str | None:
+        """The key with the most places, if it can give one to `key` and nobody could ask for it back."""
+        own = len(self._queues.get(key, ())) + 1
+        if not self._queues or own > max(map(len, self._queues.values())):
+            return None
+        held = Counter(self._holders.values())
+        most = max(self._queues, key=lambda name: (len(self._queues[name]), held[name]))
+        return most if (own, held[key]) < (len(self._queues[most]), held[most]) else None
 
     def _grant(self) -> None:
         if not self._queued or len(self._holders) >= self.limit:

@@ -15,6 +15,7 @@ import tomllib
 
 from frontdoor.config import ConfigError, Tls
 from frontdoor.events import EventLog
+from frontdoor.tls import load_pair
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -30,6 +31,14 @@ def make_key() -> str:
     return "b70-" + secrets.token_urlsafe(32)
 
 
+def key_line(name: str, secret: str) -> str:
+    """The line for the file of keys; raise ConfigError unless the name can be one."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits and _ . - are")
+    # in quotes, because a dot would make a table of it
+    return f'"{name}" = "{digest(secret)}"'
+
+
 def parse_keys(text: str) -> dict[str, bytes]:
     """Read `[keys]` with `NAME = "sha256:..."`; raise ConfigError that names what is wrong."""
     try:
@@ -38,12 +47,15 @@ def parse_keys(text: str) -> dict[str, bytes]:
         raise ConfigError(f"not valid TOML: {exc}") from exc
     keys = table.get("keys")
     if set(table) != {"keys"} or not isinstance(keys, dict) or not keys:
-        raise ConfigError('must hold one table [keys] with NAME = "sha256:<64 hexadecimal digits>"')
+        raise ConfigError('must hold one table [keys] with "NAME" = "sha256:<64 hexadecimal digits>"')
     found = {}
     for name, value in keys.items():
         match = _DIGEST.fullmatch(value) if isinstance(value, str) else None
         if not _NAME.fullmatch(name) or not match:
-            raise ConfigError(f'the key {name!r} is not NAME = "sha256:<64 hexadecimal digits>" (see --make-key)')
+            dotted = "; a name with a dot needs quotes" if isinstance(value, dict) else ""
+            raise ConfigError(
+                f'the key {name!r} is not "NAME" = "sha256:<64 hexadecimal digits>" (see --make-key){dotted}'
+            )
         found[name] = bytes.fromhex(match[1])
     return found
 
@@ -54,6 +66,8 @@ class Keys:
     def __init__(self, path: str) -> None:
         """Read the file; raise ConfigError."""
         self._path = path
+        #: what is wrong with the file now, while the keys of before are kept; empty when nothing is
+        self.error = ""
         self._seen: tuple[int, int] | None = None
         self._keys: dict[str, bytes] = {}
         self.refresh()
@@ -68,26 +82,30 @@ class Keys:
             seen = (found.st_mtime_ns, found.st_ino)
             if seen == self._seen:
                 return False
-            self._seen = seen
             with open(self._path, encoding="utf-8") as handle:
-                keys = parse_keys(handle.read())
+                text = handle.read()
         except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"{self._path}: cannot be read: {exc}") from exc
+            self._seen = None
+            self.error = f"{self._path}: cannot be read: {exc}"
+            raise ConfigError(self.error) from exc
+        self._seen = seen
+        try:
+            self._keys = parse_keys(text)
         except ConfigError as exc:
-            raise ConfigError(f"{self._path}: {exc}") from exc
-        self._keys = keys
+            self.error = f"{self._path}: {exc}"
+            raise ConfigError(self.error) from exc
+        self.error = ""
         return True
 
-    def refreshed(self, events: EventLog, known_error: str) -> str:
-        """`refresh`, told to the log: that the keys were read, or once what is wrong with them. Returns the error."""
+    def refreshed(self, events: EventLog) -> None:
+        """`refresh`, told to the log: that the keys were read, or once what is wrong with them."""
+        known = self.error
         try:
             if self.refresh():
                 events.emit("keys_read", file=self._path, count=len(self))
         except ConfigError as exc:
-            if str(exc) != known_error:
-                events.emit("keys_unusable", error=str(exc))
-            return str(exc)
-        return ""
+            if str(exc) != known:
+                events.emit("keys_unusable", error=str(exc), kept=len(self))
 
     def identify(self, secret: bytes) -> str | None:
         """Name of the key, or None. Every key is compared, so time does not tell which one came close."""
@@ -113,6 +131,6 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
 def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
     """Read certificate and key into a context, for connections from now on; raise ConfigError."""
     try:
-        context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    except (OSError, ssl.SSLError) as exc:
-        raise ConfigError(f"tls: {tls.cert_file} and {tls.key_file or 'its key'} cannot be used: {exc}") from exc
+        load_pair(context, tls.cert_file, tls.key_file)
+    except ValueError as exc:
+        raise ConfigError(f"tls: {exc}") from exc

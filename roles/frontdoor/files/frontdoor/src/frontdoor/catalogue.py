@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,8 +17,8 @@ from frontdoor.state import SlotState
 LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloaded", "unloading", "failed"
 # what llm-pool calls an engine that runs as a process of its own
 _BACKENDS = {"vllm": "vllm_serve"}
-# profiles that a switch refuses
-_NOT_ENABLED = ("rejected", "blocked")
+# statuses that a switch refuses where the slot's own file says nothing
+_REFUSED = ("rejected", "blocked")
 # of a row, what stands beside the cards' memory
 _MEMORY_FIELDS = (
     *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
@@ -34,36 +34,104 @@ class Running:
     name: str
 
 
+class Reload(NamedTuple):
+    """Names of profiles, by what has become of them since the last reload, or since the start."""
+
+    added_models: list[str]
+    removed_models: list[str]
+    updated_models: list[str]
+    unchanged_models: list[str]
+
+
+class SettingsError(Exception):
+    """A reload that is refused; carries status, code and details of the answer."""
+
+    def __init__(self, status: int, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.details = details
+
+
 class Profiles:
     """The resolved profiles on this host, read again when their directory changed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        # beside the profiles stands what is decided for the whole slot
+        self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
         self._seen: tuple[int, int] | None = None
+        # by the name of their file
+        self._files: dict[str, dict[str, Any]] = {}
         self._profiles: dict[str, dict[str, Any]] = {}
+        self._before = self.all()
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """Profiles by name; those that cannot be read are left out."""
+        """Profiles by name; one that cannot be read is what it was, or left out."""
         try:
             found = os.stat(self._path)
             seen = (found.st_mtime_ns, found.st_ino)
             if seen != self._seen:
-                names = sorted(name for name in os.listdir(self._path) if name.endswith(".json"))
-                profiles = [self._read(os.path.join(self._path, name)) for name in names]
-                self._profiles = {str(profile["name"]): profile for profile in profiles if profile}
+                self._read_all()
                 self._seen = seen
         except OSError:
-            self._seen, self._profiles = None, {}
+            self._seen, self._files, self._profiles = None, {}, {}
         return self._profiles
 
-    @staticmethod
-    def _read(path: str) -> dict[str, Any] | None:
+    def reload(self, served: str | None, fingerprint: str) -> Reload:
+        """Read everything now and compare; raise SettingsError. `served` runs, and is the one with that fingerprint."""
         try:
-            with open(path, "rb") as handle:
-                profile = orjson.loads(handle.read())
-        except (OSError, orjson.JSONDecodeError):
-            return None
-        return profile if isinstance(profile, dict) and profile.get("name") else None
+            faults = self._read_all()
+        except OSError as exc:
+            raise SettingsError(400, "invalid_settings", f"{self._path} cannot be read: {exc.strerror}") from exc
+        if faults:
+            raise SettingsError(400, "invalid_settings", f"{'; '.join(faults)}; those are kept as they were")
+        before, now = self._before, self._profiles
+        if served is not None and str((now.get(served) or {}).get("fingerprint") or "") != fingerprint:
+            what = "was changed" if served in now else "is no profile of this host any more"
+            words = f"{served} is loaded and {what}: it runs as it was before; unload it, and load it again"
+            raise SettingsError(409, "settings_reload_conflict", words, {"conflicts": [f"engine.models.{served}"]})
+        self._before = now
+        both = sorted(set(before) & set(now))
+        return Reload(
+            sorted(set(now) - set(before)),
+            sorted(set(before) - set(now)),
+            [name for name in both if before[name] != now[name]],
+            [name for name in both if before[name] == now[name]],
+        )
+
+    def refused_statuses(self) -> tuple[str, ...]:
+        """Statuses that a switch refuses, unless they are accepted by name."""
+        try:
+            with open(self._slot_file, "rb") as handle:
+                return tuple(str(status) for status in orjson.loads(handle.read())["refused_statuses"])
+        except (OSError, orjson.JSONDecodeError, LookupError, TypeError):
+            return _REFUSED
+
+    def _read_all(self) -> list[str]:
+        """Read all files; return what is wrong with them. Raises OSError where there is no directory."""
+        files, faults = {}, []
+        for name in sorted(name for name in os.listdir(self._path) if name.endswith(".json")):
+            try:
+                files[name] = self._read(os.path.join(self._path, name))
+            except (OSError, ValueError) as exc:
+                faults.append(f"{name} is no profile: {exc}")
+                if name in self._files:
+                    files[name] = self._files[name]
+        self._files = files
+        self._profiles = {str(profile["name"]): profile for profile in files.values()}
+        return faults
+
+    @staticmethod
+    def _read(path: str) -> dict[str, Any]:
+        with open(path, "rb") as handle:
+            profile = orjson.loads(handle.read())
+        if not isinstance(profile, dict) or not isinstance(profile.get("name"), str):
+            raise ValueError("it has no name")
+        for part in ("engine", "frontdoor", "model"):
+            if not isinstance(profile.get(part) or {}, dict):
+                raise ValueError(f"{part} is not an object")
+        return profile
 
 
 def runtime_state(name: str, state: SlotState, running: Running | None, failed: bool) -> str:
@@ -106,18 +174,24 @@ def fairness(shares: Mapping[str, tuple[int, int]], refused: int) -> dict[str, A
     }
 
 
-def gpu_memory(cards: list[Any] | None, error: str | None, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _mib(size: Any) -> int | None:
+    """Whole MiB; None for what is no number of bytes."""
+    return size >> 20 if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
+
+
+def gpu_memory(cards: Any, error: str | None, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The answer about the cards' memory; what a driver does not tell is null."""
     gpus = []
-    for index, card in enumerate(cards or ()):
-        used, total = card.get("used_bytes"), card.get("total_bytes")
+    for index, card in enumerate(cards if isinstance(cards, list) else ()):
+        told = card if isinstance(card, dict) else {}
+        used, total = _mib(told.get("used_bytes")), _mib(told.get("total_bytes"))
         gpus.append(
             {
                 "index": index,
-                "name": str(card.get("node") or ""),
-                "used_mib": None if used is None else used >> 20,
-                "total_mib": None if total is None else total >> 20,
-                "used_over_total": None if used is None or not total else round(used / total, 4),
+                "name": str(told.get("node") or ""),
+                "used_mib": used,
+                "total_mib": total,
+                "used_over_total": None if used is None or total is None else f"{used}MiB / {total}MiB",
             }
         )
     if error is None and not gpus:
@@ -127,9 +201,19 @@ def gpu_memory(cards: list[Any] | None, error: str | None, rows: Iterable[Mappin
 
 
 def row(
-    profile: Mapping[str, Any], runtime: str, last_error: str | None, active: int, queued: int, shared: dict[str, Any]
+    profile: Mapping[str, Any],
+    runtime: str,
+    last_error: str | None,
+    active: int,
+    queued: int,
+    shared: dict[str, Any],
+    *,
+    enabled: bool = True,
 ) -> dict[str, Any]:
-    """One entry; `active`, `queued` and `shared` are of the slot now, which are those of a loaded model."""
+    """One entry; `enabled` tells that a switch takes it without being told to.
+
+    `active`, `queued` and `shared` are of the slot now, which are those of a loaded model.
+    """
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
     modalities = profile.get("modalities") or []
@@ -138,7 +222,7 @@ def row(
     return {
         "name": profile["name"],
         "resolved_backend": _BACKENDS.get(backend, backend),
-        "configured_enabled": profile.get("status") not in _NOT_ENABLED,
+        "configured_enabled": enabled,
         "runtime_state": runtime,
         "is_loaded": loaded,
         "replicas": 1,

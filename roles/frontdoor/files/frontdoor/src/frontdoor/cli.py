@@ -12,20 +12,25 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 import uvloop
 
 from frontdoor import __version__
-from frontdoor.auth import Keys, digest, load_certificate, make_key, tls_context
-from frontdoor.client import ClientConnection
+from frontdoor import tls as pair
+from frontdoor.accept import Listener
+from frontdoor.auth import Keys, key_line, load_certificate, make_key, tls_context
 from frontdoor.config import Config, ConfigError, load
 from frontdoor.door import Door
 from frontdoor.events import EventLog
+from frontdoor.page import page
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
 # how long clients have to take the end of an answer that was cut short
 _LAST_WORDS_S = 1.0
+# who connected just before the end gets an answer too
+_LAST_CALL_S = 0.1
 # what systemd shows a service there, nobody else can see
 CREDENTIALS = "/run/credentials/"
 
@@ -47,6 +52,8 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     loop = asyncio.get_running_loop()
     stop = stop or asyncio.Event()
     listen = config.listen
+    # now, since another version may take the place of its files
+    page()
     try:
         tls = tls_context(config.tls)
         door = Door(config, loop, events)
@@ -54,14 +61,8 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG
     try:
-        server = await loop.create_server(
-            lambda: ClientConnection(door),
-            listen.host,
-            listen.port,
-            backlog=listen.backlog,
-            reuse_address=True,
-            ssl=tls,
-        )
+        server = Listener(door, tls)
+        await server.open(listen.host, listen.port)
     except OSError as exc:
         events.flush()
         print(f"cannot listen on {listen.host}:{listen.port}: {exc.strerror or exc}", file=sys.stderr)
@@ -94,22 +95,48 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     notify("READY=1")
     await stop.wait()
     notify("STOPPING=1")
-    server.close()
+    # it goes on listening: who comes now is told to come again, and not that nobody is there
     door.drain()
     events.emit("frontdoor_draining", active_generations=door.gate.active, limit_s=config.limits.drain_timeout_s)
     events.flush()
-    deadline = loop.time() + config.limits.drain_timeout_s
-    while door.exchanges and loop.time() < deadline:
-        await asyncio.sleep(0.02)
+    await _until(lambda: not door.exchanges, config.limits.drain_timeout_s)
     cut = door.interrupt()
     # what was written last is still on its way to clients
-    deadline = loop.time() + _LAST_WORDS_S
-    while door.connections and loop.time() < deadline:
-        await asyncio.sleep(0.01)
+    await _until(lambda: not door.connections, _LAST_WORDS_S)
+    server.close()
+    await _until(lambda: not door.connections, _LAST_CALL_S)
     door.ledger.settle()
     events.emit("frontdoor_stop", cut=cut)
     door.stop()
     return 0
+
+
+async def _until(done: Callable[[], bool], limit_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while not done() and loop.time() < deadline:
+        await asyncio.sleep(0.01)
+
+
+def _check(options: argparse.Namespace) -> str:
+    """Do what is not serving, and return what there is to say; raise ConfigError."""
+    if options.make_key is not None:
+        secret = make_key()
+        return f"{secret}\n{key_line(options.make_key, secret)}"
+    if options.check_keys:
+        return f"{options.check_keys}: ok, {len(Keys(options.check_keys))} keys"
+    if options.check_tls:
+        wrong = pair.check(*options.check_tls)
+        if wrong:
+            raise ConfigError(f"tls: {wrong}")
+        return f"{options.check_tls[0]}: ok"
+    config = load(options.config)
+    if not config.tls.cert_file.startswith(CREDENTIALS):
+        tls_context(config.tls)
+    for keys_file in (config.auth.keys_file, config.admin.keys_file):
+        if keys_file:
+            Keys(keys_file)
+    return f"{options.config}: ok"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -117,29 +144,22 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="frontdoor", description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="TOML configuration")
     parser.add_argument("--check-config", action="store_true", help="only check the configuration")
+    parser.add_argument("--check-keys", metavar="FILE", help="only check a file of keys")
+    parser.add_argument("--check-tls", nargs=2, metavar=("CERTIFICATE", "KEY"), help="only check that they are a pair")
     parser.add_argument("--make-key", metavar="NAME", help="print a new API key, and the line for the file of keys")
     parser.add_argument("--version", action="version", version=__version__)
     options = parser.parse_args(argv)
-    if options.make_key:
-        secret = make_key()
-        print(f'{secret}\n{options.make_key} = "{digest(secret)}"')
-        return 0
-    if not options.config:
+    asked = options.check_config or options.check_keys or options.check_tls or options.make_key is not None
+    if not options.config and (options.check_config or not asked):
         parser.error("--config FILE is needed")
     try:
+        if asked:
+            print(_check(options))
+            return 0
         config = load(options.config)
-        if options.check_config:
-            if not config.tls.cert_file.startswith(CREDENTIALS):
-                tls_context(config.tls)
-            for keys_file in (config.auth.keys_file, config.admin.keys_file):
-                if keys_file:
-                    Keys(keys_file)
     except ConfigError as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG
-    if options.check_config:
-        print(f"{options.config}: ok")
-        return 0
     # nothing that exists now will ever be garbage, and requests make next to no cycles
     gc.collect()
     gc.freeze()

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from frontdoor.body import Body, BrokenBody, ChunkedBody, DirectReader, LengthBody
 from frontdoor.errors import Refusal
-from frontdoor.events import request_fields
-from frontdoor.exchange import Work
+from frontdoor.events import request_template
+from frontdoor.exchange import Exchange
 from frontdoor.httphead import END, HeadError, RequestHead
-from frontdoor.ledger import CLIENT_STALLED
+from frontdoor.metrics import CLIENT_STALLED
+from frontdoor.networks import plain, whose
 from frontdoor.routes import Style
+from frontdoor.upload import Upload, limit_of, too_large
+from frontdoor.work import Work
 
 if TYPE_CHECKING:
     from frontdoor.door import Door
@@ -34,16 +37,16 @@ _LINGER_BYTES = 256 * 1024 * 1024
 HEAD, BODY, ANSWER, DISCARD, CLOSED = range(5)
 
 
+def _unwritten(data: bytes) -> None:
+    """Where nobody reads any more."""
+
+
 class ClientConnection(asyncio.Protocol):
     """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
 
     __slots__ = (
-        "_body",
-        "_body_deadline",
         "_buffer",
         "_close_after",
-        "_counted",
-        "_direct",
         "_door",
         "_engine_head",
         "_engine_head_for",
@@ -56,12 +59,14 @@ class ClientConnection(asyncio.Protocol):
         "_processing",
         "_reading",
         "_stage",
+        "_upload",
         "_writable",
         "address",
         "deadline",
         "from_this_host",
         "key",
         "key_name",
+        "network",
         "transport",
         "write",
     )
@@ -70,24 +75,19 @@ class ClientConnection(asyncio.Protocol):
         self._door = door
         self._heads = door.heads
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.write: Callable[[bytes], None] = lambda data: None
+        self.write: Callable[[bytes], None] = _unwritten
         self.address = ""
         self._logged_head: RequestHead | None = None
         self._logged = ""
-        #: whose turn it is where clients compete, and the name of the API key
-        self.key = ""
+        #: whose turn it is where clients compete (a key, or the network), and the name of the API key
+        self.key = self.network = ""
         self.key_name: str | None = None
         self.from_this_host = False
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
-        self._body: Body | None = None
-        # whether somebody else reads the body under way
-        self._direct = False
-        # bytes of the body under way that stand in the door's account
-        self._counted = 0
-        self._body_deadline = 0.0
+        self._upload: Upload | None = None
         self._linger_left = 0
         self._exchange: Work | None = None
         self._processing = False
@@ -103,16 +103,19 @@ class ClientConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
-        self.address = self.key = str(peer[0]) if peer else "local"
         own = transport.get_extra_info("sockname")
+        self.address = plain(str(peer[0])) if peer else "local"
+        self.network = self.key = whose(self.address)
         self.from_this_host = bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         door = self._door
         self.deadline = door.loop.time() + door.config.limits.header_timeout_s
         refusal = door.welcome(self)
-        if refusal is not None:
+        if refusal is not None and door.crowd.may_linger:
             self.refuse(refusal)
             self._linger()
+        elif refusal is not None:
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
@@ -128,7 +131,9 @@ class ClientConnection(asyncio.Protocol):
         elif stage == ANSWER:
             self._ahead(data)
         elif stage == BODY:
-            self._on_body(data)
+            upload = self._upload
+            assert upload is not None
+            upload.feed(data)
         elif stage == DISCARD:
             self._linger_left -= len(data)
             if self._linger_left < 0:
@@ -140,8 +145,10 @@ class ClientConnection(asyncio.Protocol):
         They are read all the same: that a client left is only heard behind all that it sent.
         """
         self._buffer += data
-        if len(self._buffer) > _MAX_AHEAD:
+        if len(self._buffer) > _MAX_AHEAD and not self._close_after:
             self._close_after = True
+            if isinstance(self._exchange, Exchange):
+                self._exchange.last_of_connection()
         if self._close_after:
             self._buffer = b""
 
@@ -151,7 +158,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stage = CLOSED
-        self._drop_body()
+        # it would keep the transport, and the transport this
+        self.write = _unwritten
+        self._drop_upload()
         self._door.farewell(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -159,13 +168,18 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self.deadline = self._door.loop.time() + self._door.config.limits.write_timeout_s
+        if self._stage in (HEAD, ANSWER):
+            # a body that is read, and a connection that is closed, have limits that this must not prolong
+            self.deadline = self._write_deadline()
         if self._exchange is not None:
             self._exchange.pause()
 
     def resume_writing(self) -> None:
         self._writable = True
-        self.deadline = None
+        if self._stage == ANSWER:
+            self.deadline = None
+        elif self._stage == DISCARD:
+            self.deadline = self._door.loop.time() + _LINGER_S
         if self._exchange is not None:
             self._exchange.resume()
         elif self._stage == HEAD:
@@ -197,12 +211,12 @@ class ClientConnection(asyncio.Protocol):
             try:
                 head = door.request_head(data[:end])
             except HeadError as exc:
-                self._reject(Refusal(exc.status, exc.code, exc.message), None)
+                self.reject(Refusal(exc.status, exc.code, exc.message), None)
                 break
             self._head = head
             length = head.content_length
             if length is not None and length > door.max_body:
-                self._reject(self._too_large(), head)
+                self.reject(too_large(door.max_body), head)
                 break
             if length is not None and len(data) - end >= length:
                 stop = end + length
@@ -212,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
                 self._buffer = b""
                 # of a large one not a copy
                 many = len(data) - end >= _MANY_BYTES
-                self._begin_body(head, memoryview(data)[end:] if many else data[end:])
+                self._begin_upload(head, memoryview(data)[end:] if many else data[end:])
             if self._stage != HEAD:
                 break
             data, self._buffer = self._buffer, b""
@@ -224,99 +238,50 @@ class ClientConnection(asyncio.Protocol):
         limit = self._door.config.limits.max_header_bytes
         data = data.lstrip(b"\r\n") if data.startswith(b"\r\n") else data
         if len(data) > limit:
-            self._reject(Refusal(431, "headers_too_large", f"the request head exceeds {limit} bytes"), None)
+            self.reject(Refusal(431, "headers_too_large", f"the request head exceeds {limit} bytes"), None)
             return
         if data and not self._buffer and self._writable:
             # counts from the first byte: a head that drips in is not given more time for each drop
             self.deadline = self._door.loop.time() + self._door.config.limits.header_timeout_s
         self._buffer = data
 
-    def _begin_body(self, head: RequestHead, rest: bytes | memoryview) -> None:
+    def _begin_upload(self, head: RequestHead, rest: bytes | memoryview) -> None:
         door = self._door
-        limits = door.config.limits
         refusal = door.refusal_before_body(self, head)
+        if refusal is None and (head.content_length or 0) > limit_of(door, head):
+            refusal = too_large(limit_of(door, head))
         if refusal is not None:
-            self._reject(refusal, head)
+            self.reject(refusal, head)
             return
-        if head.expects_continue and not rest:
+        if head.expects_continue and not rest and self.transport.get_write_buffer_size() < _WRITE_HIGH // 2:
+            # a client that reads nothing has no use for it
             self.write(CONTINUE)
-        now = door.loop.time()
-        self._body_deadline = now + limits.body_timeout_s
-        self.deadline = now + limits.body_idle_timeout_s
         self._stage = BODY
-        self._body = ChunkedBody() if head.content_length is None else LengthBody(head.content_length)
+        upload = self._upload = Upload(door, self, head)
+        self.deadline = upload.next_deadline()
         if rest:
-            self._on_body(rest)
+            upload.feed(rest)
 
-    def _too_large(self) -> Refusal:
-        limit = self._door.max_body
-        return Refusal(413, "body_too_large", f"the request body exceeds {limit} bytes")
-
-    def _count_body(self, size: int) -> bool:
-        """Note received bytes of a body; False when the frontdoor holds too much already."""
-        door = self._door
-        limits = door.config.limits
-        door.buffered += size
-        self._counted += size
-        self.deadline = min(self._body_deadline, door.loop.time() + limits.body_idle_timeout_s)
-        if door.buffered <= limits.max_buffered_bytes:
-            return True
-        self._reject(Refusal(503, "overloaded", "too many large requests are being received", 5), self._head)
-        return False
-
-    def _on_body(self, data: bytes | memoryview) -> None:
-        body = self._body
-        assert body is not None
-        before = body.size
-        try:
-            body.feed(data)
-        except BrokenBody as exc:
-            self._reject(Refusal(400, "bad_request", str(exc)), self._head)
-            return
-        if body.size > self._door.max_body:
-            self._reject(self._too_large(), self._head)
-        elif self._count_body(body.size - before):
-            if body.complete:
-                self._body_complete(body)
-            elif isinstance(body, LengthBody) and body.large:
-                self._read_directly(body)
-
-    def _read_directly(self, body: LengthBody) -> None:
-        def grown() -> None:
-            if self._count_body(body.held - self._counted) and body.complete:
-                self._body_complete(body)
-
-        self._direct = True
-        self._let_read(DirectReader(body, self, grown))
-
-    def _let_read(self, protocol: asyncio.BaseProtocol) -> None:
-        if not self.transport.is_closing():
-            # a transport looks at how its protocol wants to read when it begins to read
-            self.transport.pause_reading()
-            self.transport.set_protocol(protocol)
-            self.transport.resume_reading()
-
-    def _body_complete(self, body: Body) -> None:
-        content = body.content()
-        if body.rest is None:
+    def received(self, head: RequestHead, content: bytes | bytearray, rest: bytes | None) -> Exchange | None:
+        """A body is complete; `rest` came behind it, None where that cannot be told. Returns the answer under way."""
+        self._upload = None
+        if rest is None:
             self._close_after = True
+            head = dataclasses.replace(head, keep_alive=False, plain=False)
         else:
-            self._buffer = body.rest
-        # from here on it is the answer's to account for
-        self._drop_body()
+            self._buffer = rest
         processing, self._processing = self._processing, True
-        self._dispatch(self._head, content)
+        self._dispatch(head, content)
         self._processing = processing
+        work = self._exchange
         if not processing and self._stage == HEAD and self._buffer:
             self._process(b"")
+        return work if isinstance(work, Exchange) else None
 
-    def _drop_body(self) -> None:
-        self._door.buffered -= self._counted
-        self._counted = 0
-        self._body = None
-        if self._direct:
-            self._direct = False
-            self._let_read(self)
+    def _drop_upload(self) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.drop()
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
@@ -340,7 +305,8 @@ class ClientConnection(asyncio.Protocol):
             forwarded = b"X-Forwarded-For: %b\r\n" % self.address.encode()
             if head.host:
                 forwarded += b"X-Forwarded-Host: %b\r\n" % head.host
-            forwarded += b"X-Forwarded-Proto: %b\r\n" % self._door.scheme
+            version = b"1.1" if head.http11 else b"1.0"
+            forwarded += b"X-Forwarded-Proto: %b\r\nVia: %b b70-frontdoor\r\n" % (self._door.scheme, version)
             self._engine_head = b"".join((head.line, host_line, head.fields, forwarded))
         return self._engine_head
 
@@ -348,7 +314,7 @@ class ClientConnection(asyncio.Protocol):
         """What the log says of a request that went well, made once while a client repeats itself."""
         if self._logged_head is not head:
             self._logged_head = head
-            self._logged = request_fields(self.address, head.route.path, "ok", None, 0.0)
+            self._logged = request_template(self.address, head.route.path, "ok", None, 0.0)
         return self._logged
 
     def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
@@ -370,9 +336,9 @@ class ClientConnection(asyncio.Protocol):
         """Write a local answer; `response` is told whether the connection will be closed."""
         self.write(response(not head.keep_alive or self._close_after or self._door.draining))
 
-    def _reject(self, refusal: Refusal, head: RequestHead | None) -> None:
+    def reject(self, refusal: Refusal, head: RequestHead | None) -> None:
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
-        self._drop_body()
+        self._drop_upload()
         self.refuse(refusal, head, close=True)
         self._linger()
 
@@ -386,6 +352,8 @@ class ClientConnection(asyncio.Protocol):
                 self._linger()
             else:
                 self._stage = CLOSED
+                # what is not sent yet is sent first, to a client that takes it
+                self.deadline = self._write_deadline()
                 self.transport.close()
             return
         self._stage = HEAD
@@ -393,6 +361,9 @@ class ClientConnection(asyncio.Protocol):
             self._await_next(now)
         if self._buffer and not self._processing:
             self._process(b"")
+
+    def _write_deadline(self) -> float:
+        return self._door.loop.time() + self._door.config.limits.write_timeout_s
 
     def _await_next(self, now: float | None = None) -> None:
         door = self._door
@@ -406,7 +377,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._linger_left = _LINGER_BYTES
         self._set_reading(True)
-        self.deadline = self._door.loop.time() + _LINGER_S
+        unsent = self.transport.get_write_buffer_size()
+        self.deadline = max(self._door.loop.time() + _LINGER_S, self._write_deadline() if unsent else 0.0)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -439,6 +411,6 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         elif self._stage == BODY or (self._stage == HEAD and self._buffer):
             head = self._head if self._stage != HEAD else None
-            self._reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
+            self.reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
         else:
             self.abort()

@@ -53,6 +53,9 @@ class Backend:
     pool_size: int = dataclasses.field(default=512, metadata={"min": 0})
     pool_idle_timeout_s: float = dataclasses.field(default=3.0, metadata={"min": 0})
     probe_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
+    #: an engine that accepts connections and sends nothing to anybody for so long is taken for hung; a long prefill, or
+    #: compiling for a new shape, may well silence a healthy one for half a minute
+    silence_limit_s: float = dataclasses.field(default=120.0, metadata={"min": 1})
     metrics_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
 
 
@@ -84,14 +87,20 @@ class Limits:
 
     max_body_bytes: int = dataclasses.field(default=64 * 1024 * 1024, metadata={"min": 1})
     max_buffered_bytes: int = dataclasses.field(default=1024 * 1024 * 1024, metadata={"min": 1})
+    #: of one API key, or one address; one body of the largest size is always accepted
+    max_buffered_bytes_per_client: int = dataclasses.field(default=256 * 1024 * 1024, metadata={"min": 1})
     max_header_bytes: int = dataclasses.field(default=32 * 1024, metadata={"min": 1024})
     max_headers: int = dataclasses.field(default=100, metadata={"min": 1})
     max_connections: int = dataclasses.field(default=8192, metadata={"min": 1})
+    #: of IPv6, from one /64; many people may share an address behind a router or a proxy
+    max_connections_per_address: int = dataclasses.field(default=2048, metadata={"min": 1})
     header_timeout_s: float = dataclasses.field(default=10.0, metadata={"min": 0.05})
     body_idle_timeout_s: float = dataclasses.field(default=20.0, metadata={"min": 0.05})
     body_timeout_s: float = dataclasses.field(default=300.0, metadata={"min": 0.05})
     keepalive_timeout_s: float = dataclasses.field(default=75.0, metadata={"min": 0.05})
     write_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0.05})
+    #: after which the kernel gives up a client that vanished without a word; 0 leaves it to the host's settings
+    dead_peer_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0})
     drain_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0})
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from frontdoor import errors
+from frontdoor.accept import Crowd
 from frontdoor.admin import Admin
 from frontdoor.admission import Gate
 from frontdoor.auth import Keys
@@ -17,18 +18,22 @@ from frontdoor.client import ClientConnection
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.events import EventLog
-from frontdoor.exchange import Exchange, Work
+from frontdoor.exchange import Exchange
 from frontdoor.history import History
 from frontdoor.httphead import RequestHead, ResponseHead, parse_request_head, parse_response_head
 from frontdoor.ledger import Ledger
+from frontdoor.listing import Listing
 from frontdoor.local import LocalAnswers, unknown
-from frontdoor.networks import allowed, networks
+from frontdoor.networks import networks
 from frontdoor.policy import PathRules, policies
 from frontdoor.probe import Probe
-from frontdoor.routes import MODELS, Kind
+from frontdoor.routes import Kind
+from frontdoor.splice import TooIntricate
 from frontdoor.state import SlotState, StateFile, utc_now
+from frontdoor.upload import Holdings
 from frontdoor.upstream import Pool
 from frontdoor.vitals import Vitals
+from frontdoor.work import Work
 
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
@@ -39,11 +44,18 @@ _HEAD_KEPT_BYTES = 2048
 
 
 _STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
-_TOO_MANY = Refusal(503, "too_many_connections", "too many connections; try again later", 5)
-_NOT_FROM_THERE = Refusal(
-    403, "address_not_allowed", "this address may not connect; ask the operator to add its network to those allowed"
-)
 _OPEN_PATHS = ("/", "/health", "/ready")
+
+
+def _turned(before: SlotState, now: SlotState) -> bool:
+    """Whether another engine may run now than before."""
+    return any(getattr(before, name) != getattr(now, name) for name in ("open", "phase", "engine", "backend_url"))
+
+
+def _judged_by(state: SlotState) -> tuple[object, ...]:
+    """What bodies are checked and edited by."""
+    profile = state.profile or {}
+    return state.rules, *(profile.get(name) for name in ("name", "fingerprint", "served_model_name", "modalities"))
 
 
 class Door:
@@ -54,19 +66,25 @@ class Door:
         self.loop = loop
         self.events = events
         self.scheme = b"https" if config.tls.cert_file else b"http"
-        self._networks = networks(config.listen.allowed_networks)
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = utc_now()
-        self.ledger = Ledger(events, loop.time)
+        self.ledger = Ledger(events, loop.time, loop.call_later)
         # for those that count each read of a stream; what is no generation is not counted
         self.gaps = self.ledger.metrics.gaps.counts
         self.other_gaps = [0] * len(self.gaps)
+        self.ledger.metrics.streaming_s = lambda: sum(
+            (exchange.streaming_s for exchange in self.exchanges if isinstance(exchange, Exchange)), 0.0
+        )
         self.engine_responses = 0
-        self.connections: set[ClientConnection] = set()
-        self.exchanges: set[Exchange] = set()
+        self.crowd = Crowd(config.limits, networks(config.listen.allowed_networks))
+        self.connections = self.crowd.connections
+        self.welcome = self.crowd.welcome
+        self.farewell = self.crowd.farewell
+        self.exchanges: set[Exchange | Listing] = set()
+        #: bytes of request bodies
         self.buffered = 0
+        self.holdings = Holdings()
         self.draining = False
-        self._keys_error = ""
         self.engine_reachable: bool | None = None
         self.engine_error = ""
         backend = config.backend
@@ -88,8 +106,9 @@ class Door:
         first = self._state_file.poll()
         assert first is not None
         self.state = first
-        self._apply(first)
-        self._probe = Probe(self)
+        self._sequence = first.sequence
+        self._apply(first, first)
+        self.probe = Probe(self)
         self.vitals = Vitals(self)
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -101,6 +120,7 @@ class Door:
         ).encode()
         #: the last switches
         self.history = History(config.slot.journal_file)
+        self.ledger.metrics.generations_under_way = lambda: self.gate.active + self.gate.queued
         self._local = LocalAnswers(self)
         self._admin = Admin(self)
 
@@ -112,15 +132,15 @@ class Door:
         self._every("sweep", _SWEEP_S, self._sweep)
         self._every("sample", 1.0, self._sample)
         self._every("vitals", self.config.backend.metrics_interval_s, self.vitals.run)
-        self._every("probe", self.config.backend.probe_interval_s, self._probe.run)
-        self._probe.run()
+        self._every("probe", self.config.backend.probe_interval_s, self.probe.run)
+        self.probe.run()
 
     def stop(self) -> None:
         """End the periodic work and every connection."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._probe.stop()
+        self.probe.stop()
         self.vitals.stop()
         self._admin.drain()
         for connection in list(self.connections):
@@ -168,11 +188,17 @@ class Door:
             exchange.expire()
 
     def _sample(self) -> None:
+        self._count_down()
         self.ledger.activity.sample(time.time(), self.gate.active, self.gate.queued, self.vitals.tokens_per_s)
+
+    @property
+    def keys_error(self) -> str:
+        """What is wrong with a file of keys that changed; those of before count until it is right."""
+        return self.keys.error if self.keys is not None and self.keys.error else self._admin.keys_error
 
     def _refresh_keys(self) -> None:
         if self.keys is not None:
-            self._keys_error = self.keys.refreshed(self.events, self._keys_error)
+            self.keys.refreshed(self.events)
         self._admin.refresh_keys()
 
     # --- the slot's state ------------------------------------------------------------------------------------------
@@ -182,7 +208,13 @@ class Door:
         state = self._state_file.poll()
         if state is not None:
             before, self.state = self.state, state
-            self._apply(state)
+            self._note_sequence(state.sequence)
+            self._apply(state, before)
+            if _turned(before, state):
+                # what was found out about the engine was of another one, or of the time without one
+                self.engine_reachable, self.engine_error = None, ""
+                self.probe.again()
+            self._admin.state_applied(state)
             self.events.emit(
                 "state_applied",
                 sequence=state.sequence,
@@ -194,29 +226,47 @@ class Door:
                 max_active_generations=state.max_active_generations,
             )
 
+    def _note_sequence(self, sequence: int) -> None:
+        """Say so when an older state comes back: what the file says counts, but whoever put it there should know."""
+        if 0 < sequence < self._sequence:
+            self.events.emit("state_went_back", sequence=sequence, was=self._sequence)
+        self._sequence = sequence or self._sequence
+
     def reload(self) -> None:
         """Read the state file now, whether it looks changed or not."""
         self._state_file.forget()
         self.poll_state()
 
-    def _apply(self, state: SlotState) -> None:
+    def _apply(self, state: SlotState, before: SlotState) -> None:
         # what ended before is logged by the rules of before
         self.ledger.settle()
         self.ledger.activity.phase(time.time(), state.phase, str((state.profile or {}).get("name") or ""), state.reason)
         self.events.requests = self.config.log.events and state.event_log
-        if self.pool.url != state.backend_url:
-            self.pool.point_to(state.backend_url)
-            self.engine_reachable, self.engine_error = None, ""
-        self.closed = None if state.open else errors.closed(state)
+        self.pool.point_to(state.backend_url)
+        self.closed = None if state.open else errors.closed(state, time.time())
         if self.draining:
             self.closed = _STOPPING
-        if self.closed is not None:
-            # before the limit, which could let the first of them in
-            self._dismiss(self.closed)
         self.busy = errors.busy(state.max_active_generations)
         self._may_queue = state.queue_timeout_s > 0
         self._policies = policies(state.rules, state.profile)
+        # before the limit, which could let the first of them in
+        if self.closed is not None:
+            self._dismiss(self.closed)
+        elif _judged_by(state) != _judged_by(before):
+            # their bodies are edited as it was right for what was served before
+            self._dismiss(errors.outdated(before, state))
+        elif state.queue_timeout_s != before.queue_timeout_s:
+            for waiter in self.gate.waiting():
+                assert isinstance(waiter, Exchange)
+                waiter.wait_until(state.queue_timeout_s)
         self.gate.set_limit(state.max_active_generations)
+
+    def _count_down(self) -> None:
+        """Tell clients what is left of the time until the slot is open."""
+        if self.closed is not None and not self.draining:
+            closed = errors.closed(self.state, time.time())
+            if closed != self.closed:
+                self.closed = closed
 
     def _dismiss(self, refusal: Refusal) -> None:
         for waiter in self.gate.dismiss():
@@ -224,17 +274,6 @@ class Door:
             waiter.refuse(refusal)
 
     # --- requests --------------------------------------------------------------------------------------------------
-
-    def welcome(self, connection: ClientConnection) -> Refusal | None:
-        """Note a new connection; return why it is not served."""
-        self.connections.add(connection)
-        if self._networks and not connection.from_this_host and not allowed(connection.address, self._networks):
-            return _NOT_FROM_THERE
-        return _TOO_MANY if len(self.connections) > self.config.limits.max_connections else None
-
-    def farewell(self, connection: ClientConnection) -> None:
-        """Forget a connection."""
-        self.connections.discard(connection)
 
     def request_head(self, raw: bytes) -> RequestHead:
         """Parse a head, or remember it; raise HeadError."""
@@ -252,7 +291,10 @@ class Door:
 
         The machine itself may look at the status without one. The administration has keys of its own.
         """
-        if self.keys is None or head.method == b"OPTIONS" or head.route.path in _OPEN_PATHS:
+        if self.keys is None or head.route.path in _OPEN_PATHS:
+            return False
+        if head.method == b"OPTIONS" and self.cors_on:
+            # a browser that asks first shows no key; without CORS the engine would be asked
             return False
         if head.route.kind is Kind.ADMIN:
             return False
@@ -298,11 +340,15 @@ class Door:
                 refusal = self.busy
             if refusal is None:
                 rules = self._policies.get(head.route.path)
-                if rules is None or not head.json:
+                if rules is None:
                     return Exchange(self, client, head, len(body), (body,))
-                if rules.only_defaults is not None:
-                    return Exchange(self, client, head, len(body), rules.only_defaults.pieces(body))
-                wanted = rules.apply(body)
+                if head.json and rules.only_defaults is not None:
+                    try:
+                        return Exchange(self, client, head, len(body), rules.only_defaults.pieces(body))
+                    except TooIntricate:
+                        pass
+                # whatever it calls itself: who reads it as JSON must not find what was not looked at
+                wanted = rules.apply(body, coded=head.coded)
                 if not isinstance(wanted, Refusal):
                     return Exchange(self, client, head, len(body), wanted)
                 refusal = wanted
@@ -315,11 +361,16 @@ class Door:
         elif head.method == b"OPTIONS" and self.cors_on:
             self._local.preflight(client, head)
         else:
-            refusal = (None if head.route.always else self.closed) or self._crowded()
-            if refusal is None and head.route.path == MODELS and head.method == b"GET" and not body:
-                return self._local.models(client, head)
+            # who asks all the time would keep the process from ending
+            refusal = (None if head.route.always and not self.draining else self.closed) or self._crowded()
+            if refusal is None and head.route.lists_models and head.method in (b"GET", b"HEAD"):
+                return Listing(self, client, head)
             if refusal is None:
-                return Exchange(self, client, head, len(body), (body,))
+                rules = self._policies.get(head.route.path) if head.method == b"POST" else None
+                wanted = (body,) if rules is None else rules.apply(body, coded=head.coded)
+                if not isinstance(wanted, Refusal):
+                    return Exchange(self, client, head, len(body), wanted)
+                refusal = wanted
             client.refuse(refusal, head)
         return None
 

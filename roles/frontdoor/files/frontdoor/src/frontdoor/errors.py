@@ -6,14 +6,40 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import functools
 import http
 import math
+import re
+import time
+from email.utils import formatdate
 from typing import Any
 
 import orjson
 
 from frontdoor.routes import Style
-from frontdoor.state import SlotState
+from frontdoor.state import PHASES, SlotState
+
+# Every code that a client may be told, by what it says about whom. `closed` is a slot that serves and takes nothing.
+TURNED_AWAY_CODES = (
+    *("busy", "queue_full", "queue_timeout", "closed", "overloaded", "stopping"),
+    *("too_many_connections", "too_many_requests"),
+    *(phase for phase in PHASES if phase != "serving"),
+)
+# also of streams that were begun, and answers of the engine's own that say that it failed
+ENGINE_CODES = (
+    *("bad_engine_response", "engine_closed", "engine_timeout", "engine_unreachable"),
+    *("upstream_cut", "upstream_timeout", "http_500"),
+)
+OTHER_CODES = (
+    *("address_not_allowed", "bad_expectation", "bad_host", "bad_framing", "bad_request", "bad_target", "bad_version"),
+    *("body_too_intricate", "body_too_large", "coding_not_supported", "duplicate_header", "encoding_unsupported"),
+    *("headers_too_large", "internal_error", "invalid_api_key", "invalid_body", "invalid_json", "invalid_load_request"),
+    "method_not_allowed",
+    *("method_not_supported", "missing_host", "modality_unsupported", "model_not_found", "not_an_admin_key"),
+    *("model_load_failed", "model_loading", "model_unload_failed", "model_unloading", "request_timeout"),
+    *("too_many_headers", "unknown_model", "unknown_path"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,14 +58,17 @@ class Refusal:
     )
 
     def render(self, style: Style, extra: bytes, close: bool, head_only: bool) -> bytes:
-        """The complete response; made once, since a flood is refused with the same bytes."""
+        """The complete response; of those that come in floods made once."""
         key = (style, extra, close, head_only)
         done = self._rendered.get(key)
         if done is None:
             after = b"" if self.retry_after_s is None else b"Retry-After: %d\r\n" % self.retry_after_s
-            done = self._rendered[key] = response(
+            done = response(
                 self.status, body(self, style), extra=after + self.fields + extra, close=close, head_only=head_only
             )
+            if self.status >= 500:
+                # without a date: a server's failures need none (RFC 9110 6.6.1)
+                self._rendered[key] = done
         return done
 
 
@@ -85,10 +114,18 @@ def body(refusal: Refusal, style: Style) -> bytes:
     return orjson.dumps({"error": error})
 
 
-def stream_event(refusal: Refusal, style: Style) -> bytes:
-    """One server-sent event that ends a stream which cannot be completed."""
+_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
+
+
+def stream_event(refusal: Refusal, style: Style, sent: bytes = b"") -> bytes:
+    """One server-sent event that ends a stream which cannot be completed; `sent` is the last of what was sent of it."""
     if style is Style.RESPONSES:
-        data = orjson.dumps({"type": "error", "code": refusal.code, "message": refusal.message, "param": None})
+        # the type wants the fields beside the type, clients raise an error where there is one under `error`
+        # of an event that was begun nothing was sent
+        found = _NUMBER.findall(sent, 0, 1 + max(sent.rfind(b"\n\n"), sent.rfind(b"\r\n\r\n")))
+        number = int(found[-1]) + 1 if found else 0
+        inner = {"type": "server_error", "code": refusal.code, "message": refusal.message, "param": None}
+        data = orjson.dumps({**inner, "type": "error", "sequence_number": number, "error": inner})
         return b"event: error\ndata: " + data + b"\n\n"
     prefix = b"event: error\ndata: " if style is Style.ANTHROPIC else b"data: "
     return prefix + body(refusal, style) + b"\n\n"
@@ -97,6 +134,16 @@ def stream_event(refusal: Refusal, style: Style) -> bytes:
 def status_line(status: int) -> bytes:
     """First line of a response."""
     return f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
+
+
+@functools.lru_cache(maxsize=1)
+def _date_line(now: int) -> bytes:
+    return f"Date: {formatdate(now, usegmt=True)}\r\n".encode()
+
+
+def date_line() -> bytes:
+    """The header line that says when an answer was made."""
+    return _date_line(int(time.time()))
 
 
 def response(
@@ -114,6 +161,7 @@ def response(
             status_line(status),
             b"Content-Type: %s\r\nContent-Length: %d\r\n" % (content_type.encode(), len(content)),
             b"Cache-Control: no-store\r\n",
+            b"" if status >= 500 else date_line(),
             extra,
             b"Connection: close\r\n\r\n" if close else b"\r\n",
             b"" if head_only else content,
@@ -137,7 +185,7 @@ def busy(limit: int) -> Refusal:
 
 def queue_timeout(limit: int, waited_s: float) -> Refusal:
     """The wait for a slot ran out."""
-    message = f"no generation slot became free within {waited_s:g} s ({limit} in use); try again later"
+    message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
     return Refusal(503, "queue_timeout", message, 1, {"max_active_generations": limit})
 
 
@@ -146,13 +194,44 @@ def queue_full(queued: int) -> Refusal:
     return Refusal(503, "queue_full", f"{queued} requests are already waiting for a generation slot", 5)
 
 
-def closed(state: SlotState) -> Refusal:
-    """The slot does not take work; says why and when to come back."""
+def outdated(was: SlotState, state: SlotState) -> Refusal:
+    """What was asked for is not what is served any more; for those who waited through a change."""
+    before, after = ((one.profile or {}).get("name") or "a model" for one in (was, state))
+    what = f"the model slot switched from {before} to {after}" if before != after else f"the rules for {after} changed"
+    return Refusal(503, "switching", f"{what} while this request waited; send it again", 1, {"phase": state.phase})
+
+
+def _elapsed(since: Any, now: float) -> float:
+    """Seconds since a timestamp; 0 where it is none, or lies ahead."""
+    try:
+        return max(0.0, now - datetime.datetime.fromisoformat(since).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+
+
+def _retry_after(state: SlotState, now: float) -> int:
+    """Seconds until it is worth to ask again: what is left of the time that is expected, or a steady number."""
+    switch = state.switch or {}
+    expected = switch.get("eta_s")
+    left = state.retry_after_s
+    if expected is not None and state.phase in ("switching", "verifying"):
+        if left is not None:
+            left -= _elapsed(state.updated_at, now)
+        else:
+            left = expected - _elapsed(switch.get("started_at") or state.updated_at, now)
+    return 30 if left is None else max(1, math.ceil(left))
+
+
+def closed(state: SlotState, now: float) -> Refusal:
+    """The slot does not take work; says why and when to come back, seen from a time of day."""
     details: dict[str, Any] = {"phase": state.phase}
+    retry = _retry_after(state, now)
     if state.phase == "switching" and state.switch:
         source, target = state.switch.get("from") or "nothing", state.switch.get("to") or "nothing"
         message = f"the model slot is switching from {source} to {target}"
         details["switch"] = {name: state.switch.get(name) for name in ("from", "to", "started_at", "eta_s")}
+        if details["switch"]["eta_s"] is not None:
+            details["switch"]["eta_s"] = retry
     elif state.phase == "verifying":
         target = (state.switch or {}).get("to") or (state.profile or {}).get("name") or "the model"
         message = f"{target} is loaded and is being verified"
@@ -167,6 +246,4 @@ def closed(state: SlotState) -> Refusal:
     if state.reason:
         message = f"{message}: {state.reason}"
     code = state.phase if state.phase != "serving" else "closed"
-    after = state.retry_after_s if state.retry_after_s is not None else (state.switch or {}).get("eta_s")
-    retry = max(1, math.ceil(after)) if isinstance(after, int | float) else 30
     return Refusal(503, code, message, retry, details)

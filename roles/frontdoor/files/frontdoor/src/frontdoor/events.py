@@ -77,21 +77,17 @@ class EventLog:
             self._rest = self._rest[: self._rest.find(b"\n") + 1]
 
 
-def request_line(about: str, status: int, took_s: float, size: int, at: float) -> str:
-    """The line of a generation request that ended at a time of day; `about` comes from `request_fields`."""
-    # text, which Python formats faster than bytes
-    return f'{{"bytes":{size},"elapsed_s":{took_s:.3f},"status":{status},"ts_ms":{int(at * 1000)},{about}'
+def request_line(template: str, status: int, took_s: float, size: int, at: float) -> str:
+    """The line of a generation request that ended at a time of day; the template comes from `request_template`."""
+    return template % (size, took_s, status, at * 1000)
 
 
-def request_fields(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> str:
-    """The rest of a line of `request_line`, which is the same for many requests."""
-    fields = {
-        "client": client,
-        "error": error,
-        "event": "generation_request",
-        "outcome": outcome,
-        "path": path,
-        "queue_wait_s": round(waited_s, 3),
-        "queued": waited_s > 0,
-    }
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)[1:].decode()
+def request_template(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> str:
+    """A line but for its numbers, which is the same for many requests; Python fills it in faster than other ways."""
+
+    def text(**fields: Any) -> str:
+        return orjson.dumps(fields)[1:-1].decode().replace("%", "%%")
+
+    words = text(error=error, event="generation_request", outcome=outcome, path=path)
+    wait = text(queue_wait_s=round(waited_s, 3), queued=waited_s > 0)
+    return f'{{"bytes":%d,{text(client=client)},"elapsed_s":%.3f,{words},{wait},"status":%d,"ts_ms":%d}}\n'

@@ -6,61 +6,41 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+import dataclasses
+from typing import TYPE_CHECKING
 
 from frontdoor import errors
-from frontdoor.admission import BUSY, QUEUED, Gate
 from frontdoor.body import LARGE, recycle
 from frontdoor.errors import Refusal
-from frontdoor.httphead import END, Framing, RequestHead, ResponseError, ResponseHead, without_coding
-from frontdoor.ledger import (
-    CLIENT_CLOSED,
-    INTERRUPTED,
-    OK,
-    REFUSED,
-    UPSTREAM_CUT,
-    UPSTREAM_ERROR,
-    UPSTREAM_TIMEOUT,
-)
+from frontdoor.httphead import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, without_coding
+from frontdoor.ledger import outcome_of
+from frontdoor.metrics import CLIENT_CLOSED, INTERRUPTED, OK, REFUSED, UPSTREAM_CUT, UPSTREAM_ERROR, UPSTREAM_TIMEOUT
 from frontdoor.relay import ChunkedRelay, CloseRelay, Relay, relay_for
 from frontdoor.splice import Pieces
+from frontdoor.upload import ACCOUNTED
 from frontdoor.upstream import UpstreamConnection
+from frontdoor.usage import rolled
+from frontdoor.waiting import Waiting
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
     from frontdoor.door import Door
 
 _MAX_RESPONSE_HEAD = 64 * 1024
-# A kept connection that ends this soon after a request was sent on it had been closed by the engine before it saw the
-# request. Later than that the engine may have worked on it, and it must not be asked twice.
+# How soon after a request was sent on a kept connection its end can be taken for that of an idle connection.
 _STALE_S = 0.5
+# what may be asked twice (RFC 9110 9.2.2)
+_IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 # bodies up to this size are sent in one piece with their head
 _SMALL = 16 * 1024
 
 
-class Work(Protocol):
-    """Whatever is making the answer."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def client_gone(self, outcome: str = ...) -> None:
-        """Nobody waits for the answer any more."""
-
-    def pause(self) -> None:
-        """The client is slower than the answer."""
-
-    def resume(self) -> None:
-        """The client caught up."""
-
-
-class Exchange:
+class Exchange(Waiting):
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
     __slots__ = (
-        *("_body", "_client", "_connecting", "_connection", "_done", "_door", "_first_byte_s", "_head", "_head_bytes"),
-        *("_last_activity", "_paused", "_queue_timer", "_received", "_relay", "_response", "_shut_client", "_size"),
-        *("_started", "_tail", "_url", "_waited"),
+        *("_body", "_connecting", "_connection", "_first_byte_s", "_head", "_head_bytes", "_last_activity", "_paused"),
+        *("_received", "_relay", "_response", "_shut_client", "_size", "_tail", "_url"),
     )
 
     def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
@@ -72,7 +52,7 @@ class Exchange:
         self._body = body
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._queue_timer: asyncio.TimerHandle | None = None
+        self._queue_timer = None
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._head_bytes = self._tail = b""
@@ -95,39 +75,15 @@ class Exchange:
         if self._head.generates:
             gate = door.gate
             if gate.full:
-                self._wait(gate)
+                self.wait(gate)
                 return
             gate.take(self, self._client.key)
         self._forward()
 
-    def _wait(self, gate: Gate) -> None:
-        timeout = self._door.state.queue_timeout_s
-        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0)
-        if verdict is QUEUED:
-            self._queue_timer = self._door.loop.call_later(timeout, self._queue_expired, timeout)
-        elif verdict is BUSY:
-            self.refuse(self._door.busy)
-        else:
-            self.refuse(errors.queue_full(gate.queued))
-
-    def granted(self) -> None:
-        """The gate gave a slot after a wait."""
-        self._stop_timer()
-        self._last_activity = self._door.loop.time()
-        self._waited = self._last_activity - self._started
-        self._door.ledger.metrics.queue_wait.observe(self._waited)
+    def go_on(self) -> None:
+        """There is a slot, after a wait."""
+        self._last_activity = self._started + self._waited
         self._forward()
-
-    def _queue_expired(self, timeout: float) -> None:
-        self._queue_timer = None
-        self._waited = timeout
-        self._door.ledger.metrics.queue_wait.observe(timeout)
-        self.refuse(errors.queue_timeout(self._door.gate.limit, timeout))
-
-    def _stop_timer(self) -> None:
-        if self._queue_timer is not None:
-            self._queue_timer.cancel()
-            self._queue_timer = None
 
     # --- towards the engine ----------------------------------------------------------------------------------------
 
@@ -185,35 +141,64 @@ class Exchange:
                 self._broken(str(exc))
                 return
             if response.status < 200:
-                self._interim(response, data[end:])
+                self._interim(data)
                 return
         self._response = response
         now = door.loop.time()
         self._first_byte_s = now - self._last_activity
         self._last_activity = now
-        door.engine_responses += 1
-        if door.engine_reachable is not True:
+        if door.engine_reachable is not True and response.status < FAILURE:
             door.note_engine(True)
-        if self._size:
-            self._release_body()
+        if self._size >= ACCOUNTED:
+            response = self._large_answered(response)
+        elif self._size:
+            door.buffered -= self._size
+            self._size = 0
+            self._body = ()
         if response.size == len(data) and head.plain and not door.draining:
-            # the whole answer is here and nothing about it changes
+            # the whole answer is here, is none of a failure, and nothing about it changes
+            door.engine_responses += 1
             self._received = response.length
             self._client.write(data)
             self._tail = data
             self._complete(response.keep_alive)
         else:
             assert self._connection is not None
+            # one that fails whatever it is asked is no engine that is well: the probe asks it
+            if response.status < FAILURE:
+                door.engine_responses += 1
             self._connection.receiver = self._on_body
             self._begin(response, data[end:])
 
-    def _interim(self, response: ResponseHead, rest: bytes) -> None:
-        """An answer before the answer (RFC 9110 15.2) is not passed on."""
+    def _large_answered(self, response: ResponseHead) -> ResponseHead:
+        """A large body is no longer held, unless the engine answered without having read it."""
+        assert self._connection is not None
+        if not self._connection.transport.get_write_buffer_size():
+            self._release_body()
+            if response.status < 400:
+                return response
+        # what it leaves unread would stand before the next request on that connection
+        response = self._response = dataclasses.replace(response, keep_alive=False)
+        return response
+
+    def _interim(self, data: bytes) -> None:
+        """Answers before the answer are passed on, but for 100, which the frontdoor gives itself (RFC 9110 15.2)."""
         self._head_bytes = b""
-        if response.status == 101:
-            self._broken("it wants to switch protocols")
-        elif rest:
-            self._on_head(rest)
+        while (end := data.find(END) + 4) >= 4:
+            try:
+                response = self._door.response_head(data[:end], self._head)
+            except ResponseError:
+                break
+            if response.status >= 200:
+                break
+            if response.status == 101:
+                self._broken("it wants to switch protocols")
+                return
+            if response.status != 100 and self._head.http11:
+                self._client.write(response.wire + b"\r\n")
+            data = data[end:]
+        if data:
+            self._on_head(data)
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         http11, client, door = self._head.http11, self._client, self._door
@@ -262,21 +247,21 @@ class Exchange:
             out = head + out
         if out:
             self._client.write(out)
-        self._received += len(data)
         now = self._door.loop.time()
         if isinstance(relay, ChunkedRelay):
             if not head:
                 relay.count_gap(now)
         elif data:
-            self._tail = data
+            self._tail = rolled(self._tail, data)
+        self._received += len(data)
         self._last_activity = now
         if relay.complete:
             assert self._response is not None
             if isinstance(relay, ChunkedRelay):
-                self._tail = relay.previous + relay.last + data
-            self._complete(relay.reusable and self._response.keep_alive)
+                self._tail = relay.previous + relay.last
+            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response))
 
-    def _complete(self, reusable: bool) -> None:
+    def _complete(self, reusable: bool, outcome: str = OK) -> None:
         connection, self._connection = self._connection, None
         assert connection is not None
         if reusable:
@@ -285,24 +270,33 @@ class Exchange:
             self._door.pool.put(connection, self._url, self._last_activity)
         else:
             connection.abort()
-        self.finish(OK, not self._shut_client)
+        self.finish(outcome, not self._shut_client)
 
     def upstream_lost(self, exc: Exception | None) -> None:
         """The engine's connection ended by itself."""
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
-            soon = self._door.loop.time() - self._last_activity < _STALE_S
-            if connection.served and not self._head_bytes and soon:
+            if connection.served and not self._head_bytes and self._unseen(connection):
                 # once more on a fresh one, which has not served and is therefore the last try
                 self._connecting = self._door.pool.connect(self)
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
-        elif exc is None and isinstance(self._relay, CloseRelay):
+        elif exc is None and isinstance(self._relay, CloseRelay) and self._relay.whole:
             self._client.write(self._relay.end)
-            self.finish(OK, not self._shut_client)
+            self.finish(outcome_of(self._response), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
+
+    def _unseen(self, connection: UpstreamConnection) -> bool:
+        """Whether the request may be sent again: the kept connection was closed before the engine could act on it.
+
+        A generation may not be asked for twice (RFC 9110 9.2.2): it is only repeated where the engine's host did not
+        even acknowledge all of it.
+        """
+        if self._door.loop.time() - self._last_activity >= _STALE_S:
+            return False
+        return self._head.method in _IDEMPOTENT or not connection.heard_all()
 
     def _broken(self, why: str) -> None:
         self._drop_connection()
@@ -324,9 +318,10 @@ class Exchange:
 
     def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
         """The response was begun and cannot be completed."""
-        assert self._relay is not None
-        event = errors.stream_event(Refusal(502, code, why), self._head.route.style)
-        last = self._relay.cut(event)
+        relay = self._relay
+        assert relay is not None
+        sent = relay.previous + relay.last if isinstance(relay, ChunkedRelay) else self._tail
+        last = relay.cut(errors.stream_event(Refusal(502, code, why), self._head.route.style, sent))
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
             self._client.abort()
@@ -339,7 +334,7 @@ class Exchange:
         last = self._last_activity
         if isinstance(self._relay, ChunkedRelay):
             last = max(last, self._relay.last_activity)
-        return self._queue_timer is None and now - last > self._door.state.backend_timeout_s
+        return self._queue_timer is None and not self._paused and now - last > self._door.state.backend_timeout_s
 
     def expire(self) -> None:
         """Give up on a silent engine."""
@@ -363,6 +358,11 @@ class Exchange:
         self._drop_connection()
         self.finish(outcome, False)
 
+    @property
+    def streaming_s(self) -> float:
+        """How long the stream of a generation has lasted: the sum of its gaps, which are counted as they come."""
+        return self._relay.lasted if isinstance(self._relay, ChunkedRelay) and self._head.generates else 0.0
+
     def pause(self) -> None:
         """The client is slower than the engine."""
         if self._connection is not None:
@@ -373,7 +373,14 @@ class Exchange:
         """The client caught up."""
         if self._connection is not None:
             self._paused = False
+            # the engine was silent because it was not listened to
+            self._last_activity = self._door.loop.time()
             self._connection.transport.resume_reading()
+
+    def last_of_connection(self) -> None:
+        """The client's connection is closed after this answer: say so in it, where it is not begun."""
+        if self._response is None:
+            self._head = dataclasses.replace(self._head, keep_alive=False, plain=False)
 
     def _drop_connection(self) -> None:
         if self._connecting is not None:
@@ -385,10 +392,12 @@ class Exchange:
 
     def _release_body(self) -> None:
         self._door.buffered -= self._size
-        connection = self._connection
-        if self._size >= LARGE and connection is not None and not connection.transport.get_write_buffer_size():
-            # all of it was sent
-            recycle(self._body)
+        if self._size >= ACCOUNTED:
+            self._door.holdings.release(self)
+            connection = self._connection
+            if self._size >= LARGE and connection is not None and not connection.transport.get_write_buffer_size():
+                # all of it was sent
+                recycle(self._body)
         self._size = 0
         self._body = ()
 
@@ -399,7 +408,7 @@ class Exchange:
         self._done = True
         door, head = self._door, self._head
         if self._queue_timer is not None:
-            self._stop_timer()
+            self.stop_timer()
         if self._size:
             self._release_body()
         door.exchanges.discard(self)
@@ -407,13 +416,13 @@ class Exchange:
             door.gate.leave(self)
         client, now = self._client, door.loop.time()
         response, relay = self._response, self._relay
-        received = self._received
-        if relay is not None and isinstance(relay, ChunkedRelay):
-            received += relay.received
-            if head.generates:
-                # gaps are counted as they come; that their sum is this is known without adding them up
-                begun = self._started + self._waited + self._first_byte_s
-                door.ledger.metrics.gaps.total += max(0.0, relay.last_activity - begun)
+        received, streamed = self._received, False
+        if relay is not None and response is not None:
+            streamed = response.event_stream and response.status == 200
+            if isinstance(relay, ChunkedRelay):
+                received += relay.received
+                door.ledger.metrics.gaps.total += self.streaming_s
+                relay.detach()
         status = response.status if response is not None else refusal.status if refusal is not None else 0
         # a plain tuple, in the order of ledger.Entry: this runs for each request
         door.ledger.note(
@@ -430,6 +439,7 @@ class Exchange:
                 self._first_byte_s,
                 received,
                 self._tail,
+                streamed,
             )
         )
         client.exchange_done(keep, now)

@@ -23,14 +23,19 @@ class Fetched(NamedTuple):
     body: bytes
     error: str = ""
     connected: bool = True
+    head: ResponseHead | None = None
 
 
 class Fetch:
     """One GET. `done` is called exactly once, unless it is given up."""
 
-    def __init__(self, pool: Pool, path: str, done: Callable[[Fetched], None], *, timeout_s: float) -> None:
+    def __init__(
+        self, pool: Pool, path: str, done: Callable[[Fetched], None], *, timeout_s: float, fields: bytes = b""
+    ) -> None:
+        """`fields` are whole header lines that are sent along."""
         self._pool = pool
         self._path = path
+        self._fields = fields
         self._done: Callable[[Fetched], None] | None = done
         self._timeout_s = timeout_s
         self._url = pool.url
@@ -62,7 +67,9 @@ class Fetch:
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        connection.transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (self._path.encode(), self._pool.host_line))
+        connection.transport.write(
+            b"GET %b HTTP/1.1\r\n%b%b\r\n" % (self._path.encode("latin-1"), self._pool.host_line, self._fields)
+        )
 
     def upstream_failed(self, reason: str) -> None:
         """Nobody listens."""
@@ -73,7 +80,7 @@ class Fetch:
         """The connection ended."""
         connection, self._connection = self._connection, None
         if self._head is not None and exc is None and isinstance(self._relay, CloseRelay):
-            self._finish(Fetched(self._head.status, b"".join(self._body)))
+            self._finish(self._whole(self._head))
         elif self._head is None and not self._raw and connection is not None and connection.served:
             self._connecting = self._pool.connect(self)
         else:
@@ -81,20 +88,20 @@ class Fetch:
 
     def _on_head(self, data: bytes) -> None:
         self._raw += data
-        end = self._raw.find(END) + 4
-        if end < 4:
-            if len(self._raw) > _MAX_BYTES:
-                self._fail("the response head is too long")
-            return
-        try:
-            head = parse_response_head(self._raw[:end], to_head=False, drop_cors=False)
-        except ResponseError as exc:
-            self._fail(str(exc))
-            return
-        self._raw = self._raw[end:]
-        if head.status < 200:
-            self._on_head(b"")
-            return
+        while True:
+            end = self._raw.find(END) + 4
+            if end < 4:
+                if len(self._raw) > _MAX_BYTES:
+                    self._fail("the response head is too long")
+                return
+            try:
+                head = parse_response_head(self._raw[:end], to_head=False, drop_cors=False)
+            except ResponseError as exc:
+                self._fail(str(exc))
+                return
+            self._raw = self._raw[end:]
+            if head.status >= 200:
+                break
         self._head = head
         self._relay = relay_for(head, client_chunks=False)
         assert self._connection is not None
@@ -115,9 +122,12 @@ class Fetch:
                 self._pool.put(connection, self._url, asyncio.get_running_loop().time())
             elif connection is not None:
                 connection.abort()
-            self._finish(Fetched(self._head.status, b"".join(self._body)))
+            self._finish(self._whole(self._head))
         elif sum(map(len, self._body)) > _MAX_BYTES:
             self._fail("the answer is too long")
+
+    def _whole(self, head: ResponseHead) -> Fetched:
+        return Fetched(head.status, b"".join(self._body), head=head)
 
     def _expired(self) -> None:
         self._timer = None

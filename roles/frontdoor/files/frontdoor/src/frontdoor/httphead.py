@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import urllib.parse
+import re
 
 import httptools
 
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
+# from this status on it is the engine that failed
+FAILURE = 500
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization".split()
@@ -31,7 +33,10 @@ _REQUEST_OWN = _HOP_BY_HOP | {
     b"http2-settings",
 }
 _REQUEST_SECRET = _REQUEST_OWN | {b"authorization", b"x-api-key"}
+# What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
 _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"x-api-key"))
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)")
 
 
 class HeadError(ValueError):
@@ -92,23 +97,30 @@ class RequestHead:
     generates: bool
     #: announces a JSON body
     json: bool
+    #: announces a compressed body
+    coded: bool
     #: nothing has to be said to this client but what the engine says: HTTP/1.1, kept alive, no browser, no HEAD
     plain: bool
 
 
-def _target(raw: bytes) -> tuple[str, bytes]:
-    """Split a request target into canonical path and query (with its question mark)."""
+def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
+    """Split a request target into canonical path, query (with its question mark), and the authority if it has one."""
     if raw == b"*":
-        return "*", b""
-    if raw.lower().startswith((b"http://", b"https://")):
-        # absolute form (RFC 9112 3.2.2): authority is the Host field's business
-        parts = urllib.parse.urlsplit(raw)
-        raw = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
+        return "*", b"", None
+    authority = None
+    absolute = _ABSOLUTE.match(raw)
+    if absolute:
+        # absolute form (RFC 9112 3.2.2): its authority counts, whatever the Host field says
+        authority, raw = absolute[1], raw[absolute.end() :]
+        if not authority or not _HOST.fullmatch(authority):
+            raise HeadError(400, "bad_target", "the request target names no valid host")
+        if not raw.startswith(b"/"):
+            raw = b"/" + raw
     path, mark, query = raw.partition(b"?")
     canonical = canonical_path(path.decode("latin-1"))
     if canonical is None or b"#" in raw:
         raise HeadError(400, "bad_target", "the request target is not a path")
-    return canonical, mark + query
+    return canonical, mark + query, authority
 
 
 def parse_request_head(raw: bytes, max_headers: int, *, keep_secrets: bool = True) -> RequestHead:
@@ -148,18 +160,24 @@ def _secret(named: dict[bytes, bytes]) -> bytes:
 def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozenset[bytes]) -> RequestHead:
     if method in (b"CONNECT", b"TRACE"):
         raise HeadError(501, "method_not_supported", f"the method {method.decode()} is not supported")
-    path, query = _target(collector.target)
+    path, query, authority = _target(collector.target)
     named: dict[bytes, bytes] = {}
     connection: set[bytes] = set()
+    codings: set[bytes] = set()
     for name, value in collector.headers:
         low = name.lower()
         if low in _SINGLE and low in named:
             raise HeadError(400, "duplicate_header", f"the header field {low.decode()} stands more than once")
         if low == b"connection":
             connection.update(token.strip().lower() for token in value.split(b","))
+        elif low == b"content-encoding":
+            codings.update(token.strip().lower() for token in value.split(b","))
         named[low] = value
     if http11 and b"host" not in named:
         raise HeadError(400, "missing_host", "an HTTP/1.1 request needs a Host field")
+    host = named.get(b"host", b"").strip()
+    if not _HOST.fullmatch(host):
+        raise HeadError(400, "bad_host", "the Host field names no valid host")
     coding = named.get(b"transfer-encoding")
     length: int | None = 0
     if coding is not None:
@@ -183,12 +201,13 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
     )
     route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
     json = named.get(b"content-type", b"application/json").lower().startswith(b"application/json")
+    coded = codings - {b"", b"identity"} != set()
     return RequestHead(
         method=method,
         route=route,
         line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(route.path).encode(), query),
         fields=fields,
-        host=named.get(b"host", b""),
+        host=host if authority is None else authority,
         content_length=length,
         keep_alive=_keep_alive(http11, connection),
         http11=http11,
@@ -196,7 +215,8 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         origin=named.get(b"origin", b""),
         secret=_secret(named),
         generates=route.gated and method == b"POST",
-        json=json,
+        json=json and not coded,
+        coded=coded,
         plain=http11 and _keep_alive(http11, connection) and b"origin" not in named and method != b"HEAD",
     )
 
@@ -220,6 +240,7 @@ class _Field(enum.IntEnum):
     CONNECTION = 4
     TYPE = 5
     CORS = 6
+    ENCODING = 7
 
 
 _SPECIAL = {
@@ -227,6 +248,7 @@ _SPECIAL = {
     b"transfer-encoding": _Field.CODING,
     b"connection": _Field.CONNECTION,
     b"content-type": _Field.TYPE,
+    b"content-encoding": _Field.ENCODING,
 }
 # by the spelling on the wire, so that a name is folded to lower case once
 _FIELDS: dict[bytes, _Field] = {}
@@ -248,7 +270,7 @@ class ResponseHead:
     """A response head of the engine.
 
     `wire` is what a client is sent of it, without the empty line that ends it. `size` is that of the whole answer where
-    all of it may pass as it is, head included, or -1.
+    all of it may pass as it is, head included, or -1; it is -1 for failures of the engine, which are noted on the way.
     """
 
     status: int
@@ -265,6 +287,8 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
 
     `to_head` tells that it answers a HEAD request, which has no body whatever the fields say.
     """
+    if not raw.startswith(b"HTTP/1."):
+        raise ResponseError("not a valid HTTP response: it does not begin with a status line")
     collector = _Collector()
     parser = httptools.HttpResponseParser(collector)
     try:
@@ -276,10 +300,12 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
     if not collector.complete:
         raise ResponseError("not a valid HTTP response")
     status = parser.get_status_code()
+    if not 100 <= status <= 599:
+        raise ResponseError(f"the status {raw[9:12].decode('latin-1')!r}")
     http11 = raw.startswith(b"HTTP/1.1")
     untouched = http11
     length = -1
-    chunked = event_stream = False
+    chunked = event_stream = encoded = False
     connection: set[bytes] = set()
     for name, value in collector.headers:
         kind = _FIELDS.get(name)
@@ -295,15 +321,21 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
         elif kind is _Field.CODING:
             if value != b"chunked" and value.strip().lower() != b"chunked":
                 raise ResponseError(f"transfer coding {value!r}")
+            if chunked:
+                raise ResponseError("the chunked transfer coding stands more than once")
             chunked = True
         elif kind is _Field.CONNECTION:
             connection.update(token.strip().lower() for token in value.split(b","))
             untouched = False
+        elif kind is _Field.ENCODING:
+            encoded = value.strip().lower() != b"identity"
         elif kind is _Field.DROP or drop_cors:
             untouched = False
+    # that it belongs to this connection only cannot be said of what tells where the body ends
+    connection.discard(b"content-length")
     if to_head or status in (204, 304) or status < 200:
         framing = Framing.EMPTY
-        untouched = untouched and not chunked
+        untouched = untouched and not chunked and not (length >= 0 and (status < 200 or status == 204))
     elif chunked:
         framing = Framing.CHUNKED
     elif length >= 0:
@@ -313,23 +345,33 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
         untouched = False
     return ResponseHead(
         status=status,
-        wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors),
-        size=len(raw) + length if untouched and framing is Framing.LENGTH else -1,
+        wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status),
+        size=len(raw) + length if untouched and framing is Framing.LENGTH and status < FAILURE else -1,
         framing=framing,
         length=max(length, 0),
         keep_alive=_keep_alive(http11, connection) and framing is not Framing.CLOSE,
-        event_stream=event_stream,
+        # of what is compressed nobody here knows where an event ends
+        event_stream=event_stream and not encoded,
     )
 
 
 def _rewrite(
-    raw: bytes, headers: list[tuple[bytes, bytes]], connection: set[bytes], framing: Framing, drop_cors: bool
+    raw: bytes,
+    headers: list[tuple[bytes, bytes]],
+    connection: set[bytes],
+    framing: Framing,
+    drop_cors: bool,
+    status: int,
 ) -> bytes:
     """The head for an HTTP/1.1 client, without what is between the engine and this proxy only."""
     parts = [b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2]]
+    # RFC 9110 8.6
+    bare = status < 200 or status == 204
     for name, value in headers:
         kind = _field(name)
         if kind in (_Field.DROP, _Field.CODING, _Field.CONNECTION) or (kind is _Field.CORS and drop_cors):
+            continue
+        if kind is _Field.LENGTH and bare:
             continue
         if name.lower() not in connection:
             parts.append(b"%b: %b\r\n" % (name, value))

@@ -10,71 +10,111 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from frontdoor.activity import REQUESTS, Activity
+from frontdoor.activity import Activity
 from frontdoor.errors import Refusal
-from frontdoor.events import EventLog, request_fields, request_line
-from frontdoor.httphead import RequestHead
-from frontdoor.metrics import FIRST, LONG, Metrics, PathStats, count
+from frontdoor.events import EventLog, request_line, request_template
+from frontdoor.httphead import FAILURE, RequestHead, ResponseHead
+from frontdoor.metrics import (
+    ENGINE_5XX,
+    FIRST,
+    LONG,
+    OK,
+    REFUSED,
+    UPSTREAM_CUT,
+    UPSTREAM_ERROR,
+    UPSTREAM_TIMEOUT,
+    Metrics,
+    count,
+)
 from frontdoor.usage import usage
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
 
-# How a request ends.
-OK = "ok"
-REFUSED = "refused"
-CLIENT_CLOSED = "client_closed"
-CLIENT_STALLED = "client_stalled"
-UPSTREAM_ERROR = "upstream_error"
-UPSTREAM_CUT = "upstream_cut"
-UPSTREAM_TIMEOUT = "upstream_timeout"
-INTERRUPTED = "interrupted"
-_ENGINE_FAULTS = (UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
+_ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
-# entries that are settled without waiting for the next sweep: more of them would only fill caches
-_BATCH = 128
+# Entries are settled a little later, not at the end of the request: its client is likely to ask again at once. If there
+# are so many before, they are settled then: more would fill caches, and hold up whoever comes next.
+_LATER_S = 0.01
+_BATCH = 32
 # refusals at the door that are logged one by one between two sweeps; the others are counted
 _REFUSALS_LOGGED = 20
 
 
 # One request that ended: its client, the name of the API key, the head, the outcome, the status, the refusal if it was
-# one, when it began and ended, the wait for a slot, the time to the first byte (negative if none came), the bytes of
-# the answer, and its last bytes, in which usage stands. Times are seconds of the loop's clock.
+# one, when it began and ended, the wait for a slot, the time to the first byte of the body (negative if there was no
+# answer), the bytes of the answer, its last bytes, in which usage stands, and whether it was an event stream that began
+# well. Times are seconds of the loop's clock.
 Entry = tuple[
-    "ClientConnection", str | None, RequestHead, str, int, Refusal | None, float, float, float, float, int, bytes
+    "ClientConnection",
+    str | None,
+    RequestHead,
+    str,
+    int,
+    Refusal | None,
+    float,
+    float,
+    float,
+    float,
+    int,
+    bytes,
+    bool,
 ]
+
+
+def outcome_of(response: ResponseHead) -> str:
+    """How a request ended whose answer is complete."""
+    return OK if response.status < FAILURE else ENGINE_5XX
 
 
 class Ledger:
     """Takes entries and settles them."""
 
-    def __init__(self, events: EventLog, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, events: EventLog, clock: Callable[[], float], later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        """`clock` and `later` are those of the loop."""
         self.metrics = Metrics()
         self.activity = Activity(self.metrics)
         self._events = events
         self._clock = clock
+        self._later = later
+        self._awaited = False
         self._entries: list[Entry] = []
         self._turned_away: dict[tuple[str, str], int] = {}
+        # by code
+        self._statuses: dict[str, int] = {}
         self._refused_now = 0
 
     def note(self, entry: Entry) -> None:
         """Note a request that ended."""
-        self._entries.append(entry)
-        if len(self._entries) >= _BATCH:
+        entries = self._entries
+        entries.append(entry)
+        if not self._awaited:
+            self._awaited = True
+            self._later(_LATER_S, self._due)
+        elif len(entries) >= _BATCH:
             self.settle()
+
+    def _due(self) -> None:
+        self._awaited = False
+        self.settle()
 
     def turned_away(self, client: ClientConnection, head: RequestHead, refusal: Refusal) -> None:
         """Note a generation that was refused at the door; in a flood this is all that happens to most of them."""
         key = (head.route.label, refusal.code)
-        self._turned_away[key] = self._turned_away.get(key, 0) + 1
+        before = self._turned_away.get(key, 0)
+        if not before:
+            self._statuses[refusal.code] = refusal.status
+        self._turned_away[key] = before + 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
-            about = request_fields(client.address, head.route.path, REFUSED, refusal.code, 0.0)
+            about = request_template(client.address, head.route.path, REFUSED, refusal.code, 0.0)
             self._events.append([request_line(about, refusal.status, 0.0, 0, time.time())])
 
     def refused(self, refusal: Refusal) -> None:
         """Note any other refusal."""
-        count(self.metrics.refusals, refusal.code)
+        self.metrics.answered(refusal.code, refusal.status)
 
     def sweep(self) -> None:
         """Settle, and say how many refusals were not logged."""
@@ -88,7 +128,8 @@ class Ledger:
         """Count, show and log what was noted."""
         metrics = self.metrics
         for (label, code), number in self._turned_away.items():
-            metrics.refusals[code] = metrics.refusals.get(code, 0) + number
+            metrics.answered(code, self._statuses[code], number)
+            self.activity.turned_away(time.time(), label, self._statuses[code], code, number)
             metrics.generation_requests += number
             outcomes = metrics.path(label).outcomes
             outcomes[REFUSED] = outcomes.get(REFUSED, 0) + number
@@ -98,54 +139,73 @@ class Ledger:
             return
         # the loop's clock against the time of day
         offset = time.time() - self._clock()
-        self._count(entries)
-        generations = [entry for entry in entries if entry[2].generates]
-        metrics.generation_requests += len(generations)
-        self.activity.requests(
-            (ended + offset, head.route.path, status, outcome, waited, first, ended - started)
-            for _who, _key, head, outcome, status, _why, started, ended, waited, first, _size, _tail in generations[
-                -REQUESTS:
-            ]
-        )
-        firsts = [entry[9] for entry in generations if entry[9] >= 0]
-        self.activity.first_bytes(sum(firsts), len(firsts))
+        generations = self._count(entries)
+        self.activity.requests(generations, offset)
         if self._events.requests:
             self._events.append(self._lines(generations, offset))
 
-    def _count(self, entries: list[Entry]) -> None:
+    def _count(self, entries: list[Entry]) -> list[Entry]:
+        """Count entries, in one pass, and return those that were generations."""
         metrics = self.metrics
-        path: PathStats | None = None
-        label = ""
-        for _who, key_name, head, outcome, _status, refusal, started, ended, _waited, first, received, tail in entries:
-            # most are like the one before
-            if path is None or label != head.route.label:
-                label = head.route.label
-                path = metrics.path(label)
-                outcomes, durations, firsts = path.outcomes, path.duration, path.first_byte
+        generations: list[Entry] = []
+        last_head: RequestHead | None = None
+        firsts, first_total = 0, 0.0
+        for entry in entries:
+            (
+                _who,
+                key_name,
+                head,
+                outcome,
+                status,
+                refusal,
+                started,
+                ended,
+                _waited,
+                first,
+                received,
+                tail,
+                streamed,
+            ) = entry
+            if head is not last_head:
+                # most are like the one before
+                last_head, generates = head, head.generates
+                path = metrics.path(head.route.label)
+                outcomes, durations = path.outcomes, path.duration
+                duration_counts = durations.counts
             took = ended - started
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            durations.counts[bisect_left(LONG, took)] += 1
+            duration_counts[bisect_left(LONG, took)] += 1
             durations.total += took
-            if first >= 0:
-                firsts.counts[bisect_left(FIRST, first)] += 1
-                firsts.total += first
+            if first >= 0 and received:
+                data = path.first_token if streamed else path.first_byte
+                data.counts[bisect_left(FIRST, first)] += 1
+                data.total += first
+                if streamed and generates:
+                    firsts += 1
+                    first_total += first
             metrics.response_bytes += received
-            if outcome is not OK and outcome in _ENGINE_FAULTS:
-                count(metrics.engine_errors, refusal.code if refusal is not None else outcome)
             if key_name is not None:
                 count(metrics.key(key_name).outcomes, outcome)
-            if tail and head.generates:
-                self._count_tokens(tail, key_name)
+            if outcome is not OK and outcome in _ENGINE_FAULTS and refusal is None:
+                # those before an answer was begun were told to the client, and counted then
+                count(metrics.engine_errors, f"http_{status}" if outcome is ENGINE_5XX else outcome)
+            if generates:
+                generations.append(entry)
+                if tail:
+                    self._count_tokens(tail, key_name)
+        metrics.generation_requests += len(generations)
+        self.activity.first_tokens(first_total, firsts)
+        return generations
 
     @staticmethod
     def _lines(generations: list[Entry], offset: float) -> list[str]:
         lines = []
-        for client, _key, head, outcome, status, refusal, started, ended, waited, _first, size, _tail in generations:
+        for client, _key, head, outcome, status, refusal, started, ended, waited, _first, size, *_rest in generations:
             if outcome is OK and not waited:
                 about = client.log_fields(head)
             else:
                 code = None if refusal is None else refusal.code
-                about = request_fields(client.address, head.route.path, outcome, code, waited)
+                about = request_template(client.address, head.route.path, outcome, code, waited)
             lines.append(request_line(about, status, ended - started, size, ended + offset))
         return lines
 

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from frontdoor import __version__, errors, status
 from frontdoor.errors import Refusal
-from frontdoor.fetch import Fetch, Fetched
 from frontdoor.httphead import RequestHead
 from frontdoor.metrics import render
-from frontdoor.models import enriched
 from frontdoor.page import page
-from frontdoor.routes import MODELS, Kind
+from frontdoor.routes import Kind
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
     from frontdoor.door import Door
 
-_MODELS_TIMEOUT_S = 10.0
 _METRICS_TYPE = "text/plain; version=0.0.4"
+_GET_ONLY = b"Allow: GET, HEAD, OPTIONS\r\n"
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -56,7 +54,7 @@ class LocalAnswers:
         elif head.route.kind is not Kind.LOCAL or path == "*":
             client.refuse(unknown(head), head)
         elif head.method not in (b"GET", b"HEAD"):
-            client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers GET"), head)
+            client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers GET", fields=_GET_ONLY), head)
         elif path == "/":
             html, fields = page()
             self._reply(client, head, 200, html, "text/html; charset=utf-8", fields)
@@ -64,25 +62,12 @@ class LocalAnswers:
             # what is shown counts what has ended by now
             self._door.ledger.settle()
             code, payload = self._payloads[path]()
-            after = b"" if code == 200 else b"Retry-After: %d\r\n" % max(1, int(self._door.state.retry_after_s or 1))
+            seconds = None if code == 200 else status.retry_after_s(self._door)
+            after = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
             if isinstance(payload, bytes):
                 self._reply(client, head, code, payload, _METRICS_TYPE, after)
             else:
                 self._reply(client, head, code, status.encode(payload), "application/json", after)
-
-    def models(self, client: ClientConnection, head: RequestHead) -> Fetch:
-        """The engine's list with what the slot knows; a failure of the engine's passes as it is."""
-        state = self._door.state
-
-        def done(got: Fetched) -> None:
-            if got.status:
-                body = enriched(got.body, state) if got.status == 200 else got.body
-                self._reply(client, head, got.status, body, "application/json")
-            else:
-                client.refuse(Refusal(502, "engine_unreachable", f"the engine cannot be asked: {got.error}"), head)
-            client.exchange_done(head.keep_alive)
-
-        return Fetch(self._door.pool, MODELS, done, timeout_s=_MODELS_TIMEOUT_S)
 
     def preflight(self, client: ClientConnection, head: RequestHead) -> None:
         """Tell a browser what it may do."""
@@ -90,7 +75,8 @@ class LocalAnswers:
         extra = cors + _PREFLIGHT if cors else b""
 
         def response(close: bool) -> bytes:
-            return b"HTTP/1.1 204 No Content\r\n%b%b\r\n" % (extra, b"Connection: close\r\n" if close else b"")
+            ending = b"Connection: close\r\n" if close else b""
+            return b"HTTP/1.1 204 No Content\r\n%b%b%b\r\n" % (errors.date_line(), extra, ending)
 
         client.reply(head, response)
 
@@ -110,5 +96,7 @@ class LocalAnswers:
         return 200, render(door.ledger.metrics, status.gauges(door), labels, door.state.phase, __version__)
 
     def _ready(self) -> tuple[int, dict[str, Any]]:
+        state = self._door.state
         is_ready, reason = status.ready(self._door)
-        return (200 if is_ready else 503), {"ready": is_ready, "phase": self._door.state.phase, "reason": reason}
+        about = {"verified": state.verified, "gate": state.gate}
+        return (200 if is_ready else 503), {"ready": is_ready, "phase": state.phase, "reason": reason, **about}

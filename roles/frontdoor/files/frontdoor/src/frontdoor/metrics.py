@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
+from frontdoor.errors import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
+from frontdoor.routes import GATED_PATHS
 from frontdoor.state import PHASES
 
 PREFIX = "b70_frontdoor_"
@@ -16,6 +18,21 @@ PREFIX = "b70_frontdoor_"
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FIRST = (*SHORT, 30.0, 60.0, 120.0)
 LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+
+# How a request ends.
+OK = "ok"
+ENGINE_5XX = "engine_5xx"
+REFUSED = "refused"
+CLIENT_CLOSED = "client_closed"
+CLIENT_STALLED = "client_stalled"
+UPSTREAM_ERROR = "upstream_error"
+UPSTREAM_CUT = "upstream_cut"
+UPSTREAM_TIMEOUT = "upstream_timeout"
+INTERRUPTED = "interrupted"
+OUTCOMES = (
+    *(OK, ENGINE_5XX, REFUSED, CLIENT_CLOSED, CLIENT_STALLED),
+    *(UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT, INTERRUPTED),
+)
 
 
 class Histogram:
@@ -42,11 +59,13 @@ class Histogram:
 class PathStats:
     """Numbers of one path."""
 
-    __slots__ = ("duration", "first_byte", "outcomes")
+    __slots__ = ("duration", "first_byte", "first_token", "outcomes")
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
         self.duration = Histogram(LONG)
+        #: of event streams that went well, and of everything else
+        self.first_token = Histogram(FIRST)
         self.first_byte = Histogram(FIRST)
 
 
@@ -67,11 +86,18 @@ class Metrics:
     def __init__(self) -> None:
         self.paths: dict[str, PathStats] = {}
         self.keys: dict[str, KeyStats] = {}
+        #: requests that were turned away for want of a slot, or because the slot is closed
         self.refusals: dict[str, int] = {}
         self.engine_errors: dict[str, int] = {}
+        #: other errors that clients were told
+        self.errors: dict[str, int] = {}
         self.queue_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
+        #: seconds that the streams under way have lasted, which `gaps` has counted and not yet added up
+        self.streaming_s: Callable[[], float] = lambda: 0.0
         self.generation_requests = 0
+        #: those that have not ended, which `generation_requests` does not count yet
+        self.generations_under_way: Callable[[], int] = lambda: 0
         self.request_bytes = 0
         self.response_bytes = 0
         self.prompt_tokens = 0
@@ -90,6 +116,15 @@ class Metrics:
         if stats is None:
             stats = self.keys[name] = KeyStats()
         return stats
+
+    def answered(self, code: str, status: int, number: int = 1) -> None:
+        """Count answers of the frontdoor's own that say no."""
+        table = self.refusals if status == 503 else self.engine_errors if status in (502, 504) else self.errors
+        table[code] = table.get(code, 0) + number
+
+    def all_generation_requests(self) -> int:
+        """Requests on paths that take a slot, from their arrival on."""
+        return self.generation_requests + self.generations_under_way()
 
     def outcomes(self) -> dict[str, int]:
         """How many exchanges ended how, over all paths."""
@@ -136,13 +171,15 @@ class Page:
         """One metric without labels."""
         self.rows(name, kind, text, [({}, value)])
 
-    def histogram(self, name: str, text: str, rows: Iterable[tuple[dict[str, str], Histogram]]) -> None:
-        """One histogram, by labels."""
+    def histogram(
+        self, name: str, text: str, rows: Iterable[tuple[dict[str, str], Histogram]], more_s: float = 0.0
+    ) -> None:
+        """One histogram, by labels; `more_s` belongs to its sum."""
         self._head(name, "histogram", text)
         for labels, data in rows:
             for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
                 self._lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
-            self._lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total)}")
+            self._lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total + more_s)}")
             self._lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
 
     def text(self) -> bytes:
@@ -150,8 +187,9 @@ class Page:
         return ("\n".join(self._lines) + "\n").encode()
 
 
-def _by(table: dict[str, int], label: str) -> Iterator[tuple[dict[str, str], float]]:
-    for name, value in sorted(table.items()):
+def _by(table: dict[str, int], label: str, known: tuple[str, ...]) -> Iterator[tuple[dict[str, str], float]]:
+    """Rows by one label. What is known to be possible begins at 0: a rise from nothing would not be seen."""
+    for name, value in sorted((dict.fromkeys(known, 0) | table).items()):
         yield {label: name}, value
 
 
@@ -165,20 +203,30 @@ def render(
     page.rows("phase", "gauge", "Phase of the slot.", [({"phase": name}, float(name == phase)) for name in PHASES])
     for name, (text, value) in gauges.items():
         page.value(name, "gauge", text, value)
+    paths = sorted(({path: PathStats() for path in GATED_PATHS} | metrics.paths).items())
     page.rows(
         "requests_total",
         "counter",
         "Requests for the engine by how they ended.",
         [
             ({"path": path, "outcome": outcome}, value)
-            for path, stats in sorted(metrics.paths.items())
-            for outcome, value in sorted(stats.outcomes.items())
+            for path, stats in paths
+            for outcome, value in sorted((dict.fromkeys(OUTCOMES, 0) | stats.outcomes).items())
         ],
     )
-    page.rows("refusals_total", "counter", "Requests refused, by reason.", _by(metrics.refusals, "code"))
-    page.rows("engine_errors_total", "counter", "Failures of the engine, by kind.", _by(metrics.engine_errors, "code"))
+    for name, text, table, codes in (
+        (
+            "refusals_total",
+            "Requests turned away: no slot was free, or it was closed.",
+            metrics.refusals,
+            TURNED_AWAY_CODES,
+        ),
+        ("engine_errors_total", "Failures of the engine, by kind.", metrics.engine_errors, ENGINE_CODES),
+        ("errors_total", "Other requests answered with an error of the frontdoor's.", metrics.errors, OTHER_CODES),
+    ):
+        page.rows(name, "counter", text, _by(table, "code", codes))
     for name, text, total in (
-        ("generation_requests_total", "Requests on paths that take a slot.", metrics.generation_requests),
+        ("generation_requests_total", "Requests on paths that take a slot.", metrics.all_generation_requests()),
         ("request_body_bytes_total", "Bytes of request bodies.", metrics.request_bytes),
         ("response_body_bytes_total", "Bytes of the engine's response bodies.", metrics.response_bytes),
         ("prompt_tokens_total", "Prompt tokens, where the engine reported usage.", metrics.prompt_tokens),
@@ -187,18 +235,25 @@ def render(
         page.value(name, "counter", text, total)
     page.histogram("queue_wait_seconds", "Wait for a slot, of those who waited.", [({}, metrics.queue_wait)])
     page.histogram(
-        "inter_chunk_seconds", "Time between reads of an event stream, from the first on.", [({}, metrics.gaps)]
+        "inter_chunk_seconds",
+        "Time between reads of an event stream, from the first on.",
+        [({}, metrics.gaps)],
+        metrics.streaming_s(),
     )
-    labelled = [({"path": path}, stats) for path, stats in sorted(metrics.paths.items())]
+    page.histogram(
+        "first_token_seconds",
+        "Time from the complete request to the first bytes of an event stream, without the wait for a slot.",
+        [({"path": path}, stats.first_token) for path, stats in paths],
+    )
     page.histogram(
         "first_byte_seconds",
-        "Time from the complete request to the first byte of the answer's body, without the wait for a slot.",
-        [(labels, stats.first_byte) for labels, stats in labelled],
+        "The same for all other answers of the engine: whole ones, and errors.",
+        [({"path": path}, stats.first_byte) for path, stats in paths],
     )
     page.histogram(
         "request_duration_seconds",
         "Time from the complete request to the end of the answer.",
-        [(labels, stats.duration) for labels, stats in labelled],
+        [({"path": path}, stats.duration) for path, stats in paths],
     )
     keys = sorted(metrics.keys.items())
     page.rows(

@@ -14,18 +14,21 @@ from frontdoor.state import SlotState
 KEY = "b70"
 
 
-def enriched(body: bytes, state: SlotState) -> bytes:
-    """Add profile, modalities and limits under one key of each model, and the aliases; no list stays as it came."""
+def enriched(body: bytes, state: SlotState) -> dict[str, Any] | None:
+    """The engine's list with profile, modalities and limits under one key of each model, and the aliases.
+
+    None where the engine's answer is no list.
+    """
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return body
+        return None
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list):
-        return body
+        return None
     about = _about(state)
     served = about["served_model_name"]
-    known = {model.get("id") for model in data if isinstance(model, dict)}
+    known = {model.get("id") for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)}
     aliases = []
     for model in data:
         if isinstance(model, dict):
@@ -37,7 +40,17 @@ def enriched(body: bytes, state: SlotState) -> bytes:
                     if alias not in known
                 ]
     data += aliases
-    return orjson.dumps(answer)
+    return dict(answer)
+
+
+def find(answer: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The model of that name in an enriched list."""
+    return next((model for model in answer["data"] if isinstance(model, dict) and model.get("id") == name), None)
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    """The names in an enriched list."""
+    return [model["id"] for model in answer["data"] if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
 
 def _about(state: SlotState) -> dict[str, Any]:

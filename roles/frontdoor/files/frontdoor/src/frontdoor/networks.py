@@ -33,13 +33,37 @@ def networks(entries: Iterable[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def allowed(address: str, among: tuple[Network, ...]) -> bool:
-    """Whether an address, as a socket tells it, is in one of the networks."""
+def _peer(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address, as a socket tells it; None where it is none."""
     try:
         peer = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return False
-    if peer.version == 6 and peer.ipv4_mapped is not None:
-        # a client by IPv4 on a socket for both
-        peer = peer.ipv4_mapped
-    return any(peer in network for network in among)
+        return None
+    # a client by IPv4 on a socket for both
+    return peer.ipv4_mapped or peer if peer.version == 6 else peer
+
+
+def allowed(address: str, among: tuple[Network, ...]) -> bool:
+    """Whether an address, as a socket tells it, is in one of the networks."""
+    peer = _peer(address)
+    return peer is not None and any(peer in network for network in among)
+
+
+def plain(address: str) -> str:
+    """An address of IPv4 as such, where it came in on a socket for both."""
+    return address.removeprefix("::ffff:") if "." in address else address
+
+
+def whose(address: str) -> str:
+    """Whose turn it is where clients compete without keys: an address, or the network of one of IPv6.
+
+    A host has as many addresses of its /64 as it likes. Those of the link are a network of all, and count one by one.
+    """
+    if ":" not in address:
+        return address
+    peer = _peer(address)
+    if peer is None:
+        return address
+    if peer.version == 4:
+        return str(peer)
+    return address if peer.is_link_local else str(ipaddress.IPv6Network((peer, 64), strict=False))

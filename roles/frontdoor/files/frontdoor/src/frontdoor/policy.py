@@ -9,16 +9,15 @@ A body is changed by splicing bytes; one that needs no change passes as the very
 from __future__ import annotations
 
 import codecs
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from frontdoor.errors import Refusal
-from frontdoor.routes import GATED_PATHS
+from frontdoor.modality import MODALITIES, Search, may_hold_media
+from frontdoor.routes import GATED_PATHS, JSON_PATHS
 from frontdoor.rules import Rules
-from frontdoor.splice import Body, Edits, Member, NotAnObject, ObjectDefaults, Pieces, TooIntricate, members
+from frontdoor.splice import Body, Edits, Member, NotAnObject, ObjectDefaults, Pieces, Scanner, TooIntricate, members
 
 CHAT = "/v1/chat/completions"
 KWARGS = "chat_template_kwargs"
@@ -33,18 +32,21 @@ _TOKEN_FIELDS = {
 # the one that older engines know too
 _DEFAULT_FIELD = {CHAT: "max_tokens"}
 _SAMPLED = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages")
-_PART_MODALITY = {
-    "image_url": "image",
-    "input_image": "image",
-    "image": "image",
-    "audio_url": "audio",
-    "input_audio": "audio",
-    "video_url": "video",
-    "input_video": "video",
-}
-# cheap test for bodies that may hold such a part: a body without it need not be parsed
-_PART = re.compile(rb'"(?:input_)?(?:image|audio|video)')
+# where the engine takes the limit from an object of parameters instead
+_TOKENS_WITHIN = {"/inference/v1/generate": "sampling_params"}
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# how many bytes a name or a number may take, and how much of a name is told back
+_MAX_VALUE = 4096
+_MAX_TOLD = 100
+
+ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
+COMPRESSED = Refusal(
+    415, "encoding_unsupported", "compressed request bodies are not read here; send it without Content-Encoding"
+)
+INTRICATE = Refusal(
+    400, "body_too_intricate", "the request body holds too many strings, escapes and brackets to be checked"
+)
+NOT_AN_OBJECT = Refusal(400, "invalid_json", "the request body must be a JSON object")
 
 
 class PathRules:
@@ -54,59 +56,65 @@ class PathRules:
         self._rules = rules
         self._served = served
         self._modalities = modalities
-        self._limited = bool(modalities) and not modalities >= {"image", "audio", "video"}
+        self._limited = bool(modalities) and not modalities >= MODALITIES
         self._token_fields = _TOKEN_FIELDS.get(path, ()) if rules.max_tokens_default or rules.max_tokens_cap else ()
         self._token_default = _DEFAULT_FIELD.get(path) or (self._token_fields[0] if self._token_fields else "")
+        self._tokens_within = _TOKENS_WITHIN.get(path, "") if self._token_fields else ""
         self._sampling = rules.sampling_defaults if path in _SAMPLED else {}
         kwargs = rules.chat_template_kwargs if path == CHAT else None
         self._kwargs = ObjectDefaults(KWARGS, kwargs) if kwargs else None
         self._checks_model = bool(served) and (rules.model_policy != "pass" or bool(rules.model_aliases))
         self._edits = bool(self._token_fields or self._sampling or self._checks_model)
+        # what cannot be read must not pass then
+        self._strict = bool(self._token_fields and rules.max_tokens_cap) or (
+            self._checks_model and rules.model_policy == "reject"
+        )
+        self._names = frozenset(
+            (*self._token_fields, self._tokens_within, *self._sampling, *(("model",) if self._checks_model else ()))
+            + ((KWARGS,) if self._kwargs else ())
+        )
         #: set where these defaults are all there is to do
         self.only_defaults = None if self._limited or self._edits else self._kwargs
         self.idle = not (self._limited or self._kwargs or self._edits)
 
-    def apply(self, body: Body) -> Pieces | Refusal:
-        """Return what the engine is sent, or why it is not asked. A body that is no JSON object is left alone."""
+    def apply(self, body: Body, *, coded: bool = False) -> Pieces | Refusal:
+        """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
+        if coded:
+            return COMPRESSED if self.only_defaults is None else (body,)
         if b"\0" in body[:4] or body.startswith(_BOMS):
             # engines that guess the encoding would read past these rules
-            return Refusal(
-                400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark"
-            )
-        if self._limited and _PART.search(body):
-            refusal = self._missing_modality(body)
-            if refusal is not None:
-                return refusal
-        if self._edits:
-            return self._edit(body)
-        return (body,) if self._kwargs is None else self._kwargs.pieces(body)
+            return ENCODING
+        try:
+            if self._limited and may_hold_media(body):
+                refusal = self._missing_modality(body)
+                if refusal is not None:
+                    return refusal
+            if self._edits:
+                return self._edit(body)
+            return (body,) if self._kwargs is None else self._kwargs.pieces(body)
+        except TooIntricate:
+            return INTRICATE
+        except NotAnObject:
+            return NOT_AN_OBJECT
 
     def _missing_modality(self, body: Body) -> Refusal | None:
-        try:
-            content = orjson.loads(body)
-        except orjson.JSONDecodeError:
+        found = Search(body, self._modalities).first()
+        if found is None:
             return None
-        for kind in _part_types(content):
-            needed = _PART_MODALITY[kind]
-            if needed not in self._modalities:
-                takes = " and ".join(sorted(self._modalities, reverse=True))
-                name = self._served or "the model"
-                return Refusal(
-                    400,
-                    "modality_unsupported",
-                    f"{name} takes {takes} only; the request contains a part of type {kind}",
-                    details={"param": "messages" if "messages" in content else "input"},
-                )
-        return None
+        member, kind = found
+        takes = " and ".join(sorted(self._modalities, reverse=True))
+        name = self._served or "the model"
+        message = f"{name} takes {takes} only; the request contains a part of type {kind}"
+        return Refusal(400, "modality_unsupported", message, details={"param": member})
 
     def _edit(self, body: Body) -> Pieces | Refusal:
         try:
-            found = list(members(body))
+            found = members(body, self._names)
         except TooIntricate:
-            return Refusal(
-                400, "body_too_intricate", "the request body holds too many strings and brackets to be checked"
-            )
+            raise
         except NotAnObject:
+            if self._strict:
+                raise
             return (body,)
         edits = Edits(body)
         if self._checks_model:
@@ -114,7 +122,10 @@ class PathRules:
             if refusal is not None:
                 return refusal
         if self._token_fields:
-            self._edit_tokens(body, [m for m in found if m.name in self._token_fields], edits)
+            within = [m for m in found if m.name == self._tokens_within and body[m.start : m.start + 1] == b"{"]
+            for holder in within:
+                self._edit_tokens(body, Scanner(body).found(holder.start, self._token_fields), edits, holder)
+            self._edit_tokens(body, [m for m in found if m.name in self._token_fields], edits, complete=bool(within))
         for name, value in self._sampling.items():
             given = [m for m in found if m.name == name]
             if not given:
@@ -132,10 +143,7 @@ class PathRules:
                 edits.insert("model", self._served)
             return self._unknown_model(None) if policy == "reject" else None
         for member in given:
-            try:
-                name = orjson.loads(body[member.start : member.end])
-            except orjson.JSONDecodeError:
-                return None
+            name = _decoded(body, member)
             if name == self._served:
                 continue
             if name in self._rules.model_aliases or policy == "rewrite":
@@ -145,50 +153,62 @@ class PathRules:
         return None
 
     def _unknown_model(self, name: object) -> Refusal:
+        if isinstance(name, bytes) and name.startswith(b'"'):
+            name = name[1 : _MAX_TOLD + 1].decode(errors="replace")
+        if isinstance(name, str):
+            what = f"the model {name[:_MAX_TOLD]!r} is not served here"
+        else:
+            what = "no model is named" if name is None else "the model is not named by a string"
         names = [self._served, *self._rules.model_aliases]
-        what = "no model is named" if name is None else f"the model {name!r} is not served here"
         details = {"param": "model", "models": names}
         return Refusal(404, "model_not_found", f"{what}; served: {', '.join(names)}", details=details)
 
-    def _edit_tokens(self, body: Body, given: list[Member], edits: Edits) -> None:
+    def _edit_tokens(
+        self,
+        body: Body,
+        given: list[Member],
+        edits: Edits,
+        holder: Member | None = None,
+        *,
+        complete: bool = False,
+    ) -> None:
+        """Cap what is given; where nothing is, put the default into the holder, or else the body, unless `complete`."""
         default, cap = self._rules.max_tokens_default, self._rules.max_tokens_cap
-        limited = False
+        usual = min(default or cap or 0, cap or default or 0)
+        if not usual:
+            return
+        # of members with the same name the last one counts
+        counting = {member.name: member for member in given}
+        limited = complete
         for member in given:
-            try:
-                value = orjson.loads(body[member.start : member.end])
-            except orjson.JSONDecodeError:
-                continue
+            value = _decoded(body, member)
             if value is None:
                 continue
-            limited = True
+            limited = limited or member is counting[member.name]
             # a boolean is no number of tokens, whatever Python thinks
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or value <= 0:
-                if default or cap:
-                    edits.replace(member, default or cap)
+                edits.replace(member, usual)
             elif cap and value > cap:
                 edits.replace(member, cap)
-        if not limited and (default or cap):
-            value = min(default or cap or 0, cap or default or 0)
-            unset = next((m for m in given if m.name == self._token_default), None)
-            if unset is None:
-                edits.insert(self._token_default, value)
-            else:
-                edits.replace(unset, value)
+        unset = counting.get(self._token_default)
+        if limited:
+            return
+        if unset is not None:
+            edits.replace(unset, usual)
+        elif holder is not None:
+            edits.prepend(holder, b"%b:%d" % (orjson.dumps(self._token_default), usual))
+        else:
+            edits.insert(self._token_default, usual)
 
 
-def _part_types(content: Any) -> Iterator[str]:
-    """Types of content parts that have a modality. Without recursion, since clients choose the depth."""
-    todo = [content.get("messages"), content.get("input")] if isinstance(content, dict) else []
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            kind = value.get("type")
-            if isinstance(kind, str) and kind in _PART_MODALITY:
-                yield kind
-            todo.extend(value.values())
-        elif isinstance(value, list):
-            todo.extend(value)
+def _decoded(body: Body, member: Member) -> Any:
+    """A value; what is too long, or what no strict reader takes, such as NaN, comes as the bytes that stand there."""
+    raw = bytes(body[member.start : member.end])
+    try:
+        return orjson.loads(raw) if len(raw) <= _MAX_VALUE else raw
+    except orjson.JSONDecodeError:
+        return raw
 
 
 def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRules]:
@@ -197,5 +217,8 @@ def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRule
     modalities = profile.get("modalities")
     known = frozenset(m for m in modalities if isinstance(m, str)) if isinstance(modalities, list) else frozenset()
     served = profile.get("served_model_name")
-    made = {path: PathRules(path, rules, served if isinstance(served, str) else "", known) for path in GATED_PATHS}
+    made = {
+        path: PathRules(path, rules, served if isinstance(served, str) else "", known)
+        for path in GATED_PATHS + JSON_PATHS
+    }
     return {path: one for path, one in made.items() if not one.idle}

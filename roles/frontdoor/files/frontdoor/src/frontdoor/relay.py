@@ -18,6 +18,7 @@ import httptools
 
 from frontdoor.httphead import Framing, ResponseError, ResponseHead
 from frontdoor.metrics import SHORT
+from frontdoor.usage import KEPT
 
 LAST_CHUNK = b"0\r\n\r\n"
 # how a read ends that holds the last chunk and no trailer
@@ -95,23 +96,59 @@ class LengthRelay:
         return None
 
 
+class _Events:
+    """Holds an event back until it is complete; one that is too long for that passes in parts."""
+
+    __slots__ = ("held", "partly")
+
+    def __init__(self) -> None:
+        self.held = b""
+        #: the client has a part of an event, and nothing but the rest of it may follow
+        self.partly = False
+
+    @property
+    def between(self) -> bool:
+        """Whether the client has whole events only, and nothing waits."""
+        return not self.held and not self.partly
+
+    def take(self, data: bytes) -> bytes:
+        """What may leave now."""
+        data = self.held + data
+        end = _last_event_end(data)
+        if end:
+            self.partly = False
+        if len(data) - end >= _MAX_HELD:
+            # but for line ends, which may be the first half of the event's end
+            end = len(data.rstrip(b"\r\n"))
+            self.partly = True
+        self.held = data[end:]
+        return data[:end]
+
+
 class CloseRelay:
     """A body that ends with the engine's connection; `end` is what the client is sent then."""
 
     def __init__(self, *, events: bool, client_chunks: bool) -> None:
         self.complete = False
         self.reusable = False
-        self._events = events
+        self._events = _Events() if events else None
         self._wrap: Callable[[bytes], bytes] = chunk if client_chunks else bytes
         self.end = LAST_CHUNK if client_chunks else b""
 
     def feed(self, data: bytes) -> bytes:
         """Pass on with the client's framing."""
-        return self._wrap(data)
+        return self._wrap(data if self._events is None else self._events.take(data))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the body may end here: an event stream may not within an event."""
+        return self._events is None or self._events.between
 
     def cut(self, last_words: bytes) -> bytes | None:
-        """The connection broke: only an event stream can say so."""
-        return self._wrap(last_words) + self.end if self._events else None
+        """The connection broke: only an event stream can say so, and only between events."""
+        if self._events is None or self._events.partly:
+            return None
+        return self._wrap(last_words) + self.end
 
 
 def _unparsed(data: bytes) -> None:
@@ -164,26 +201,26 @@ class ChunkedRelay:
     """
 
     __slots__ = (
-        *("_clean", "_client_chunks", "_ends", "_events", "_gaps", "_held", "_marks", "_otherwise", "_parse", "_time"),
-        *("_write", "complete", "last", "last_activity", "previous", "received", "reusable"),
+        *("_clean", "_client_chunks", "_ends", "_events", "_gaps", "_marks", "_otherwise", "_parse", "_time"),
+        *("_write", "begun", "complete", "last", "last_activity", "previous", "received", "reusable"),
     )
 
     def __init__(self, *, events: bool, client_chunks: bool) -> None:
-        self._events = events
+        self._events = _Events() if events else None
         self._client_chunks = client_chunks
         self._ends = _ALIGNED_ENDS if events else (b"\r\n",)
-        self._held = b""
         self._marks: _Marks | None = None
         self._parse: Callable[[bytes], None] = _unparsed
         # nothing is held back, and the next read begins with a chunk
         self._clean = client_chunks
         self.complete = False
         self.reusable = True
-        #: the last two reads that were one whole chunk, what they were in all, and when
+        #: the last of what came: two reads that were one whole chunk each, or more that were anything else
         self.previous = b""
         self.last = b""
+        #: what came in reads of one whole chunk, and when the last read came
         self.received = 0
-        self.last_activity = 0.0
+        self.begun = self.last_activity = 0.0
 
     def attach(
         self,
@@ -197,13 +234,13 @@ class ChunkedRelay:
         self._time = time
         self._gaps = gaps
         self._otherwise = otherwise
-        self.last_activity = time()
+        self.begun = self.last_activity = time()
         return self.on_data
 
     def on_first(self, data: bytes) -> None:
         """Take the first read, before which there was no other and so no gap."""
         gaps, self._gaps = self._gaps, [0] * len(self._gaps)
-        self.last_activity = self._time()
+        self.begun = self.last_activity = self._time()
         self.on_data(data)
         self._gaps = gaps
 
@@ -221,6 +258,15 @@ class ChunkedRelay:
         else:
             self._otherwise(data)
 
+    def detach(self) -> None:
+        """Forget where reads were sent, at the end: it would keep the exchange, and the exchange keeps this."""
+        self._write = self._otherwise = _unparsed
+
+    @property
+    def lasted(self) -> float:
+        """Seconds from the first read to the last: the sum of all gaps, which are counted and not added up."""
+        return self.last_activity - self.begun
+
     def count_gap(self, now: float) -> None:
         """Count the time since the last read."""
         self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
@@ -228,6 +274,11 @@ class ChunkedRelay:
 
     def feed(self, data: bytes) -> bytes:
         """Pass on, see the class."""
+        # reads may be a few bytes each
+        if len(self.last) < KEPT:
+            self.last += data
+        else:
+            self.previous, self.last = self.last, data
         marks = self._marks
         if marks is None:
             # at the start of a chunk, so a parser may begin here
@@ -253,14 +304,13 @@ class ChunkedRelay:
         return self._rewrap(marks)
 
     def _rewrap(self, marks: _Marks) -> bytes:
-        payload = self._held + b"".join(marks.pieces)
+        payload = b"".join(marks.pieces)
         marks.pieces.clear()
-        self._held = b""
-        if self._events and len(payload) < _MAX_HELD:
-            end = _last_event_end(payload)
-            payload, self._held = payload[:end], payload[end:]
-        # what is held back must leave before anything passes untouched again
-        self._clean = self._client_chunks and self._marks is None and not self._held
+        events = self._events
+        if events is not None:
+            payload = events.take(payload)
+        # what is held back must leave, and what was begun must end, before anything passes untouched again
+        self._clean = self._client_chunks and self._marks is None and (events is None or events.between)
         return chunk(payload) if self._client_chunks else payload
 
     def _last(self, data: bytes, clean: bool, marks: _Marks) -> bytes:
@@ -269,12 +319,12 @@ class ChunkedRelay:
         if clean and self.reusable and (data == LAST_CHUNK or data.endswith(_NO_TRAILER)):
             return data
         # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
-        payload = self._held + b"".join(marks.pieces)
+        payload = (self._events.held if self._events is not None else b"") + b"".join(marks.pieces)
         return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
 
     def cut(self, last_words: bytes) -> bytes | None:
         """An event stream ends with an event that says so; the event that was begun is not passed on."""
-        if not self._events:
+        if self._events is None or self._events.partly:
             return None
         return chunk(last_words) + LAST_CHUNK if self._client_chunks else last_words
 

@@ -42,6 +42,8 @@ class Route:
     label: str = "other"
     #: answered by the engine whether the slot is open or not
     always: bool = False
+    #: the list of models, or one of them
+    lists_models: bool = False
 
 
 GATED_PATHS = (
@@ -56,13 +58,11 @@ MODELS = "/v1/models"
 ADMIN = "/v1/admin"
 ADMIN_MODELS = "/v1/admin/models"
 ADMIN_MEMORY = "/v1/admin/gpu-memory"
-# Everything else the engine may be asked; its development and administration endpoints are not among them.
-ENGINE_PATHS = (
-    MODELS,
+ADMIN_RELOAD = "/v1/admin/settings/reload"
+# Asked with JSON, without a slot.
+JSON_PATHS = (
     "/v1/messages/count_tokens",
     "/v1/embeddings",
-    "/v1/audio/transcriptions",
-    "/v1/audio/translations",
     "/v1/score",
     "/v1/rerank",
     "/v2/rerank",
@@ -72,6 +72,13 @@ ENGINE_PATHS = (
     "/pooling",
     "/tokenize",
     "/detokenize",
+)
+# Everything else the engine may be asked; its development and administration endpoints are not among them.
+ENGINE_PATHS = (
+    MODELS,
+    *JSON_PATHS,
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
     "/version",
 )
 ENGINE_PATTERNS = re.compile(
@@ -131,7 +138,8 @@ def classify(path: str) -> Route:
     if path in GATED_PATHS:
         return Route(Kind.ENGINE, path, gated=True, style=style, label=path)
     if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
-        return Route(Kind.ENGINE, path, style=style, label=_label(path))
+        lists = path == MODELS or path.startswith(MODELS + "/")
+        return Route(Kind.ENGINE, path, style=style, label=_label(path), lists_models=lists)
     if path in LOCAL_PATHS:
         return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path)
     if path == ADMIN or path.startswith(ADMIN + "/"):

@@ -15,7 +15,10 @@ import orjson
 from frontdoor.config import Config, ConfigError, split_backend_url
 from frontdoor.rules import MODEL_POLICIES, Rules
 
+VERIFIED = "verified"
 PHASES = ("stopped", "switching", "verifying", "serving", "failed")
+# no time and no number of slots or tokens is meant to be more than this
+_MOST = 10_000_000
 
 
 def utc_now() -> str:
@@ -52,6 +55,8 @@ class SlotState:
     switch: dict[str, Any] | None = None
     profile: dict[str, Any] | None = None
     engine: dict[str, Any] | None = None
+    #: what had to hold before the slot was opened: verified, healthy or none
+    gate: str = VERIFIED
 
 
 def _get(table: dict[str, Any], name: str, kinds: tuple[type, ...], where: str = "") -> Any:
@@ -64,13 +69,60 @@ def _get(table: dict[str, Any], name: str, kinds: tuple[type, ...], where: str =
     return value
 
 
-def _number(table: dict[str, Any], name: str, default: float, minimum: float) -> float:
-    value = _get(table, name, (int, float), "limits.")
-    if value is None:
-        return default
-    if value < minimum:
-        raise StateError(f"limits.{name} is {value!r}, the minimum is {minimum}")
-    return float(value)
+def _number(
+    table: dict[str, Any], name: str, minimum: float, where: str, kinds: tuple[type, ...] = (int, float)
+) -> Any:
+    value = _get(table, name, kinds, where)
+    if value is not None and not minimum <= value <= _MOST:
+        raise StateError(f"{where}{name} is {value!r}, which is not between {minimum} and {_MOST}")
+    return value
+
+
+def _limit(limits: dict[str, Any], name: str, default: float, minimum: float) -> float:
+    value = _number(limits, name, minimum, "limits.")
+    return default if value is None else float(value)
+
+
+def _texts(table: dict[str, Any], name: str, where: str) -> list[str] | None:
+    found: list[str] | None = _get(table, name, (list,), where)
+    if found is not None and not all(isinstance(text, str) for text in found):
+        raise StateError(f"{where}{name} is no list of texts: {found!r}")
+    return found
+
+
+def _part(table: dict[str, Any], name: str, texts: tuple[str, ...]) -> dict[str, Any] | None:
+    """A part of the state that is passed on as it is, of which these members are used as texts."""
+    part: dict[str, Any] | None = _get(table, name, (dict,))
+    for text in texts:
+        _get(part or {}, text, (str,), f"{name}.")
+    return part
+
+
+def _sequence(table: dict[str, Any]) -> int:
+    value: int = _get(table, "sequence", (int,)) or 0
+    if value < 0:
+        raise StateError(f"sequence is {value!r}, which is below 0")
+    return value
+
+
+def _profile(table: dict[str, Any]) -> dict[str, Any] | None:
+    profile = _part(table, "profile", ("name", "title", "hf_id", "status", "served_model_name", "fingerprint"))
+    _texts(profile or {}, "modalities", "profile.")
+    return profile
+
+
+def _switch(table: dict[str, Any]) -> dict[str, Any] | None:
+    switch = _part(table, "switch", ("id", "from", "to", "started_at"))
+    _number(switch or {}, "eta_s", 0, "switch.")
+    return switch
+
+
+def _engine(table: dict[str, Any]) -> dict[str, Any] | None:
+    engine = _part(table, "engine", ("unit", "invocation_id", "started_at"))
+    unit = (engine or {}).get("unit") or ""
+    if "/" in unit or not unit.isprintable():
+        raise StateError(f"engine.unit is no name of a unit: {unit!r}")
+    return engine
 
 
 def _rules(request: dict[str, Any], config: Config) -> Rules:
@@ -83,15 +135,17 @@ def _rules(request: dict[str, Any], config: Config) -> Rules:
     policy = get("model_policy", str)
     if policy is not None and policy not in MODEL_POLICIES:
         raise StateError(f"request.model_policy {policy!r} is none of {', '.join(MODEL_POLICIES)}")
-    aliases = get("model_aliases", list)
+    aliases = _texts(request, "model_aliases", "request.")
     sampling = get("sampling_defaults", dict)
     return Rules(
         chat_template_kwargs=get("chat_template_kwargs", dict),
-        max_tokens_default=get("max_tokens_default", int) or own.max_tokens_default or None,
-        max_tokens_cap=get("max_tokens_cap", int) or own.max_tokens_cap or None,
+        max_tokens_default=_number(request, "max_tokens_default", 0, "request.", (int,))
+        or own.max_tokens_default
+        or None,
+        max_tokens_cap=_number(request, "max_tokens_cap", 0, "request.", (int,)) or own.max_tokens_cap or None,
         sampling_defaults=own.sampling_defaults if sampling is None else sampling,
         model_policy=policy or own.model_policy,
-        model_aliases=tuple(str(alias) for alias in (own.model_aliases if aliases is None else aliases)),
+        model_aliases=tuple(own.model_aliases if aliases is None else aliases),
     )
 
 
@@ -118,25 +172,26 @@ def parse(raw: bytes, config: Config) -> SlotState:
     event_log = _get(table, "event_log", (bool,))
     return SlotState(
         slot=_get(table, "slot", (str,)) or config.slot.name,
-        sequence=_get(table, "sequence", (int,)) or 0,
+        sequence=_sequence(table),
         phase=phase,
         open=_get(table, "open", (bool,)) or False,
         verified=_get(table, "verified", (bool,)) or False,
         reason=_get(table, "reason", (str,)) or "",
         backend_url=backend_url,
         max_active_generations=int(
-            _number(limits, "max_active_generations", config.admission.max_active_generations, 1)
+            _limit(limits, "max_active_generations", config.admission.max_active_generations, 1)
         ),
-        queue_timeout_s=_number(limits, "queue_timeout_s", config.admission.queue_timeout_s, 0),
-        backend_timeout_s=_number(limits, "backend_timeout_s", config.backend.response_timeout_s, 0.1),
+        queue_timeout_s=_limit(limits, "queue_timeout_s", config.admission.queue_timeout_s, 0),
+        backend_timeout_s=_limit(limits, "backend_timeout_s", config.backend.response_timeout_s, 0.1),
         rules=_rules(request, config),
         event_log=True if event_log is None else event_log,
         updated_at=_get(table, "updated_at", (str,)),
         verified_at=_get(table, "verified_at", (str,)),
-        retry_after_s=_get(table, "retry_after_s", (int, float)),
-        switch=_get(table, "switch", (dict,)),
-        profile=_get(table, "profile", (dict,)),
-        engine=_get(table, "engine", (dict,)),
+        retry_after_s=_number(table, "retry_after_s", 0, ""),
+        switch=_switch(table),
+        profile=_profile(table),
+        engine=_engine(table),
+        gate=_get(table, "gate", (str,)) or VERIFIED,
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from frontdoor import __version__
-from frontdoor.state import utc_now
+from frontdoor.state import VERIFIED, utc_now
 
 if TYPE_CHECKING:
     from frontdoor.door import Door
@@ -23,7 +24,10 @@ BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
 
 
 def ready(door: Door) -> tuple[bool, str]:
-    """Whether a request would be served now, and why not. Without a slot, verification is nobody's business."""
+    """Whether a request would be served now, by a verified engine, and why not.
+
+    Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited for.
+    """
     state = door.state
     if door.draining:
         return False, "the frontdoor is stopping"
@@ -31,9 +35,19 @@ def ready(door: Door) -> tuple[bool, str]:
         return False, state.reason or f"the slot is {state.phase}"
     if door.engine_reachable is False:
         return False, f"the engine does not answer: {door.engine_error}"
-    if door.config.slot.state_file and not state.verified:
+    if door.config.slot.state_file and not state.verified and state.gate == VERIFIED:
         return False, "the engine is not verified"
     return True, ""
+
+
+def retry_after_s(door: Door) -> int | None:
+    """When to ask again, as generations are told that are refused now; None while there is no reason to wait."""
+    if ready(door)[0]:
+        return None
+    if door.closed is not None:
+        return door.closed.retry_after_s
+    # open, but not well: it is looked at again then
+    return math.ceil(door.config.backend.probe_interval_s)
 
 
 def status(door: Door) -> dict[str, Any]:
@@ -42,6 +56,7 @@ def status(door: Door) -> dict[str, Any]:
     profile = state.profile or {}
     modalities = profile.get("modalities")
     is_ready, why_not = ready(door)
+    silent = door.probe.silent_s
     ended = [switch for switch in door.history.switches() if switch["outcome"]]
     return {
         "ok": is_ready,
@@ -49,8 +64,9 @@ def status(door: Door) -> dict[str, Any]:
         "open": state.open,
         "verified": state.verified,
         "verified_at": state.verified_at,
-        "reason": state.reason or why_not,
-        "retry_after_s": state.retry_after_s,
+        "gate": state.gate,
+        "reason": why_not or state.reason,
+        "retry_after_s": retry_after_s(door),
         "since": state.updated_at,
         "now": utc_now(),
         "switch": state.switch,
@@ -69,6 +85,7 @@ def status(door: Door) -> dict[str, Any]:
         "engine": {
             "reachable": door.engine_reachable,
             "error": door.engine_error,
+            "silent_s": None if silent is None else round(silent, 1),
             "tokens_per_s": door.vitals.tokens_per_s,
             "cache_used": door.vitals.cache_used,
             "url": state.backend_url,
@@ -88,7 +105,7 @@ def status(door: Door) -> dict[str, Any]:
             "backend_timeout_s": state.backend_timeout_s,
             "active_generations": door.gate.active,
             "queued_generations": door.gate.queued,
-            "total_generation_requests": door.ledger.metrics.generation_requests,
+            "total_generation_requests": door.ledger.metrics.all_generation_requests(),
             "refused_requests": door.ledger.metrics.refusals,
             "outcomes": door.ledger.metrics.outcomes(),
             "active_requests": len(door.exchanges),
@@ -97,6 +114,7 @@ def status(door: Door) -> dict[str, Any]:
             "request": dataclasses.asdict(state.rules),
             "event_logging": door.events.requests,
             "auth": "none" if door.keys is None else "api_key",
+            "keys_error": door.keys_error,
             "admin": bool(config.admin.keys_file),
             "tls": bool(config.tls.cert_file),
             "state_sequence": state.sequence,
@@ -119,6 +137,10 @@ def gauges(door: Door) -> dict[str, tuple[str, float]]:
         "start_time_seconds": ("When the frontdoor was started.", _epoch(door.started_at)),
         "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
         "engine_reachable": ("Whether the engine answered when it was last asked.", bool(door.engine_reachable)),
+        "engine_silent_seconds": (
+            "For how long an engine that accepts connections has sent nothing; 0 while it is not known to be silent.",
+            door.probe.silent_s or 0,
+        ),
         "generation_slots": ("Generations that may run at once.", gate.limit),
         "active_generations": ("Generations that run.", gate.active),
         "queued_generations": ("Requests that wait for a slot.", gate.queued),
@@ -127,6 +149,7 @@ def gauges(door: Door) -> dict[str, tuple[str, float]]:
         "client_connections": ("Connections of clients.", len(door.connections)),
         "engine_connections": ("Connections to the engine.", door.pool.open_connections),
         "buffered_bytes": ("Bytes of request bodies held.", door.buffered),
+        "keys_unusable": ("Whether a file of keys is wrong, and those of before still count.", bool(door.keys_error)),
     }
 
 

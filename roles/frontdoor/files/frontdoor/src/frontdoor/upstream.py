@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from frontdoor.config import split_backend_url
+
+# of the kernel's struct tcp_info (linux/tcp.h): bytes_acked, notsent_bytes, bytes_sent and bytes_retrans
+_TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
 
 
 class Owner(Protocol):
@@ -25,6 +30,10 @@ class Owner(Protocol):
         """The connection ended before it was given back."""
 
 
+def _unowned(data: bytes) -> None:
+    """Of a connection that is not there yet, or not any more."""
+
+
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
@@ -35,13 +44,14 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.owner: Owner | None = None
         #: of bytes nobody asked for; made once
-        self.unexpected: Callable[[bytes], None] = self._unexpected
-        self.receiver: Callable[[bytes], None] = self.unexpected
+        self.unexpected: Callable[[bytes], None] = _unowned
+        self.receiver: Callable[[bytes], None] = _unowned
         self.served = 0
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.receiver = self.unexpected = self._unexpected
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -52,9 +62,27 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         owner, self.owner = self.owner, None
+        # they would keep this, and what it was used for
+        self.receiver = self.unexpected = _unowned
         self._pool.gone(self)
         if owner is not None:
             owner.upstream_lost(exc)
+
+    def heard_all(self) -> bool:
+        """Whether the engine's host has taken all that was sent; asked when the connection is lost.
+
+        What it has not acknowledged, no program there has read to its end.
+        """
+        try:
+            raw = self.transport.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size
+            )
+            acknowledged, unsent, sent, sent_again = _TCP_INFO.unpack(raw)
+        except (OSError, struct.error):
+            # then it is not known, and may well be
+            return True
+        # the handshake counts as one byte
+        return not unsent and sent - sent_again <= acknowledged - 1
 
     def abort(self) -> None:
         """Close at once; the owner hears nothing."""

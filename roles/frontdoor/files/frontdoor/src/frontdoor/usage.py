@@ -9,14 +9,19 @@ import re
 
 _USAGE = b'"usage":'
 # a report stands near the end; further back is text of the model, which must not be taken for one
-_WINDOW = 4096
+KEPT = 4096
 _COUNT = re.compile(rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
 _PROMPT = (b"prompt_tokens", b"input_tokens")
 
 
+def rolled(tail: bytes, data: bytes) -> bytes:
+    """The last bytes of an answer when more of it came."""
+    return data if len(data) >= KEPT else (tail + data)[-KEPT:]
+
+
 def usage(tail: bytes) -> tuple[int, int] | None:
     """Return (prompt tokens, generated tokens) from the last bytes of an answer, or None where there is no report."""
-    at = tail.rfind(_USAGE, max(0, len(tail) - _WINDOW))
+    at = tail.rfind(_USAGE, -KEPT)
     if at < 0:
         return None
     prompt = completion = None

@@ -18,13 +18,12 @@ _TOKENS = re.compile(rb"^vllm:generation_tokens_total(?:\{[^}\n]*\})? ([0-9.eE+]
 _CACHE = re.compile(rb"^vllm:kv_cache_usage_perc(?:\{[^}\n]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
 
 
-def total_of(pattern: re.Pattern[bytes], text: bytes) -> float | None:
-    """Sum of a metric over its labels; None where it is not there."""
-    found = pattern.findall(text)
+def values_of(pattern: re.Pattern[bytes], text: bytes) -> list[float]:
+    """A metric by its labels, of which data-parallel engines have one set each; empty where it is not there."""
     try:
-        return sum(map(float, found)) if found else None
+        return [float(found) for found in pattern.findall(text)]
     except ValueError:
-        return None
+        return []
 
 
 class Vitals:
@@ -37,7 +36,7 @@ class Vitals:
         self._before: tuple[str, float, float] | None = None
         #: None: the engine does not say
         self.tokens_per_s: float | None = None
-        #: share of the engine's cache that is in use, from 0 to 1
+        #: share of the engine's cache that is in use, from 0 to 1; of several engines the fullest counts
         self.cache_used: float | None = None
 
     def run(self) -> None:
@@ -62,8 +61,9 @@ class Vitals:
         if url != self._door.pool.url or got.status != 200:
             return
         now = self._door.loop.time()
-        total = total_of(_TOKENS, got.body)
-        self.cache_used = total_of(_CACHE, got.body)
+        tokens = values_of(_TOKENS, got.body)
+        total = sum(tokens) if tokens else None
+        self.cache_used = max(values_of(_CACHE, got.body), default=None)
         before, self._before = self._before, None if total is None else (url, now, total)
         if total is None or before is None or before[0] != url or total < before[2]:
             # the engine does not count, or has begun anew

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A request's wait for a slot."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from typing import TYPE_CHECKING
+
+from frontdoor import errors
+from frontdoor.admission import BUSY, QUEUED, Gate
+from frontdoor.errors import Refusal
+
+if TYPE_CHECKING:
+    from frontdoor.client import ClientConnection
+    from frontdoor.door import Door
+
+
+class Waiting(abc.ABC):
+    """The part of a request that waits. It ends with `go_on` or `refuse`, or whoever it is stops it."""
+
+    __slots__ = ("_client", "_done", "_door", "_queue_timer", "_started", "_waited")
+
+    _client: ClientConnection
+    _done: bool
+    _door: Door
+    _queue_timer: asyncio.TimerHandle | None
+    #: when the request was complete, and how long it waited
+    _started: float
+    _waited: float
+
+    @abc.abstractmethod
+    def go_on(self) -> None:
+        """There is a slot, after a wait."""
+
+    @abc.abstractmethod
+    def refuse(self, refusal: Refusal) -> None:
+        """There is none."""
+
+    def wait(self, gate: Gate) -> None:
+        """Wait for a slot, where that is allowed."""
+        timeout = self._door.state.queue_timeout_s
+        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0)
+        if verdict is QUEUED:
+            self._queue_timer = self._door.loop.call_later(timeout, self._wait_over)
+        elif verdict is BUSY:
+            self.refuse(self._door.busy)
+        else:
+            self.refuse(errors.queue_full(gate.queued))
+
+    def granted(self) -> None:
+        """The gate gave a slot after a wait."""
+        self.stop_timer()
+        self._waited = self._door.loop.time() - self._started
+        self._door.ledger.metrics.queue_wait.observe(self._waited)
+        self.go_on()
+
+    def displaced(self) -> None:
+        """The place in the queue went to a key that has fewer."""
+        # not from within the gate: the client may have sent its next request ahead
+        self._door.loop.call_soon(self._wait_over, True)
+
+    def wait_until(self, timeout: float) -> None:
+        """Wait no longer than this since the wait began; for those that wait."""
+        self.stop_timer()
+        loop = self._door.loop
+        self._queue_timer = loop.call_later(max(0.0, self._started + timeout - loop.time()), self._wait_over)
+
+    def _wait_over(self, displaced: bool = False) -> None:
+        if not self._done:
+            gate, waited = self._door.gate, self._door.loop.time() - self._started
+            self._waited = waited
+            self._door.ledger.metrics.queue_wait.observe(waited)
+            self.refuse(errors.queue_full(gate.queued) if displaced else errors.queue_timeout(gate.limit, waited))
+
+    def stop_timer(self) -> None:
+        """Wait no more."""
+        if self._queue_timer is not None:
+            self._queue_timer.cancel()
+            self._queue_timer = None

@@ -1,0 +1,174 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the engine is there: what counts as a sign of life, and what the frontdoor says meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import Bench, Call, Client, bench, on_loop
+
+from frontdoor import probe
+
+SILENT = {"probe_interval_s": 0.1, "silence_limit_s": 1.0}
+
+
+async def until(run: Bench, reachable: bool) -> None:
+    async with asyncio.timeout(5):
+        while run.door.engine_reachable is not reachable:
+            await asyncio.sleep(0.005)
+
+
+async def ready(client: Client) -> tuple[int, str, str | None]:
+    answer = await client.ask("GET", "/ready")
+    return answer.status, answer.json["reason"], answer.header("Retry-After")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_TIMEOUT_S", 0.1)
+
+
+@on_loop
+async def test_an_open_slot_is_ready_at_once(tmp_path: Path) -> None:
+    # nobody would ask again by itself in the time of this test
+    async with bench(tmp_path, backend={"probe_interval_s": 3600}) as run:
+        client = await run.client()
+        await until(run, True)
+        run.write_state(phase="switching", open=False, switch={"from": "tiny-a", "to": "tiny-b"})
+        await run.engine.kill()
+        # the switch writes this when the process of the new engine runs: there is nobody yet
+        run.write_state(phase="verifying", open=False)
+        await until(run, False)
+        await run.engine.start()
+        run.write_state()
+        assert await ready(client) == (200, "", None)
+        status = (await client.ask("GET", "/status")).json
+        assert (status["ok"], status["engine"]["error"]) == (True, "")
+        await until(run, True)
+
+
+@on_loop
+async def test_an_engine_that_was_started_anew_is_asked_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path, backend={"probe_interval_s": 3600}) as run:
+        await until(run, True)
+        await run.engine.kill()
+        run.write_state(engine=None)
+        await until(run, False)
+        assert "refused" in run.door.engine_error
+        # nothing about the engine changed, so nothing is asked
+        run.write_state(engine=None, sequence=9)
+        assert run.door.engine_reachable is False
+
+
+@on_loop
+async def test_a_wedged_engine_is_not_ready_for_ever(tmp_path: Path, impatient: Any) -> None:
+    async with bench(tmp_path, backend=dict(SILENT)) as run:
+        client = await run.client()
+        await until(run, True)
+        run.engine.wedged.set()
+        # for a while it may just be busy, and how long it has been is told
+        async with asyncio.timeout(1):
+            while not (await client.ask("GET", "/status")).json["engine"]["silent_s"]:
+                await asyncio.sleep(0.01)
+        assert (await ready(client))[0] == 200
+        await until(run, False)
+        status, reason, after = await ready(client)
+        assert (status, after) == (503, "1")
+        assert "the engine does not answer: it has sent nothing for 1 s" in reason
+        engine = (await client.ask("GET", "/status")).json["engine"]
+        assert engine["silent_s"] >= 1
+        metrics = (await client.ask("GET", "/metrics")).body.decode()
+        assert "\nb70_frontdoor_engine_silent_seconds 1." in metrics
+        run.engine.wedged.clear()
+        await until(run, True)
+        assert await ready(client) == (200, "", None)
+        assert (await client.ask("GET", "/status")).json["engine"]["silent_s"] is None
+
+
+@on_loop
+async def test_an_engine_that_streams_is_alive_however_silent_its_health_is(tmp_path: Path, impatient: Any) -> None:
+    async with bench(tmp_path, backend=dict(SILENT)) as run:
+        client, other = await run.client(), await run.client()
+        end = asyncio.Event()
+
+        async def stream(call: Call) -> None:
+            await call.begin_events()
+            while not end.is_set():
+                await call.event("token")
+                await asyncio.sleep(0.02)
+            await call.send(b"0\r\n\r\n")
+
+        run.engine.script = stream
+        await until(run, True)
+        client.request("POST", "/v1/chat/completions", b"{}")
+        await client.reader.readuntil(b"token")
+        run.engine.wedged.set()
+        for _ in range(30):
+            await asyncio.sleep(0.05)
+            assert run.door.engine_reachable
+        assert (await ready(other))[0] == 200
+        end.set()
+        await until(run, False)
+
+
+@on_loop
+async def test_an_engine_whose_health_is_bad_is_not_ready(tmp_path: Path) -> None:
+    async with bench(tmp_path, backend={"probe_interval_s": 0.1}) as run:
+        client = await run.client()
+        await until(run, True)
+        run.engine.health = "503 Service Unavailable"
+        await until(run, False)
+        assert "/health answered 503" in (await ready(client))[1]
+        run.engine.health = "200 OK"
+        await until(run, True)
+
+
+@pytest.mark.parametrize("form", ["whole", "chunked", "until the end", "in two parts"])
+@on_loop
+async def test_an_engine_that_fails_whatever_it_is_asked_is_not_well(tmp_path: Path, form: str) -> None:
+    async with bench(tmp_path, backend={"probe_interval_s": 0.1}) as run:
+
+        async def failing(call: Call) -> None:
+            top = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"
+            if form == "chunked":
+                await call.send(top + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+            elif form == "until the end":
+                await call.send(top + b"\r\n{}")
+                call.writer.close()
+            elif form == "in two parts":
+                await call.send(top + b"Content-Length: 2\r\n\r\n")
+                await asyncio.sleep(0.01)
+                await call.send(b"{}")
+            else:
+                await call.send(top + b"Content-Length: 2\r\n\r\n{}")
+
+        client, other = await run.client(), await run.client()
+        await until(run, True)
+        run.engine.script = failing
+        run.engine.health = "503 Service Unavailable"
+        asked = 0
+        async with asyncio.timeout(3):
+            while run.door.engine_reachable:
+                answer = await client.chat()
+                assert (answer.status, answer.body) == (500, b"{}")
+                asked += 1
+                await asyncio.sleep(0.01)
+        # and it is not taken for well again because it answers that
+        for _ in range(20):
+            assert (await client.chat()).status == 500
+            asked += 1
+            assert run.door.engine_reachable is False
+        assert run.outcomes() == {"engine_5xx": asked}
+        rows = (await other.ask("GET", "/metrics")).body.decode()
+        assert f'\nb70_frontdoor_engine_errors_total{{code="http_500"}} {asked}\n' in rows
+        assert f'requests_total{{path="/v1/chat/completions",outcome="engine_5xx"}} {asked}\n' in rows
+        # a client's own mistake is no failure of the engine's
+        run.engine.script = lambda call: call.json({"error": 1}, "400 Bad Request")
+        assert (await client.chat()).status == 400
+        assert run.door.engine_reachable is True
+        assert run.outcomes() == {"engine_5xx": asked, "ok": 1}

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tokens are counted however the bytes of an answer fall into reads."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit import Call, bench, on_loop
+
+CHAT = "/v1/chat/completions"
+USAGE = b'"usage":{"prompt_tokens":7,"total_tokens":12,"completion_tokens":5}'
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
+
+
+def head(kind: bytes, framing: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n" % (kind, framing)
+
+
+STREAM = head(b"text/event-stream", b"Transfer-Encoding: chunked")
+PLAIN = b'{"choices":[{"message":{"content":"%b"}}],%b,"more":{"list":[1,2,3]}}' % (b"word " * 90, USAGE)
+EVENTS = [b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % word for word in (b"one", b"two", b"three")]
+ANSWERS = {
+    "stream": STREAM + chunked(*EVENTS, b'data: {"choices":[],%b}\n\n' % USAGE, b"data: [DONE]\n\n"),
+    "messages": STREAM
+    + chunked(
+        *EVENTS,
+        b'event: message_delta\ndata: {"usage":{"input_tokens":7,"output_tokens":5}}\n\n',
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    ),
+    "whole": head(b"application/json", b"Content-Length: %d" % len(PLAIN)) + PLAIN,
+    "whole, in chunks": head(b"application/json", b"Transfer-Encoding: chunked") + chunked(PLAIN[:300], PLAIN[300:]),
+}
+
+
+def ways_to_cut(size: int) -> Iterator[list[int]]:
+    """Where an answer is cut into reads: once, anywhere; into pieces of one size; at random, mostly near the end."""
+    yield from ([at] for at in range(1, size))
+    yield from (list(range(step, size, step)) for step in (1, 2, 3, 5, 8, 13, 40, 100))
+    chance = random.Random(size)
+    for _ in range(300):
+        near = {max(1, size - round(chance.expovariate(0.02))) for _ in range(chance.randrange(1, 6))}
+        yield sorted(at for at in near if at < size)
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@on_loop
+async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -> None:
+    wire = ANSWERS[kind]
+    async with bench(tmp_path) as run:
+
+        async def silent(call: Call) -> None:
+            while await call.reader.read(65536):
+                pass
+
+        run.engine.script = silent
+        client, metrics = await run.client(), run.door.ledger.metrics
+        bodies = set()
+        for counted, cuts in enumerate(ways_to_cut(len(wire)), 1):
+            client.request("POST", CHAT, b"{}")
+            while not any(exchange._connection for exchange in run.door.exchanges):
+                await asyncio.sleep(0)
+            (exchange,) = run.door.exchanges
+            connection = exchange._connection
+            assert connection is not None
+            # as the socket would hand them over
+            for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True):
+                connection.data_received(wire[start:end])
+            bodies.add((await client.answer()).body)
+            run.door.ledger.settle()
+            assert (metrics.prompt_tokens, metrics.completion_tokens) == (7 * counted, 5 * counted), cuts
+        assert len(bodies) == 1
+        run.door.pool.drop_idle()
+
+
+@on_loop
+async def test_what_is_kept_for_it_is_bounded(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        event = b"data: " + b"x" * 700 + b"\n\n"
+        wire = STREAM + chunked(*[event] * 2000)
+
+        async def dripping(call: Call) -> None:
+            for at in range(0, len(wire), 501):
+                await call.send(wire[at : at + 501])
+                if at % 8 == 0:
+                    await asyncio.sleep(0)
+
+        run.engine.script = dripping
+        client, kept = await run.client(), 0
+        client.request("POST", CHAT, b"{}")
+        answer = asyncio.create_task(client.answer())
+        while not answer.done():
+            for exchange in run.door.exchanges:
+                relay = exchange._relay
+                kept = max(kept, len(getattr(relay, "previous", b"")) + len(getattr(relay, "last", b"")))
+            await asyncio.sleep(0)
+        assert answer.result().body == event * 2000
+        # twice what is looked at, and twice what one read brings
+        assert 0 < kept < 2 * (4096 + 256 * 1024)
