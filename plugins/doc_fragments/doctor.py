@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of the modules that look at a whole host: what it should be, and where its things are."""
+    """Options of modules that look at a whole host, beside those of a slot: what it should be, where its things are."""
 
     DOCUMENTATION = r"""
 options:
@@ -30,22 +30,6 @@ options:
     description: After how many seconds what has not answered is reported as such.
     type: int
     default: 60
-  slot:
-    description: The slot.
-    type: str
-    default: main
-  config_dir:
-    description: Directory with the rendered profiles.
-    type: path
-    default: /etc/b70-vllm-slot
-  run_dir:
-    description: Directory of the state files.
-    type: path
-    default: /run/b70
-  state_dir:
-    description: Directory of journal, evidence and quarantine.
-    type: path
-    default: /var/lib/b70
   unit_dir:
     description: Where the administrator's systemd units are.
     type: path
@@ -68,8 +52,4 @@ options:
     description: The service user.
     type: str
     default: b70
-  frontdoor_url:
-    description: Base URL at which the host reaches its own frontdoor.
-    type: str
-    default: http://127.0.0.1:8000
 """

@@ -20,6 +20,8 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.info_module
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.doctor
+  - arcpro.b70.slot
+  - arcpro.b70.slot.frontdoor
 options:
   only:
     description: Ids or groups of the checks to make; all without any.

@@ -22,6 +22,8 @@ description:
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.slot
+  - arcpro.b70.slot.frontdoor
 attributes:
   check_mode:
     support: full
@@ -44,10 +46,6 @@ options:
     type: str
     choices: [active, stopped]
     default: active
-  slot:
-    description: The slot to change.
-    type: str
-    default: main
   gate:
     description:
       - What must hold before the frontdoor opens.
@@ -131,22 +129,6 @@ options:
       - Who asks for it, for journal and lock. The action plugin names the user and the host that run Ansible.
     type: str
     default: ""
-  config_dir:
-    description: Directory with the rendered profiles.
-    type: path
-    default: /etc/b70-vllm-slot
-  run_dir:
-    description: Directory of the state files.
-    type: path
-    default: /run/b70
-  state_dir:
-    description: Directory of the journal.
-    type: path
-    default: /var/lib/b70
-  frontdoor_url:
-    description: Base URL at which the host reaches its own frontdoor.
-    type: str
-    default: http://127.0.0.1:8000
 seealso:
   - module: arcpro.b70.b70_model_slot_info
 """

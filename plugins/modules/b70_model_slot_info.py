@@ -16,29 +16,10 @@ extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
   - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.slot
+  - arcpro.b70.slot.frontdoor
 author:
   - arcpro.b70 contributors (@arcpro-b70)
-options:
-  slot:
-    description: The slot.
-    type: str
-    default: main
-  config_dir:
-    description: Directory with the rendered profiles.
-    type: path
-    default: /etc/b70-vllm-slot
-  run_dir:
-    description: Directory of the state files.
-    type: path
-    default: /run/b70
-  state_dir:
-    description: Directory of the journal.
-    type: path
-    default: /var/lib/b70
-  frontdoor_url:
-    description: Base URL at which the host reaches its own frontdoor.
-    type: str
-    default: http://127.0.0.1:8000
 seealso:
   - module: arcpro.b70.b70_model_slot
 """

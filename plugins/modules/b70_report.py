@@ -19,6 +19,8 @@ extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.doctor
+  - arcpro.b70.slot
+  - arcpro.b70.slot.frontdoor
 attributes:
   check_mode:
     support: full

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The clients that people use, through the frontdoor, against the real engine: what it says is what they get.
 
-Begins with one of the tiny models served, and changes nothing.
+They ask the model that sees, which stays served. The one that embeds has its turn in the tests of the switch.
 """
 
 from __future__ import annotations
@@ -18,39 +18,20 @@ import anthropic
 import openai
 import pytest
 
-from clients.line import Line, free_port, line, process
-from integration.product import QUESTION, Frontdoor, picture
+from clients.line import Line, same
+from integration.product import QUESTION, ROOT, Frontdoor, picture, play
 
-ENGINE_PORT = 18080
 # what anthropic's client has no parameter for
 EXACT = {"temperature": 0}
 
 
 @pytest.fixture(scope="module")
 def served(frontdoor: Frontdoor) -> str:
-    """What the model is called, and calls itself."""
-    return str(frontdoor.status()["model_slot"]["served_model_name"])
-
-
-@pytest.fixture(scope="module")
-def between(host_vars: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
-    """The host's engine through a frontdoor on this machine that is listened to on both sides."""
-    port = free_port()
-    words = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}".split()
-    target = f"{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}"
-    key = ["-i", host_vars["ansible_ssh_private_key_file"]]
-    tunnel = [
-        "ssh",
-        *words,
-        *key,
-        "-o",
-        "ExitOnForwardFailure=yes",
-        "-N",
-        "-L",
-        f"127.0.0.1:{port}:127.0.0.1:{ENGINE_PORT}",
-    ]
-    with process([*tunnel, target], port, "the tunnel"), line(tmp_path_factory.mktemp("line"), port) as made:
-        yield made
+    """What the model is called, and calls itself: whatever was served before, it is the one that takes pictures."""
+    switched = play(ROOT / "switch.yml", "-e", "profile=tiny-vision")
+    assert switched.code == 0, switched.output
+    assert "image" in frontdoor.status()["model_slot"]["modalities"]
+    return "tiny-vision"
 
 
 @pytest.fixture(scope="module", params=["heard", "installed"])
@@ -63,17 +44,6 @@ def base_url(request: pytest.FixtureRequest, between: Line, frontdoor: Frontdoor
 def client(base_url: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
-
-
-def same(between: Line, url: str, path: str) -> bytes:
-    """What the client got, having made sure that it is what the engine gave, byte by byte."""
-    if url != between.url:
-        return b""
-    given, got = between.last(path)
-    assert got.body == given.body
-    assert (got.start, got.kind) == (given.start, given.kind)
-    assert given.body
-    return given.body
 
 
 def test_openai_chat(client: openai.OpenAI, base_url: str, between: Line, served: str) -> None:
@@ -153,22 +123,6 @@ def test_openai_models(client: openai.OpenAI, base_url: str, between: Line, serv
         assert model.model_extra["b70"]["verified"] is True
 
 
-def test_images(client: openai.OpenAI, base_url: str, between: Line, served: str, frontdoor: Frontdoor) -> None:
-    def ask() -> openai.types.chat.ChatCompletion:
-        messages: Any = [{"role": "user", "content": picture("red")}]
-        return client.chat.completions.create(model=served, messages=messages, temperature=0, max_tokens=8)
-
-    if "image" in frontdoor.status()["model_slot"]["modalities"]:
-        assert ask().choices[0].message.content == "Red"
-    else:
-        with pytest.raises(openai.BadRequestError) as refused:
-            ask()
-        if base_url == frontdoor.url:
-            # before the engine sees it, and saying what the model takes
-            assert refused.value.code == "modality_unsupported"
-    same(between, base_url, "/v1/chat/completions")
-
-
 def test_anthropic(base_url: str, between: Line, served: str) -> None:
     messages: Any = [{"role": "user", "content": QUESTION}]
     with anthropic.Anthropic(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
@@ -206,3 +160,15 @@ def test_curl(base_url: str, between: Line, served: str, tmp_path: Path) -> None
         got = curl(url, *typed, *more, "--data-binary", f"@{long}")
         assert served in json.loads(got)["choices"][0]["message"]["content"]
         assert same(between, base_url, "/v1/chat/completions") in (b"", got)
+
+
+@pytest.mark.parametrize("colour", ["red", "green", "blue"])
+def test_images(client: openai.OpenAI, base_url: str, between: Line, served: str, colour: str) -> None:
+    messages: Any = [{"role": "user", "content": picture(colour)}]
+    answer = client.chat.completions.create(model=served, messages=messages, temperature=0, max_tokens=8)
+    assert answer.choices[0].message.content == colour.capitalize()
+    same(between, base_url, "/v1/chat/completions")
+    stream = client.chat.completions.create(model=served, messages=messages, temperature=0, max_tokens=8, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    assert text == colour.capitalize()
+    same(between, base_url, "/v1/chat/completions")

@@ -11,11 +11,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import openai
 import pytest
 import requests
 import yaml
 from testinfra.host import Host
 
+from clients.line import Line, same
 from integration.product import COLOUR_QUESTION, ROOT, Client, Frontdoor, answer_of, picture, play
 
 SWITCH = ROOT / "switch.yml"
@@ -148,6 +150,28 @@ def test_a_refused_profile_keeps_no_other_from_being_served_such_as_one_that_emb
     answer = requests.post(f"{frontdoor.url}/v1/embeddings", json=body, timeout=60)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["data"][0]["embedding"]) == 96
+
+
+def test_the_official_client_gets_the_engines_very_bytes_of_a_vector(frontdoor: Frontdoor, between: Line) -> None:
+    """That client asks for vectors in base64 unless told otherwise, and decodes them."""
+    texts = ["Who are you?", "A box holds 3 red and 4 blue blocks."]
+    for url in (between.url, frontdoor.url):
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as official:
+            vectors = [one.embedding for one in official.embeddings.create(model="tiny-embed", input=texts).data]
+            raw = same(between, url, "/v1/embeddings")
+            if raw:
+                assert all(isinstance(one["embedding"], str) for one in json.loads(raw)["data"]), "base64 was asked for"
+            plain = official.embeddings.create(model="tiny-embed", input=texts, encoding_format="float").data
+            same(between, url, "/v1/embeddings")
+        assert [len(vector) for vector in vectors] == [96, 96]
+        assert vectors[0] != vectors[1]
+        for vector, other in zip(vectors, plain, strict=True):
+            assert vector == pytest.approx(other.embedding, rel=1e-5, abs=1e-6)
+
+
+def test_a_picture_for_a_model_of_text_is_refused_before_the_engine_sees_it(frontdoor: Frontdoor) -> None:
+    refused = frontdoor.ask(picture("red"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "modality_unsupported")
 
 
 def test_a_model_that_sees_passes_its_image_case_and_names_colours(client: Client, frontdoor: Frontdoor) -> None:

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import _transient
 from .recipe import BuildError
 from .watch import Sample
 
 SWAP_UNIT = "b70-build-swap.service"
-_LIMIT_S = 60.0
+_SYSTEMD = _transient.Systemd(BuildError, "a build")
 _SWAP_LIMIT_S = 3660.0  # what that unit may take, where nothing but writing every byte makes a swap file
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_GIB = os.sysconf("SC_PAGE_SIZE") / 2**30
@@ -51,7 +51,7 @@ class UnitLook:
 
     @property
     def running(self) -> bool:
-        return self.active in ("active", "activating", "deactivating", "reloading")
+        return self.active in _transient.RUNNING
 
     @property
     def failed(self) -> bool:
@@ -62,87 +62,48 @@ def run_argv(job: Job) -> tuple[str, ...]:
     """The argv of systemd-run. The build gives way to an engine that is served meanwhile, and is ended before it when
     memory runs out."""
     properties = {
-        "Type": "exec",
         "User": job.user,
         "Group": job.group,
         "WorkingDirectory": job.directory,
         "StandardOutput": f"append:{job.log}",
         "StandardError": f"append:{job.log}",
         "RuntimeMaxSec": str(job.limit_s),
-        "TimeoutStopSec": "30",
-        "Nice": "10",
-        "CPUWeight": "20",
-        "IOWeight": "20",
         "OOMPolicy": "stop",
         "OOMScoreAdjust": "800",
-        "NoNewPrivileges": "yes",
-        "ProtectSystem": "strict",
         "ReadWritePaths": " ".join(job.writable),
         "ProtectHome": "yes",
-        "PrivateTmp": "yes",
         "PrivateNetwork": "no" if job.network else "yes",
-        "RestrictSUIDSGID": "yes",
-        "UMask": "0022",
     }
     if job.swap:
         properties |= {"Requires": SWAP_UNIT, "After": SWAP_UNIT}
-    return (
-        "systemd-run",
-        "--quiet",
-        f"--unit={job.unit}",
-        f"--description=Build of {job.unit.removeprefix('b70-build-').removesuffix('.service')}",
-        *(f"--property={key}={value}" for key, value in properties.items()),
-        *(f"--setenv={key}={value}" for key, value in sorted(job.environment.items())),
-        "--",
-        *job.argv,
-    )
-
-
-def _systemd(argv: Sequence[str], *, check: bool = True, limit_s: float = _LIMIT_S) -> str:
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise BuildError(f"{argv[0]} is not installed; a build runs as a unit of systemd") from error
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"`{argv[0]} {argv[1]}` gave no answer within {limit_s:g} s") from error
-    if check and done.returncode != 0:
-        raise BuildError(f"`{argv[0]} {argv[1]}` failed: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    description = f"Build of {job.unit.removeprefix('b70-build-').removesuffix('.service')}"
+    return _transient.run_argv(job.unit, description, properties, job.environment, job.argv)
 
 
 def start(job: Job) -> None:
-    _systemd(["systemctl", "reset-failed", job.unit], check=False)
+    _SYSTEMD.forget(job.unit)
     if not job.swap:
-        _systemd(run_argv(job))
+        _SYSTEMD.ask(run_argv(job))
         return
     try:
-        _systemd(run_argv(job), limit_s=_SWAP_LIMIT_S)
+        _SYSTEMD.ask(run_argv(job), limit_s=_SWAP_LIMIT_S)
     except BuildError as error:
-        said = _systemd(["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"], check=False).splitlines()
+        said = _SYSTEMD.ask(["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"], check=False).splitlines()
         why = [line for line in said if "no swap for the build" in line][-1:]
         raise BuildError(why[0] if why else f"{error}; the build wants the swap of {SWAP_UNIT}") from error
 
 
 def stop(unit: str) -> None:
-    _systemd(["systemctl", "stop", unit])
+    _SYSTEMD.stop(unit)
 
 
 def forget(unit: str) -> None:
     """Lets systemd drop a failed unit once its result was read."""
-    _systemd(["systemctl", "reset-failed", unit], check=False)
+    _SYSTEMD.forget(unit)
 
 
 def look(unit: str) -> UnitLook:
-    text = _systemd(["systemctl", "show", "--property=ActiveState,Result,ExecMainStatus", unit])
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    values = _SYSTEMD.show(unit, "ActiveState", "Result", "ExecMainStatus")
     return UnitLook(values.get("ActiveState", "inactive"), values.get("Result", ""), values.get("ExecMainStatus", ""))
 
 

@@ -154,6 +154,9 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
             "max_tokens_default": frontdoor.get("max_tokens_default"),
             "max_tokens_cap": frontdoor.get("max_tokens_cap"),
+            "sampling_defaults": frontdoor.get("sampling_defaults"),
+            "model_policy": frontdoor.get("model_policy"),
+            "model_aliases": frontdoor.get("model_aliases"),
             "event_log": frontdoor.get("event_log", True),
         },
         "canary": {

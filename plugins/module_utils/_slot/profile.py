@@ -76,6 +76,9 @@ class Frontdoor:
     chat_template_kwargs: Mapping[str, Any] | None = None
     max_tokens_default: int | None = None
     max_tokens_cap: int | None = None
+    sampling_defaults: Mapping[str, Any] | None = None
+    model_policy: str | None = None
+    model_aliases: tuple[str, ...] | None = None
     event_log: bool = True
 
 
@@ -195,6 +198,8 @@ def _engine(read: _Reader) -> Engine:
 
 
 def _frontdoor(read: _Reader) -> Frontdoor:
+    # none of its own is not the same as an empty list: the operator's count then
+    aliases = read.get("model_aliases", list, None)
     return Frontdoor(
         max_active_generations=read.get("max_active_generations", int, 1),
         queue_timeout_s=float(read.get("queue_timeout_s", (int, float), 0)),
@@ -202,6 +207,9 @@ def _frontdoor(read: _Reader) -> Frontdoor:
         chat_template_kwargs=read.get("chat_template_kwargs", Mapping, None),
         max_tokens_default=read.get("max_tokens_default", int, None),
         max_tokens_cap=read.get("max_tokens_cap", int, None),
+        sampling_defaults=read.get("sampling_defaults", Mapping, None),
+        model_policy=read.get("model_policy", str, None),
+        model_aliases=None if aliases is None else read.strings("model_aliases"),
         event_log=read.get("event_log", bool, True),
     )
 

@@ -249,6 +249,7 @@ def open_frontdoor(run: Run) -> None:
         "verified_at": run.verified_at,
         "reason": run.reason() and f"went back after: {run.reason()}",
         "engine": engine,
+        "gate": str(run.request.gate),
     }
     try:
         if not run.front.publish(fields):

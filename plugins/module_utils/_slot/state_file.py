@@ -41,6 +41,7 @@ class SlotState:
     request: Mapping[str, Any] | None = None
     event_log: bool = True
     engine: Mapping[str, Any] | None = None
+    gate: str = "verified"  # what had to hold before it was opened
 
     @property
     def profile_name(self) -> str | None:
@@ -107,6 +108,9 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "chat_template_kwargs": None if front.chat_template_kwargs is None else dict(front.chat_template_kwargs),
             "max_tokens_default": front.max_tokens_default,
             "max_tokens_cap": front.max_tokens_cap,
+            "sampling_defaults": None if front.sampling_defaults is None else dict(front.sampling_defaults),
+            "model_policy": front.model_policy,
+            "model_aliases": None if front.model_aliases is None else list(front.model_aliases),
         },
         "event_log": front.event_log,
     }

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .. import _transient
 from .manifest import WeightsError
 
-_LIMIT_S = 60.0
-_RUNNING = ("active", "activating", "deactivating", "reloading")
+_SYSTEMD = _transient.Systemd(WeightsError, "a download")
 
 
 @dataclass(frozen=True)
@@ -33,77 +32,37 @@ class Unit:
 def argv(unit: Unit) -> tuple[str, ...]:
     """The argv of systemd-run. It gives way to an engine that is served meanwhile, and has no rights but its user's."""
     properties = {
-        "Type": "exec",
         "User": unit.user,
         "WorkingDirectory": unit.directory,
         "StandardOutput": f"append:{unit.log}",
         "StandardError": f"append:{unit.log}",
         "RuntimeMaxSec": str(unit.limit_s),
-        "TimeoutStopSec": "30",
-        "Nice": "10",
-        "CPUWeight": "20",
-        "IOWeight": "20",
-        "NoNewPrivileges": "yes",
         "CapabilityBoundingSet": "",
-        "ProtectSystem": "strict",
         "ReadWritePaths": " ".join(unit.writable),
         "ProtectHome": "read-only",
-        "PrivateTmp": "yes",
         "PrivateDevices": "yes",
         "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
-        "RestrictSUIDSGID": "yes",
-        "UMask": "0022",
     }
     if unit.credential:
         properties["LoadCredential"] = f"token:{unit.credential}"
-    return (
-        "systemd-run",
-        "--quiet",
-        f"--unit={unit.name}",
-        "--description=Download of a model",
-        *(f"--property={key}={value}" for key, value in properties.items()),
-        *(f"--setenv={key}={value}" for key, value in sorted(unit.environment.items())),
-        "--",
-        *unit.argv,
-    )
+    return _transient.run_argv(unit.name, "Download of a model", properties, unit.environment, unit.argv)
 
 
 def start(unit: Unit) -> None:
-    _run(["systemctl", "reset-failed", unit.name], check=False)
-    _run(argv(unit))
+    _SYSTEMD.forget(unit.name)
+    _SYSTEMD.ask(argv(unit))
 
 
 def stop(name: str) -> None:
-    _run(["systemctl", "stop", name])
+    _SYSTEMD.stop(name)
 
 
 def forget(name: str) -> None:
     """Let systemd drop a failed unit."""
-    _run(["systemctl", "reset-failed", name], check=False)
+    _SYSTEMD.forget(name)
 
 
 def look(name: str) -> tuple[bool, str]:
     """Whether it runs, and systemd's word for how it ended."""
-    text = _run(["systemctl", "show", "--property=ActiveState,Result", name])
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return values.get("ActiveState") in _RUNNING, values.get("Result", "")
-
-
-def _run(words: Sequence[str], *, check: bool = True) -> str:
-    try:
-        done = subprocess.run(
-            list(words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise WeightsError(f"{words[0]} is not installed; a download runs as a unit of systemd") from error
-    except subprocess.TimeoutExpired as error:
-        raise WeightsError(f"`{words[0]} {words[1]}` gave no answer within {_LIMIT_S:g} s") from error
-    if check and done.returncode != 0:
-        raise WeightsError(f"`{words[0]} {words[1]}` failed: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    values = _SYSTEMD.show(name, "ActiveState", "Result")
+    return values.get("ActiveState") in _transient.RUNNING, values.get("Result", "")

@@ -23,8 +23,8 @@ QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file; what was admitted before is served.
 READ_S = 0.25
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
-# What the frontdoor says by itself when systemd shows no process, or another one than the verified.
-GONE = ("does not run any more", "has not been verified since")
+# What the frontdoor says by itself: systemd shows no process, or another one than the verified; or it is being stopped.
+GONE = ("does not run any more", "has not been verified since", "the frontdoor is stopping")
 
 
 @dataclass(frozen=True)

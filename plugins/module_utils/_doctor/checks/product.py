@@ -113,6 +113,13 @@ def frontdoor(site: Site, answers: Answers) -> Finding:
             *lines,
             fix="See the check slot: it opens by itself as soon as a verified engine runs.",
         )
+    if door.get("keys_error"):
+        return warned(
+            "a file of API keys is wrong, and the keys of before still count, revoked ones too",
+            str(door["keys_error"]),
+            *lines,
+            fix="Run site.yml --tags frontdoor again: it writes the file from the keys that you gave the role.",
+        )
     return passed(f"the frontdoor is open for {(body.get('model_slot') or {}).get('name')}", *lines)
 
 

@@ -128,6 +128,9 @@ def test_the_resolved_profile_has_what_the_host_reads():
         "chat_template_kwargs": None,
         "max_tokens_default": None,
         "max_tokens_cap": None,
+        "sampling_defaults": None,
+        "model_policy": None,
+        "model_aliases": None,
         "event_log": True,
     }
     cases = {case["name"]: case for case in profile["canary"]["cases"]}

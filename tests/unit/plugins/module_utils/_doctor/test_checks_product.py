@@ -185,6 +185,9 @@ def test_the_frontdoor():
     assert found(body=json.dumps(body)).level is Level.PASS
     shut = found(status=503, body=json.dumps({**body, "open": False, "reason": "a switch runs"}))
     assert (shut.level, shut.summary) == (Level.WARN, "the frontdoor answers and is closed: a switch runs")
+    wrong = {**body, "frontdoor": {"keys_error": "keys.toml: the key 'bob' is not"}}
+    keys = found(status=200, body=json.dumps(wrong))
+    assert (keys.level, keys.evidence[0]) == (Level.WARN, "keys.toml: the key 'bob' is not")
     assert "Connection refused" in found(status=0, error="[Errno 111] Connection refused").summary
     assert "is not the frontdoor" in found(body="<html>").summary
 

@@ -356,6 +356,8 @@ def test_gate_healthy_opens_without_canary(world):
     assert not result["failed"]
     assert world.open
     assert result["verified"] is False
+    # what the frontdoor's /ready goes by
+    assert (world.state.verified, world.state.gate) == (False, "healthy")
     assert switch(world, "a", gate=Gate.HEALTHY)["changed"] is False
     world.gate_verified = True
 

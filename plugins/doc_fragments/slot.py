@@ -1,0 +1,37 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Which slot, and where its files are."""
+
+    DOCUMENTATION = r"""
+options:
+  slot:
+    description: The slot.
+    type: str
+    default: main
+  config_dir:
+    description: Directory with the rendered profiles.
+    type: path
+    default: /etc/b70-vllm-slot
+  run_dir:
+    description: Directory of the state files.
+    type: path
+    default: /run/b70
+  state_dir:
+    description: Directory of journal, evidence and quarantine.
+    type: path
+    default: /var/lib/b70
+"""
+
+    FRONTDOOR = r"""
+options:
+  frontdoor_url:
+    description: Base URL at which the host reaches its own frontdoor.
+    type: str
+    default: http://127.0.0.1:8000
+"""
