@@ -56,26 +56,34 @@ class _Messages:
 
     def __init__(self, sink: list[Heard]) -> None:
         self._sink = sink
-        self._now = Heard()
+        self._now: Heard | None = None
 
     def on_message_begin(self) -> None:
         self._now = Heard()
 
     def on_url(self, url: bytes) -> None:
+        assert self._now is not None
         self._now.start += url
 
     def on_status(self, status: bytes) -> None:
+        assert self._now is not None
         self._now.start += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"content-type":
+        if name.lower() == b"content-type" and self._now is not None:
             self._now.kind = value.decode()
 
     def on_body(self, body: bytes) -> None:
+        assert self._now is not None
         self._now.body += body
 
     def on_message_complete(self) -> None:
-        self._sink.append(self._now)
+        if self._now is not None:
+            self._sink.append(self._now)
+        self._now = None
+
+    # a client that has all it wants of a stream leaves before the very last bytes, which are no part of the body
+    on_connection_lost = on_message_complete
 
 
 @dataclass
@@ -100,16 +108,20 @@ class Ear:
             while True:
                 client, _address = self._server.accept()
                 engine = socket.create_connection(("127.0.0.1", self.to))
+                asked, given = _Messages(self.requests), _Messages(self.answers)
                 ways = (
-                    (client, engine, httptools.HttpRequestParser(_Messages(self.requests))),
-                    (engine, client, httptools.HttpResponseParser(_Messages(self.answers))),
+                    (client, engine, httptools.HttpRequestParser(asked), asked),
+                    (engine, client, httptools.HttpResponseParser(given), given),
                 )
                 for way in ways:
                     threading.Thread(target=self._pass_on, args=way, daemon=True).start()
 
     @staticmethod
     def _pass_on(
-        source: socket.socket, sink: socket.socket, parser: httptools.HttpRequestParser | httptools.HttpResponseParser
+        source: socket.socket,
+        sink: socket.socket,
+        parser: httptools.HttpRequestParser | httptools.HttpResponseParser,
+        messages: _Messages,
     ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
@@ -117,6 +129,7 @@ class Ear:
                 parser.feed_data(data)
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
+        messages.on_connection_lost()
 
     def close(self) -> None:
         """Take no more connections."""
@@ -134,8 +147,17 @@ class Line:
     def url(self) -> str:
         return self.client.url
 
+    def _ended(self) -> None:
+        """Wait for the end of each answer: a client has all that it wants of a stream before the last bytes come."""
+        deadline = time.monotonic() + LIMIT_S
+        while any(len(ear.answers) < len(ear.requests) for ear in (self.client, self.engine)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"an answer did not end within {LIMIT_S:g} s")
+            time.sleep(0.01)
+
     def last(self, path: str) -> tuple[Heard, Heard]:
         """The last answer as the engine gave it and as the client got it, and forgets all; for requests to `path`."""
+        self._ended()
         assert self.client.requests[-1].start.decode() == path, self.client.requests[-1].start
         given = [
             heard
@@ -180,3 +202,14 @@ def line(folder: Path, engine_port: int) -> Iterator[Line]:
         stack.enter_context(process([*argv, "--config", str(config)], port, "the frontdoor"))
         client = stack.enter_context(contextlib.closing(Ear(port)))
         yield Line(client, engine)
+
+
+def same(between: Line, url: str, path: str) -> bytes:
+    """What the client got, having made sure that it is what the engine gave, byte by byte."""
+    if url != between.url:
+        return b""
+    given, got = between.last(path)
+    assert got.body == given.body
+    assert (got.start, got.kind) == (given.start, given.kind)
+    assert given.body
+    return given.body

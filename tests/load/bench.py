@@ -31,13 +31,17 @@ _EVENT_MS = 5
 _REST_S = 1.0
 
 
-def streams(count: int) -> Scenario:
-    """Streams of one second each; they begin spread over a second, so that their ends do not fall together."""
-    return Scenario((f"load:{count}:1000:200:{CHAT}?chunks=200&every={_EVENT_MS * 1000}&size=250",), warmup_s=1.3)
+def streams(count: int, events: int = 200) -> Scenario:
+    """Streams of so many events, that begin spread over their length, so that their ends do not fall together."""
+    length_ms = events * _EVENT_MS
+    load = f"load:{count}:{length_ms}:200:{CHAT}?chunks={events}&every={_EVENT_MS * 1000}&size=250"
+    return Scenario((load,), warmup_s=length_ms / 1000 + 0.3)
 
 
 _HELD = f"held:{SLOTS}:0:200:{CHAT}?chunks=1000000&every={_EVENT_MS * 1000}&size=250"
 SCENARIOS = {
+    # short ones: of long ones too few begin for a percentile
+    "begin 64": streams(64, 20),
     "stream 64": streams(64),
     "stream 256": streams(256),
     "stream 368": streams(368),
@@ -57,7 +61,8 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
         "events_per_s": main["events"] / seconds,
         "requests_per_s": done / seconds,
         **{f"{name}_{point}": main[name][point] for name in ("first", "way", "whole") for point in ("p50", "p99")},
-        **{name: report[name] for name in ("cpu", "rss_mb", "most_active", "stalled_ms")},
+        **{name: report[name] for name in ("cpu", "rss_mb", "most_active", "stalled_ms", "watched_ms")},
+        "disturbed": main["disturbed"]["count"],
         "broken": main["broken"] + main["other"],
     }
     if main["events"]:
@@ -131,7 +136,8 @@ def measure(rig: Rig, options: argparse.Namespace, names: list[str], targets: li
     for repeat in range(options.repeats):
         one: Round = {name: {} for name in names}
         for name in names:
-            for target in targets:
+            # there and back: what changes slowly meets all of them alike
+            for target in targets if repeat % 2 == 0 else targets[::-1]:
                 if target != "direct" or not SCENARIOS[name].limited:
                     row = one[name][target] = figures(rig.load(rig.targets[target], SCENARIOS[name], options.seconds))
                     progress = f"{repeat + 1}/{options.repeats} {name:<10} {target:<10} cpu {row['cpu']:.2f}"
@@ -147,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="everything that has a target; this is what is done anyway")
     parser.add_argument("--only", action="append", help="scenarios whose name starts with this")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of one load (default: 2)")
-    parser.add_argument("--repeats", type=int, default=5, help="interleaved rounds (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="interleaved rounds (default: 7)")
     parser.add_argument("--targets", default="direct,nginx,frontdoor", help="default: all three")
     parser.add_argument(
         "--python", default="/usr/bin/python3", help="what the frontdoor runs on (default: %(default)s)"

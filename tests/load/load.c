@@ -3,17 +3,21 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //
 // Load generator with the engine behind the proxy:
-//   load ENGINE_PORT PORT SPIN WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
+//   load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
 // Both are one process and one loop, so that neither waits for the other to get the processor; with SPIN 1 the loop never
 // sleeps, so that no timer that is late and no core that must wake up is measured.
 // The connections of a group begin evenly spread over SPREAD_MS. Each sends its POST again as soon as the answer is complete.
 // Prints one JSON object: for each group the counts, and percentiles in microseconds of the time to the first body byte, to the
 // complete answer, and of each event's way from the engine. "stalls": times in which the loop itself stood still for more
-// than 0.2 ms, their number and sum in ms: what others on the machine took from it.
+// than 0.2 ms, their number and sum in ms: what others on the machine took from it. "watched": the same for the core WATCH
+// (-1: none), on which the proxy runs. Times in "first" and "way" that such a standstill is part of are kept apart.
 #include "engine.h"
 
 #define MAX_CONNS 4096
 #define BUF (256 * 1024)
+// how often the watch looks, and when it was late; timers of virtual machines come up to 50 us late
+#define WATCH_NS 500000
+#define STOOD_NS 150000
 
 // Log-linear histogram: 64 steps per power of two, so a percentile is right to 1.6 %.
 typedef struct { uint32_t bins[64 * 40]; uint64_t count, max; } hist;
@@ -47,7 +51,7 @@ typedef struct {
   char *request;
   size_t request_size;
   long ok, unavailable, other, broken, events, bytes;
-  hist first, whole, way;
+  hist first, whole, way, disturbed;
 } group;
 
 struct conn {
@@ -58,6 +62,52 @@ struct conn {
   group *g;
   char *buf;
 };
+
+// What a core was taken away for: number of times, ns in all, and until when what began is disturbed by it.
+typedef struct { volatile uint64_t count, ns, until, ready; } standstill;
+static standstill own, *core;
+
+static void stood(standstill *s, uint64_t from, uint64_t to) {
+  s->count++;
+  s->ns += to - from;
+  // what gathered meanwhile takes at most as long again
+  s->until = to + (to - from);
+}
+
+// A process on the proxy's core that comes before the proxy: if it wakes up late, nobody could run there.
+static void watch(int number) {
+  core = mmap(NULL, sizeof *core, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (core == MAP_FAILED) die("mmap");
+  pid_t parent = getpid();
+  if (number < 0) return;
+  if (fork()) {
+    // it has to leave this core before the loop takes it for itself
+    while (!core->ready) usleep(1000);
+    return;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(number, &set);
+  struct sched_param p;
+  sched_getparam(0, &p);
+  p.sched_priority++;
+  if (sched_setaffinity(0, sizeof set, &set) || sched_setscheduler(0, SCHED_FIFO, &p) || prctl(PR_SET_TIMERSLACK, 1)) die("watch");
+  core->ready = 1;
+  for (uint64_t due = now_ns(); getppid() == parent;) {
+    due += WATCH_NS;
+    struct timespec t = {.tv_sec = (time_t)(due / 1000000000ull), .tv_nsec = (long)(due % 1000000000ull)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    uint64_t now = now_ns();
+    if (now - due > STOOD_NS) { stood(core, due, now); due = now; }
+  }
+  _exit(0);
+}
+
+// A time from its beginning until now: among the others, or kept apart.
+static void note(hist *h, group *g, uint64_t since, uint64_t now) {
+  add(since < own.until || since < core->until ? &g->disturbed : h, now - since);
+}
 
 static struct sockaddr_in to;
 static int ep, counting;
@@ -129,7 +179,7 @@ static int step(conn *c, uint64_t now) {
   }
   if (c->in_body == 1 && c->have) {
     c->in_body = 2;
-    if (counting) add(&g->first, now - c->started);
+    if (counting) note(&g->first, g, c->started, now);
   }
   if (!c->chunked) {
     if ((long)c->have < c->left) { c->left -= (long)c->have; if (counting) g->bytes += (long)c->have; c->have = 0; return 0; }
@@ -143,7 +193,7 @@ static int step(conn *c, uint64_t now) {
   size_t size = strtoul(c->buf, NULL, 16), total = (size_t)(line - c->buf) + 2 + size + 2;
   if (c->have < total) return 0;
   for (char *at = line + 2; size && (at = memmem(at, (size_t)(line + 2 + size - at), "\"t\":", 4)); at += 4) {
-    if (counting) { add(&g->way, now - strtoull(at + 4, NULL, 10)); g->events++; }
+    if (counting) { note(&g->way, g, strtoull(at + 4, NULL, 10), now); g->events++; }
   }
   if (counting) g->bytes += (long)size;
   memmove(c->buf, c->buf + total, c->have -= total);
@@ -155,31 +205,32 @@ static int step(conn *c, uint64_t now) {
 static void report(group *g, double seconds) {
   printf("\"%s\":{\"ok\":%ld,\"unavailable\":%ld,\"other\":%ld,\"broken\":%ld,\"events\":%ld,\"bytes\":%ld,\"seconds\":%.3f", g->name, g->ok,
          g->unavailable, g->other, g->broken, g->events, g->bytes, seconds);
-  const struct { const char *name; hist *h; } rows[] = {{"first", &g->first}, {"whole", &g->whole}, {"way", &g->way}};
-  for (int i = 0; i < 3; i++)
+  const struct { const char *name; hist *h; } rows[] = {{"first", &g->first}, {"whole", &g->whole}, {"way", &g->way}, {"disturbed", &g->disturbed}};
+  for (int i = 0; i < 4; i++)
     printf(",\"%s\":{\"count\":%lu,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f}", rows[i].name, rows[i].h->count,
            percentile(rows[i].h, .5), percentile(rows[i].h, .9), percentile(rows[i].h, .99), (double)rows[i].h->max / 1000.0);
   printf("}");
 }
 
 int main(int argc, char **argv) {
-  if (argc < 7) {
-    fprintf(stderr, "usage: load ENGINE_PORT PORT SPIN WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...\n");
+  if (argc < 8) {
+    fprintf(stderr, "usage: load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
   to = address("127.0.0.1", argv[2]);
   int spin = atoi(argv[3]);
-  double warmup = atof(argv[4]), seconds = atof(argv[5]);
+  watch(atoi(argv[4]));
+  double warmup = atof(argv[5]), seconds = atof(argv[6]);
   ep = epoll_create1(0);
   engine_listen(ep, argv[1]);
-  int groups = argc - 6, total = 0;
+  int groups = argc - 7, total = 0;
   group *gs = calloc((size_t)groups, sizeof *gs);
   for (int i = 0; i < groups; i++) {
     group *g = &gs[i];
     double spread;
-    if (sscanf(argv[6 + i], "%31[^:]:%d:%lf:%ld:%255s", g->name, &g->conns, &spread, &g->body, g->target) != 5 || g->conns < 1) {
-      fprintf(stderr, "bad group %s\n", argv[6 + i]);
+    if (sscanf(argv[7 + i], "%31[^:]:%d:%lf:%ld:%255s", g->name, &g->conns, &spread, &g->body, g->target) != 5 || g->conns < 1) {
+      fprintf(stderr, "bad group %s\n", argv[7 + i]);
       return 2;
     }
     g->request = malloc((size_t)g->body + 2048);
@@ -202,8 +253,6 @@ int main(int argc, char **argv) {
     }
   }
   uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9), last = 0, may_take = 0;
-  long stalls = 0;
-  double stalled_ms = 0;
   struct epoll_event got[512];
   for (;;) {
     uint64_t now = now_ns();
@@ -211,14 +260,12 @@ int main(int argc, char **argv) {
     // longer than the work can have taken: the loop was not let run
     if (spin && last && now - last > may_take) {
       engine_put_off(now - last);
-      if (counting) {
-        stalls++;
-        stalled_ms += (double)(now - last) / 1e6;
-      }
+      stood(&own, last, now);
     }
     last = now;
     if (!counting && now >= start) {
       counting = 1;
+      own.count = own.ns = core->count = core->ns = 0;
       most_active = active;
     }
     uint64_t wake = counting ? end : start;
@@ -251,6 +298,7 @@ int main(int argc, char **argv) {
   }
   printf("{");
   for (int i = 0; i < groups; i++) { if (i) printf(","); report(&gs[i], seconds); }
-  printf(",\"most_active\":%ld,\"aborted\":%ld,\"stalls\":%ld,\"stalled_ms\":%.1f}\n", most_active, aborted, stalls, stalled_ms);
+  printf(",\"most_active\":%ld,\"aborted\":%ld,\"stalls\":%lu,\"stalled_ms\":%.1f,\"watched\":%lu,\"watched_ms\":%.1f}\n", most_active, aborted,
+         own.count, (double)own.ns / 1e6, core->count, (double)core->ns / 1e6);
   return 0;
 }

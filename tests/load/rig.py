@@ -244,7 +244,8 @@ class Rig:
     def load(self, target: Target, scenario: Scenario, seconds: float) -> dict[str, Any]:
         """Run one scenario against one target; return the generator's report with CPU and memory of the target."""
         port = target.limited_port if scenario.limited else target.port
-        how = [str(ENGINE_PORT), str(port), str(int(self._spin)), str(scenario.warmup_s), str(seconds)]
+        watch = self._proxy_core if self._priority and self._proxy_core is not None else -1
+        how = [str(n) for n in (ENGINE_PORT, port, int(self._spin), watch, scenario.warmup_s, seconds)]
         argv = [*prefix(self._other_core, self._priority), str(self._generator), *how, *scenario.groups]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE)
         time.sleep(scenario.warmup_s + 0.1)

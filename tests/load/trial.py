@@ -9,18 +9,26 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+from guise import ADMIN_KEY, KEYS, Guise, Rules
 
 PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
 sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 
 from kit import Answer, Client, Engine, serving_state, start_unit  # noqa: E402
+
+# how late a changed state file may be read, and no request of a trial takes as long
+_READ_LATE_S = 2.0
+_LONGEST_S = 120.0
 
 
 class Broken(AssertionError):
@@ -30,7 +38,15 @@ class Broken(AssertionError):
 class Trial:
     """A running frontdoor, its engine, and what was measured."""
 
-    def __init__(self, folder: Path, port: int, engine: Engine, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, folder: Path, port: int, engine: Engine, process: asyncio.subprocess.Process, guise: Guise
+    ) -> None:
+        self.guise = guise
+        self.rules: Rules = guise.rules(0)
+        # those before, with the time until when they were those of the state file
+        self._past: list[tuple[float, Rules]] = []
+        self._trust = guise.trust(folder)
+        self._turn = 0
         self.folder = folder
         self.port = port
         self.engine = engine
@@ -39,12 +55,41 @@ class Trial:
         self.idle = (0, 0.0)
 
     async def client(self) -> Client:
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, ssl=self._trust))
+
+    async def stranger(self) -> Client:
+        """A client that does not know of TLS."""
         return Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
+
+    def key(self, rng: random.Random) -> str:
+        """A line with one of the keys; where none is asked for, most often no line."""
+        if not self.guise.keys and rng.random() < 0.9:
+            return ""
+        key = rng.choice([*KEYS.values()])
+        return rng.choice((f"Authorization: Bearer {key}", f"x-api-key: {key}", f"authorization: bearer {key}"))
+
+    def wrong_key(self, rng: random.Random) -> str:
+        """A line that opens nothing but the administration, or no line."""
+        key = rng.choice([*KEYS.values()])
+        wrong = (f"Authorization: Bearer {key}x", f"Authorization: Basic {key}", f"Authorization: Bearer {ADMIN_KEY}")
+        return rng.choice(("", *wrong, "Authorization: Bearer", f"x-api-key: {key[:-1]}"))
+
+    def turn_rules(self, **changes: Any) -> None:
+        """Have the next rules of the trial apply."""
+        self._turn += 1
+        now = time.monotonic()
+        self._past = [*((until, rules) for until, rules in self._past if until > now - _LONGEST_S), (now, self.rules)]
+        self.rules = self.guise.rules(self._turn)
+        self.write_state(**changes)
+
+    def rules_since(self, moment: float) -> list[Rules]:
+        """All rules that a request may have met that was sent at a moment; on a busy machine files are read late."""
+        return [self.rules, *(rules for until, rules in self._past if until > moment - _READ_LATE_S)]
 
     def write_state(self, **changes: Any) -> None:
         """Replace the state file as the switch does."""
         self.sequence += 1
-        state = {**serving_state(self.engine.url), "sequence": self.sequence, **changes}
+        state = {**serving_state(self.engine.url), **self.rules.state(), "sequence": self.sequence, **changes}
         new = self.folder / "state.new"
         new.write_text(json.dumps(state))
         new.rename(self.folder / "state.json")
@@ -75,7 +120,7 @@ class Trial:
 
 
 @contextlib.asynccontextmanager
-async def trial(limits: dict[str, Any]) -> AsyncIterator[Trial]:
+async def trial(limits: dict[str, Any], guise: Guise) -> AsyncIterator[Trial]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = Engine()
@@ -88,8 +133,11 @@ async def trial(limits: dict[str, Any]) -> AsyncIterator[Trial]:
             f'[listen]\nhost = "127.0.0.1"\nport = {port}\n'
             f'[slot]\nstate_file = "{folder}/state.json"\nunits_dir = "{folder}"\n'
             f'[backend]\nurl = "{engine.url}"\n'
-            "[limits]\nheader_timeout_s = 0.5\nbody_idle_timeout_s = 0.5\nkeepalive_timeout_s = 5\n"
+            # what counts for a handshake too is longer than a busy machine keeps one of us from running
+            f"[limits]\nheader_timeout_s = {2 if guise.tls else 0.5}\n"
+            "body_idle_timeout_s = 0.5\nkeepalive_timeout_s = 2\n"
             "max_body_bytes = 100000\n"
+            "[admission]\nmax_queued = 32\n" + guise.sections(folder)
         )
         log = open(folder / "events.jsonl", "wb")  # noqa: SIM115
         process = await asyncio.create_subprocess_exec(
@@ -98,7 +146,7 @@ async def trial(limits: dict[str, Any]) -> AsyncIterator[Trial]:
             stdout=log,
             stderr=asyncio.subprocess.PIPE,
         )
-        run = Trial(folder, port, engine, process)
+        run = Trial(folder, port, engine, process, guise)
         run.write_state(limits=limits)
         try:
             for _ in range(500):
@@ -136,6 +184,8 @@ async def flat(run: Trial, warm: tuple[int, float]) -> None:
 
 def ended_well(answer: Answer) -> None:
     """An answer is complete, or a stream that says what went wrong, or one clean error."""
+    if answer.status == 503 and int(answer.header("Retry-After") or 0) < 1:
+        raise Broken("a client is told to come back, and not when")
     if answer.status == 200 and answer.chunks is not None:
         body = answer.body
         if not body.endswith(b"\n\n") or (b"[DONE]" not in body and b'"code":"engine_' not in body):

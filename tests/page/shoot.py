@@ -3,11 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pictures of the status page, for people to look at: python tests/page/shoot.py FOLDER [PHASE ...]
 
-Without a phase all of them. FOLDER/docs-*.png are the two that docs/images has.
+Without a phase all of them, and what is no phase: an engine that is gone, a frontdoor that hangs, one that wants a key.
+FOLDER/docs-*.png are the two that docs/images has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from page.browser import Browser
 from page.show import Show, phases
 
-SCREENS = {"desktop": (1200, 800), "phone": (390, 844)}
+SCREENS = {"desktop": (1200, 800), "phone": (375, 812)}
 
 
 def take(browser: Browser, url: str, file: Path, *, dark: bool, screen: str, whole: bool = True) -> None:
@@ -27,6 +29,37 @@ def take(browser: Browser, url: str, file: Path, *, dark: bool, screen: str, who
     browser.wait("document.readyState === 'complete' && !document.getElementById('all').hidden")
     time.sleep(1.2)
     browser.shoot(file, whole=whole)
+
+
+def take_all(browser: Browser, folder: Path, name: str) -> None:
+    """Pictures of the page that is open."""
+    for screen, size in SCREENS.items():
+        for dark in (False, True):
+            browser.look(*size, dark=dark)
+            time.sleep(0.3)
+            browser.shoot(folder / f"{name}-{screen}-{'dark' if dark else 'light'}.png", whole=True)
+
+
+def no_phases(browser: Browser, folder: Path) -> None:
+    """What can be wrong beside the slot."""
+    told = "document.getElementById('phase')?.innerText"
+    with Show() as show:
+        browser.open(show.url)
+        browser.wait(told, lambda value: value == "Serving, verified")
+        time.sleep(3)
+        show.kill_engine()
+        browser.wait(told, lambda value: value == "Engine does not answer")
+        time.sleep(3)
+        take_all(browser, folder, "engine-gone")
+        show.hang()
+        browser.wait(told, lambda value: value == "No answer")
+        take_all(browser, folder, "hangs")
+    keys = folder / "keys.toml"
+    keys.write_text(f'[keys]\nanna = "sha256:{hashlib.sha256(b"s-anna").hexdigest()}"\n')
+    with Show(str(keys)) as show:
+        browser.open(show.url.replace("127.0.0.1", "127.0.0.2"))
+        browser.wait(told, lambda value: value == "Locked")
+        take_all(browser, folder, "locked")
 
 
 def main() -> int:
@@ -46,6 +79,8 @@ def main() -> int:
         take(browser, show.url, folder / "docs-serving.png", dark=False, screen="desktop", whole=False)
         show.tell(phases()["switching"])
         take(browser, show.url, folder / "docs-switching.png", dark=True, screen="phone", whole=False)
+        if not sys.argv[2:]:
+            no_phases(browser, folder)
         print("\n".join(browser.complaints))
     return 0
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -71,6 +72,14 @@ class Show:
         """End the engine; the slot's state goes on saying that it is served."""
         self._say("kill")
 
+    def hang(self) -> None:
+        """Let the frontdoor do nothing any more; its connections stay."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a frontdoor that hangs go on."""
+        self._process.send_signal(signal.SIGCONT)
+
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
@@ -81,5 +90,6 @@ class Show:
         if self._process.poll() is None:
             assert self._process.stdin is not None
             self._process.stdin.close()
+            self.go_on()
             self._process.terminate()
             self._process.wait(10)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,22 @@ WIDE = """
   .filter((node) => node.getBoundingClientRect().right > document.documentElement.clientWidth + .5)
   .map((node) => node.outerHTML.slice(0, 80))
 """
+# Counts what the page asks from now on: in all, and at once.
+COUNT = """
+(() => {
+  const real = window.fetch;
+  let now = 0;
+  window.asked = window.most = 0;
+  window.fetch = (...words) => {
+    window.asked += 1;
+    window.most = Math.max(window.most, now += 1);
+    return real(...words).finally(() => { now -= 1; });
+  };
+})()
+"""
+NO_STORAGE = (
+    "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('off', 'SecurityError') }})"
+)
 ENTER = "field = document.getElementById('key'), field.value = {!r}, field.form.requestSubmit()"
 
 
@@ -118,6 +136,8 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     visit(browser, show, "serving")
     assert browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 3)
     assert "/v1/chat/completions" in text(browser, "requests")
+    # more ask than there are slots for: they are told so, and are seen
+    browser.wait("document.getElementById('requests').innerText", lambda value: "refused: busy (503)" in value)
     assert text(browser, "limit") == "of 8"
     assert browser.run("document.querySelectorAll('#slots i').length") == 8
     browser.wait("Number(document.getElementById('rate').innerText)", lambda value: value > 10)
@@ -182,6 +202,10 @@ def test_a_frontdoor_with_keys_asks_for_one(browser: Browser, tmp_path: Path) ->
         browser.wait(
             "document.getElementById('line').innerText", lambda value: value == "That API key is not known here."
         )
+        # it is not asked again and again what only a key can change: two would have been asked meanwhile
+        browser.run(COUNT)
+        time.sleep(4.5)
+        assert browser.run("window.asked") == 0
         browser.run(ENTER.format("s-anna"))
         browser.wait("document.getElementById('line').innerText", lambda value: "Takes text" in value)
         assert text(browser, "phase") == "Serving, verified"
@@ -196,7 +220,7 @@ def test_an_engine_that_is_gone_is_not_said_to_serve(browser: Browser) -> None:
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "Engine does not answer")
         assert text(browser, "name") == TITLE
         assert "the engine does not answer" in text(browser, "reason")
-        browser.wait("document.getElementById('requests').innerText", lambda value: "upstream" in value)
+        browser.wait("document.getElementById('requests').innerText", lambda value: "engine unreachable (502)" in value)
 
 
 def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Browser) -> None:
@@ -206,3 +230,52 @@ def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Brow
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")
         assert re.fullmatch(r"What is below was true at \d\d:\d\d:\d\d\.", text(browser, "line"))
         assert float(browser.run("getComputedStyle(document.getElementById('all')).opacity")) < 1
+
+
+def test_a_frontdoor_that_hangs_is_not_shown_as_alive(browser: Browser) -> None:
+    with Show() as show:
+        visit(browser, show, "serving")
+        browser.run(COUNT)
+        show.hang()
+        browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")
+        assert text(browser, "reason") == "The frontdoor did not answer within 5 s."
+        assert re.fullmatch(r"What is below was true at \d\d:\d\d:\d\d\.", text(browser, "line"))
+        assert float(browser.run("getComputedStyle(document.getElementById('all')).opacity")) < 1
+        # and is asked again, by one refresh at a time, which is two questions
+        asked = browser.run("window.asked")
+        browser.wait("window.asked", lambda value: value > asked)
+        assert browser.run("window.most") == 2
+        show.go_on()
+        browser.wait("document.getElementById('phase').innerText", lambda value: value == "Serving, verified")
+        assert browser.run("getComputedStyle(document.getElementById('all')).opacity") == "1"
+
+
+def test_it_works_where_the_browser_keeps_nothing(browser: Browser, show: Show) -> None:
+    script = browser.do("Page.addScriptToEvaluateOnNewDocument", source=NO_STORAGE)["identifier"]
+    try:
+        visit(browser, show, "serving")
+        assert text(browser, "phase") == "Serving, verified"
+        assert browser.complaints == []
+    finally:
+        browser.do("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+
+
+def test_without_scripts_it_says_so(browser: Browser, show: Show) -> None:
+    browser.do("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(show.url)
+        browser.wait("document.readyState === 'complete' && document.querySelector('noscript') !== null")
+        assert "JavaScript" in browser.run("document.querySelector('main').innerText")
+        assert browser.run("document.querySelector('noscript a').href") == f"{show.url}status"
+    finally:
+        browser.do("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_browsers_ask_for_nothing_that_is_not_there(browser: Browser, show: Show) -> None:
+    with urllib.request.urlopen(show.url, timeout=10) as answer:
+        assert b'<link rel="icon" href="data:' in answer.read()
+    visit(browser, show, "serving")
+    icon = browser.run("document.querySelector('link[rel=icon]').href")
+    assert icon.startswith("data:image/svg+xml,<svg")
+    assert browser.run("document.querySelectorAll('link[rel=icon]').length") == 1
+    assert browser.complaints == []
