@@ -75,6 +75,11 @@ class Keys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the keys that count now."""
+        return tuple(self._keys)
+
     def refresh(self) -> bool:
         """Read the file again when it changed; True when it did. If it is wrong, keep the keys; raise ConfigError."""
         try:

@@ -82,6 +82,8 @@ class Ledger:
         self._awaited = False
         self._entries: list[Entry] = []
         self._turned_away: dict[tuple[str, str], int] = {}
+        # by the name of the API key
+        self._keys_turned_away: dict[str, int] = {}
         # by code
         self._statuses: dict[str, int] = {}
         self._refused_now = 0
@@ -107,6 +109,9 @@ class Ledger:
         if not before:
             self._statuses[refusal.code] = refusal.status
         self._turned_away[key] = before + 1
+        name = client.key_name
+        if name is not None:
+            self._keys_turned_away[name] = self._keys_turned_away.get(name, 0) + 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             about = request_template(client.address, head.route.path, REFUSED, refusal.code, 0.0)
@@ -134,6 +139,10 @@ class Ledger:
             outcomes = metrics.path(label).outcomes
             outcomes[REFUSED] = outcomes.get(REFUSED, 0) + number
         self._turned_away.clear()
+        for name, number in self._keys_turned_away.items():
+            outcomes = metrics.key(name).outcomes
+            outcomes[REFUSED] = outcomes.get(REFUSED, 0) + number
+        self._keys_turned_away.clear()
         entries, self._entries = self._entries, []
         if not entries:
             return

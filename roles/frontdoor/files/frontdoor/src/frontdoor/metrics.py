@@ -86,6 +86,8 @@ class Metrics:
     def __init__(self) -> None:
         self.paths: dict[str, PathStats] = {}
         self.keys: dict[str, KeyStats] = {}
+        #: of the API keys that count now, which have rows before their first request
+        self.key_names: Callable[[], Iterable[str]] = tuple
         #: requests that were turned away for want of a slot, or because the slot is closed
         self.refusals: dict[str, int] = {}
         self.engine_errors: dict[str, int] = {}
@@ -255,12 +257,17 @@ def render(
         "Time from the complete request to the end of the answer.",
         [({"path": path}, stats.duration) for path, stats in paths],
     )
-    keys = sorted(metrics.keys.items())
+    # a key that was removed keeps its numbers: what it used does not become less
+    keys = sorted(({name: KeyStats() for name in metrics.key_names()} | metrics.keys).items())
     page.rows(
         "key_requests_total",
         "counter",
         "Requests for the engine by API key and how they ended.",
-        [({"key": key, "outcome": o}, value) for key, stats in keys for o, value in sorted(stats.outcomes.items())],
+        [
+            ({"key": key, "outcome": outcome}, value)
+            for key, stats in keys
+            for outcome, value in sorted((dict.fromkeys(OUTCOMES, 0) | stats.outcomes).items())
+        ],
     )
     page.rows(
         "key_tokens_total",
