@@ -54,5 +54,5 @@ def galaxy(*arguments: str, cwd: Path) -> None:
     command = ["ansible-galaxy", "collection", *arguments]
     # Beside a collection that it can find already it would install nothing, and be content.
     environment = {**os.environ, **elsewhere(cwd.parent, cwd.parent / "none")}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=480, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

@@ -27,14 +27,14 @@ _SELECTOR = re.compile(rf"({PREFIX}[a-z_]+)\{{([^}}]*)\}}")
 @pytest.fixture(scope="module")
 def promtool() -> str:
     done = subprocess.run(
-        ["sh", str(ROOT / "tests" / "tools" / "promtool.sh")], capture_output=True, text=True, timeout=120, check=False
+        ["sh", str(ROOT / "tests" / "tools" / "promtool.sh")], capture_output=True, text=True, timeout=540, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def run(promtool: str, *words: str) -> str:
-    done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

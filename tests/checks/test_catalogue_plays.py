@@ -24,7 +24,7 @@ def play(name: str, *extra: str, inventory: str = "localhost,") -> subprocess.Co
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=480,
         check=False,
     )
 

@@ -37,7 +37,7 @@ def run(*command: str, cwd: Path, environment: dict[str, str] | None = None) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=540,
         check=False,
     )
 

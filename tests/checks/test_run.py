@@ -100,7 +100,7 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
     began = time.monotonic()
     reason = run.run_command(python(code, limit_s=0.5), log, "slow")
     assert "did not end within" in reason
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
     time.sleep(2)
     assert not child.exists()
 
@@ -110,7 +110,7 @@ def test_a_running_command_is_described_by_the_last_line_it_wrote(
 ) -> None:
     monkeypatch.setattr(run, "HEARTBEAT_S", 0.3)
     log = (tmp_path / "log").open("w+b")
-    assert run.run_command(python("import time; print('TASK [x]', flush=True); time.sleep(1)"), log, "slow") == ""
+    assert run.run_command(python("import time; print('TASK [x]', flush=True); time.sleep(3)"), log, "slow") == ""
     assert "TASK [x]" in capsys.readouterr().out
     assert isinstance(log, io.BufferedRandom)
 

@@ -19,7 +19,7 @@ import httptools
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "src"
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 
 def free_port() -> int:
@@ -34,7 +34,7 @@ def wait_for(port: int, what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
@@ -180,7 +180,7 @@ def process(argv: Sequence[str], port: int, what: str) -> Iterator[None]:
         yield
     finally:
         started.terminate()
-        started.wait(10)
+        started.wait(LIMIT_S)
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def play(
     *arguments: str,
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
-    limit_s: float = 600,
+    limit_s: float = 1800,
 ) -> Play:
     """Run a playbook against the lab that B70_LAB names and return its exit status and everything it printed."""
     command = ["ansible-playbook", "-i", str(INVENTORY), str(playbook), *arguments]
@@ -89,10 +89,10 @@ class Frontdoor:
 
     def status(self) -> dict[str, Any]:
         """Return the body of /status, whatever its HTTP status."""
-        body: dict[str, Any] = requests.get(f"{self.url}/status", timeout=10).json()
+        body: dict[str, Any] = requests.get(f"{self.url}/status", timeout=60).json()
         return body
 
-    def ask(self, question: str | list[dict[str, Any]] = QUESTION, timeout: float = 60) -> requests.Response:
+    def ask(self, question: str | list[dict[str, Any]] = QUESTION, timeout: float = 180) -> requests.Response:
         """Ask for one short completion, with words or parts of a message; the model is whatever is served."""
         messages = [{"role": "user", "content": question}]
         body = {"messages": messages, "max_tokens": 32, "temperature": 0}
@@ -148,9 +148,16 @@ class Client(threading.Thread):
             retry_after = response.headers.get("Retry-After", "")
             self.seen.append(Seen(at, response.status_code, str(body.get("model", "")), text, retry_after))
 
+    def wait_answered(self, model: str, limit_s: float = 180) -> None:
+        """Wait until this model has answered."""
+        deadline = time.monotonic() + limit_s
+        while all(one.model != model or one.status != 200 for one in self.seen):
+            assert time.monotonic() < deadline, f"the client got no answer of {model}"
+            time.sleep(0.1)
+
     def stop(self) -> list[Seen]:
         """End the asking and return all answers in order."""
         self._enough.set()
-        self.join(90)
+        self.join(240)
         assert not self.is_alive(), "the client still waits for an answer"
         return self.seen

@@ -42,7 +42,7 @@ def base_url(request: pytest.FixtureRequest, between: Line, frontdoor: Frontdoor
 
 @pytest.fixture
 def client(base_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=180) as client:
         yield client
 
 
@@ -125,7 +125,7 @@ def test_openai_models(client: openai.OpenAI, base_url: str, between: Line, serv
 
 def test_anthropic(base_url: str, between: Line, served: str) -> None:
     messages: Any = [{"role": "user", "content": QUESTION}]
-    with anthropic.Anthropic(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
+    with anthropic.Anthropic(base_url=base_url, api_key="none", max_retries=0, timeout=180) as client:
         answer = client.messages.create(model=served, max_tokens=32, messages=messages, extra_body=EXACT)
         assert served in getattr(answer.content[0], "text", "")
         same(between, base_url, "/v1/messages")
@@ -141,7 +141,7 @@ def test_anthropic(base_url: str, between: Line, served: str) -> None:
 
 def test_curl(base_url: str, between: Line, served: str, tmp_path: Path) -> None:
     def curl(*words: str) -> bytes:
-        argv = ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "60", *words]
+        argv = ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "180", *words]
         return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout
 
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 32, "temperature": 0}

@@ -18,7 +18,7 @@ ENGINES = "systemctl show --property=Id,InvocationID,ActiveState 'b70-slot-main-
 
 
 def evaluate(**variables: object) -> Play:
-    return play("evaluate.yml", "-e", json.dumps(variables), limit_s=300)
+    return play("evaluate.yml", "-e", json.dumps(variables), limit_s=1200)
 
 
 def words_of(output: str) -> str:

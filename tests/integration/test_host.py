@@ -17,8 +17,8 @@ from testinfra.host import Host
 from integration.product import Client, Frontdoor
 
 B70CTL = "/opt/b70/bin/b70ctl"
-# Systemd's pause before a restart, the start of the engine, and as much again on a busy machine.
-SERVED_AGAIN_S = 150.0
+# Systemd's pause before a restart, the start of the engine, and many times as much on a busy machine.
+SERVED_AGAIN_S = 600.0
 
 
 def told(host: Host, words: str) -> Any:
@@ -75,8 +75,11 @@ def test_an_engine_that_was_killed_is_served_again_verified(host: Host, frontdoo
     assert answered.status_code == 200, answered.text
     assert now["profile"] == before["profile"]
     assert now["engine"]["invocation_id"] != before["engine"]["invocation_id"]
-    last = told(host, "history")["switches"][-1]
-    assert (last["kind"], last["outcome"], last["who"]) == ("verify", "committed", "systemd")
+    # the journal gets its entry just after the slot is open
+    while (last := told(host, "history")["switches"][-1])["kind"] != "verify" or last["who"] != "systemd":
+        assert time.monotonic() < deadline, last
+        time.sleep(0.5)
+    assert last["outcome"] == "committed"
     # Meanwhile nobody got an answer that was not verified, and who waited was told how long.
     assert {one.text for one in seen if one.status == 200} == {
         answered.json()["choices"][0]["message"]["content"].strip()

@@ -54,6 +54,7 @@ def served(frontdoor: Frontdoor) -> tuple[str, bool]:
 def client(frontdoor: Frontdoor) -> Iterator[Client]:
     client = Client(frontdoor)
     client.start()
+    client.wait_answered("tiny-a")
     yield client
     client.stop()
 
@@ -86,7 +87,7 @@ def test_a_good_profile_is_served_verified_and_boots(client: Client, host: Host,
     assert answer_of(frontdoor.ask()) == "I am tiny-b."
     assert enabled(host) == ["b70-slot-main-tiny-b.service"]
     assert f"frontdoor: {frontdoor.url}/v1" in switched.output
-    assert client.is_alive()
+    client.wait_answered("tiny-b")
 
 
 def test_a_healthy_model_that_answers_wrong_is_rolled_back(client: Client, host: Host, frontdoor: Frontdoor) -> None:
@@ -147,7 +148,7 @@ def test_a_refused_profile_keeps_no_other_from_being_served_such_as_one_that_emb
     assert "verified by 2 canary cases" in said, switched.output
     assert served(frontdoor) == ("tiny-embed", True)
     body = {"model": "tiny-embed", "input": "Who are you?"}
-    answer = requests.post(f"{frontdoor.url}/v1/embeddings", json=body, timeout=60)
+    answer = requests.post(f"{frontdoor.url}/v1/embeddings", json=body, timeout=180)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["data"][0]["embedding"]) == 96
 
@@ -156,7 +157,7 @@ def test_the_official_client_gets_the_engines_very_bytes_of_a_vector(frontdoor: 
     """That client asks for vectors in base64 unless told otherwise, and decodes them."""
     texts = ["Who are you?", "A box holds 3 red and 4 blue blocks."]
     for url in (between.url, frontdoor.url):
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as official:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=180) as official:
             vectors = [one.embedding for one in official.embeddings.create(model="tiny-embed", input=texts).data]
             raw = same(between, url, "/v1/embeddings")
             if raw:
@@ -183,6 +184,7 @@ def test_a_model_that_sees_passes_its_image_case_and_names_colours(client: Clien
     named = {colour: answer_of(frontdoor.ask(picture(colour))) for colour in ("red", "green", "blue")}
     assert named == {"red": "Red", "green": "Green", "blue": "Blue"}
     assert answer_of(frontdoor.ask(COLOUR_QUESTION)) == "I see no picture."
+    client.wait_answered("tiny-vision")
     assert client.is_alive()
 
 

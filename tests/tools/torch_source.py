@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests" / "lab"))
 from labkit.hosts import package_clients  # noqa: E402
 
 MANIFEST = ROOT / "roles" / "profiles" / "files" / "stacks" / "cpu.yml"
-LIMIT_S = 120
+LIMIT_S = 480
 ADVICE = """\
 the lab's engine needs {requirement}, and pip on this machine is not told where to find it:
 {reason}

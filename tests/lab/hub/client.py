@@ -25,8 +25,8 @@ def client() -> Path:
         python = folder / "bin/python"
         if not (folder / "complete").exists():
             uv = str(Path(sys.executable).parent / "uv")
-            subprocess.run([uv, "venv", "--clear", "--quiet", "--no-project", str(folder)], check=True, timeout=120)
+            subprocess.run([uv, "venv", "--clear", "--quiet", "--no-project", str(folder)], check=True, timeout=480)
             argv = ["pip", "install", "--quiet", "--python", str(python), "--require-hashes", "--no-deps"]
-            subprocess.run([uv, *argv, "--requirement", str(LOCK)], check=True, timeout=300)
+            subprocess.run([uv, *argv, "--requirement", str(LOCK)], check=True, timeout=900)
             (folder / "complete").touch()
     return python

@@ -91,7 +91,7 @@ class Cgroup:
                     found.update(int(word) for word in listing.split())
         return found - {0, os.getpid()}
 
-    def kill(self, timeout: float = 10) -> None:
+    def kill(self, timeout: float = 60) -> None:
         """End every process in the group, by number, until none is left."""
 
         def gone() -> bool:
@@ -107,7 +107,7 @@ class Cgroup:
     def remove(self) -> None:
         """Remove the empty group with all below it; an absent one is fine."""
         if systemd_is_init():
-            run(["systemctl", "stop", self.scope], check=False, timeout=30)
+            run(["systemctl", "stop", self.scope], check=False, timeout=90)
         for directory in self.directories:
             if not directory.is_dir():
                 continue

@@ -40,7 +40,7 @@ say = Progress()
 
 
 def run(
-    argv: Sequence[str | Path], *, timeout: float = 60, check: bool = True, stdin: str | None = None
+    argv: Sequence[str | Path], *, timeout: float = 240, check: bool = True, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. Raises LabError with the command and its output when it fails or takes too long."""
     words = [str(word) for word in argv]

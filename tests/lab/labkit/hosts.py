@@ -20,7 +20,7 @@ from .cgroup import Cgroup, start_in_scope, systemd_is_init
 from .common import LabError, remove_tree, run, say, wait_for, write_atomic
 from .layout import Host, Lab, State, read_pid, ssh_options
 
-BOOT_LIMIT = 60.0
+BOOT_LIMIT = 240.0
 
 
 def decide(*, made: bool, running: bool, answers: bool, moved: bool) -> str:
@@ -186,7 +186,7 @@ def log_tail(host: Host, lines: int = 12) -> str:
         return "(no console log)"
 
 
-def ssh(lab: Lab, state: State, host: Host, command: str, timeout: float = 10) -> subprocess.CompletedProcess[str]:
+def ssh(lab: Lab, state: State, host: Host, command: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
     """Run a command on the host over SSH, as Ansible would."""
     options = [*ssh_options(lab), "-o", f"ConnectTimeout={max(1, int(timeout / 2))}", "-i", str(lab.key), "-l", "root"]
     return run(["ssh", *options, state.address(host), command], check=False, timeout=timeout)
@@ -195,7 +195,7 @@ def ssh(lab: Lab, state: State, host: Host, command: str, timeout: float = 10) -
 def system_state(lab: Lab, state: State, host: Host) -> str:
     """What systemd in the host says of itself (running, starting, degraded …), or `unreachable`."""
     try:
-        done = ssh(lab, state, host, "systemctl is-system-running", 5)
+        done = ssh(lab, state, host, "systemctl is-system-running", 15)
     except LabError:
         return "unreachable"
     return done.stdout.strip() or "unreachable"

@@ -38,7 +38,7 @@ _OPTIONS = (
 )  # fmt: skip
 _HOOK = Path(__file__).with_name("image_hook.py")
 _KEPT_IMAGES = 3
-_BUILD_TIMEOUT = 900
+_BUILD_TIMEOUT = 1800
 
 
 def _read(path: Path) -> str:
@@ -221,7 +221,7 @@ def unpack(tar: Path, root: Path) -> None:
     root.mkdir(parents=True)
     flags = ["--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls", "-p"]
     try:
-        run(["tar", "-C", root, *flags, "-xf", tar], timeout=300)
+        run(["tar", "-C", root, *flags, "-xf", tar], timeout=900)
     except LabError as exc:
         shutil.rmtree(root, ignore_errors=True)
         raise LabError(

@@ -93,9 +93,9 @@ def _cgroup() -> str:
 
 
 def _missing_kernel_part(argv: list[str], undo: list[str] | None) -> str:
-    done = run(argv, check=False, timeout=20)
+    done = run(argv, check=False, timeout=90)
     if undo:
-        run(undo, check=False, timeout=20)
+        run(undo, check=False, timeout=90)
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["failed"])[0]
 
 
@@ -155,5 +155,5 @@ def install() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     wait = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
     for argv in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
-        if subprocess.run(["apt-get", *wait, *argv], env=environment, stdout=2, check=False, timeout=900).returncode:
+        if subprocess.run(["apt-get", *wait, *argv], env=environment, stdout=2, check=False, timeout=1800).returncode:
             raise LabError(f"apt-get could not install {' '.join(packages)}", "see its messages above", 2)

@@ -25,7 +25,7 @@ ROOT = HERE.parents[2]
 LAB = ROOT / "tests/lab/lab.py"
 NAME = os.environ.get("B70_MATRIX_LAB", "matrix")
 KEEP = bool(os.environ.get("B70_MATRIX_KEEP"))
-LIMIT_S = 600
+LIMIT_S = 1200
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

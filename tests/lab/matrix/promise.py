@@ -20,7 +20,7 @@ from matrix.rig import Rig, names_of, wait_for
 def status(rig: Rig) -> dict[str, Any]:
     """The frontdoor's /status, whatever its HTTP status."""
     try:
-        with urllib.request.urlopen(f"{rig.url}/status", timeout=5) as reply:
+        with urllib.request.urlopen(f"{rig.url}/status", timeout=30) as reply:
             text = reply.read()
     except urllib.error.HTTPError as error:
         text = error.read()
@@ -75,7 +75,7 @@ def assert_two_states(rig: Rig) -> str | None:
     def settled() -> bool:
         return status(rig)["phase"] in ("serving", "failed", "stopped")
 
-    wait_for(settled, 20, "the slot is in neither of its two states")
+    wait_for(settled, 120, "the slot is in neither of its two states")
     if status(rig)["open"]:
         return assert_serves(rig, *_known(rig))
     assert_stopped(rig)

@@ -20,8 +20,10 @@ from typing import Any
 from matrix.rig import STATE_FILE, Rig
 
 QUESTION = "Who are you?"
-# A switch has the time until the frontdoor has read a new state file; what was admitted before is served.
-READ_S = 0.25
+# A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
+READ_S = 1.0
+# How long an answer is waited for; a client gives up before.
+ANSWER_S, GIVE_UP_S = 60.0, 30.0
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
 # What the frontdoor says by itself: systemd shows no process, or another one than the verified; or it is being stopped.
 GONE = ("does not run any more", "has not been verified since", "the frontdoor is stopping")
@@ -125,10 +127,11 @@ class Watch:
 
     def __init__(self, rig: Rig, pause_s: float = 0.08) -> None:
         self.rig, self.pause_s = rig, pause_s
-        self._lock = threading.Lock()
+        self._change = threading.Condition()
         self._now = Recording()
+        self._asked, self._answered = [0, 0], [0, 0]  # how often, by each client
         self._enough = threading.Event()
-        jobs = (self._witness, lambda: self._client(stream=False), lambda: self._client(stream=True))
+        jobs = (self._witness, lambda: self._client(0, stream=False), lambda: self._client(1, stream=True))
         self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
         for thread in self._threads:
             thread.start()
@@ -136,27 +139,40 @@ class Watch:
     def stop(self) -> None:
         self._enough.set()
         for thread in self._threads:
-            thread.join(15)
+            thread.join(ANSWER_S)
 
     def begin(self) -> Recording:
-        """Return a recording of what happens from now on; the state in force is part of it."""
-        time.sleep(READ_S)  # what was asked before has been answered
-        with self._lock:
-            self._now = Recording(versions=self._now.versions[-1:])
+        """Return a recording of what is asked from now on; the state in force is part of it. Each client has asked."""
+        with self._change:
+            now = time.time()
+            self._now = Recording(versions=self._now.during(now - READ_S, now))
+            self._wait([asked + 1 for asked in self._asked])
             return self._now
 
     def end(self) -> Recording:
         """Return the recording, with the answers to what was asked until now."""
-        time.sleep(3 * self.pause_s)
-        with self._lock:
+        with self._change:
+            self._wait(list(self._asked))
             ended, self._now = self._now, Recording(versions=self._now.versions[-1:])
             return ended
 
-    def _client(self, *, stream: bool) -> None:
+    def _wait(self, wanted: list[int]) -> None:
+        """Wait until each client has had so many answers."""
+        self._change.wait_for(
+            lambda: all(had >= want for had, want in zip(self._answered, wanted, strict=True)), ANSWER_S
+        )
+
+    def _client(self, number: int, *, stream: bool) -> None:
         while not self._enough.wait(self.pause_s):
+            with self._change:
+                recording = self._now
+                self._asked[number] += 1
             answer = ask(self.rig.address, stream=stream)
-            with self._lock:
-                self._now.answers.append(answer)
+            with self._change:
+                # an answer belongs to the test in which it was asked for
+                recording.answers.append(answer)
+                self._answered[number] += 1
+                self._change.notify_all()
 
     def _witness(self) -> None:
         seen: tuple[int, int] = (-1, 0)
@@ -175,11 +191,11 @@ class Watch:
                 if seen == (0, 0):
                     continue
                 seen = 0, 0
-            with self._lock:
+            with self._change:
                 self._now.versions.append(Version(about.st_mtime_ns / 1e9 if about else time.time(), state))
 
 
-def ask(address: str, *, stream: bool, limit_s: float = 10) -> Answer:
+def ask(address: str, *, stream: bool, limit_s: float = GIVE_UP_S) -> Answer:
     """Ask the frontdoor one question and write down what comes."""
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "temperature": 0, "stream": stream}
     began = time.time()

@@ -89,7 +89,7 @@ class Rig:
 
     def find_leader(self) -> None:
         """Look again for the host's first process: it is another one after a boot."""
-        self.leader = wait_for(lambda: _first_process(self._supervisor()), 20, f"{self.host.name} runs")
+        self.leader = wait_for(lambda: _first_process(self._supervisor()), 90, f"{self.host.name} runs")
 
     # What is read
 
@@ -166,7 +166,7 @@ class Rig:
             **options,
         )
 
-    def run(self, *argv: str, limit_s: float = 120) -> Done:
+    def run(self, *argv: str, limit_s: float = 300) -> Done:
         """Run a command on the host, whatever its exit status."""
         begun = time.monotonic()
         with self.popen(*argv) as process:
@@ -182,7 +182,7 @@ class Rig:
         assert done.code == 0, f"{' '.join(argv)}: {done.code} {done.output} {done.errors}"
         return done.output
 
-    def ctl(self, *words: str, limit_s: float = 120) -> Done:
+    def ctl(self, *words: str, limit_s: float = 300) -> Done:
         """b70ctl with --json."""
         return self.run(CTL, *words, "--json", limit_s=limit_s)
 
@@ -216,27 +216,27 @@ class Rig:
     def reboot(self) -> None:
         """Reboot in order; returns when another first process runs."""
         before = self.leader
-        self.run("systemctl", "reboot", limit_s=20)
-        wait_for(lambda: _first_process(self._supervisor()) not in (0, before), 60, "the host is back", 0.1)
+        self.run("systemctl", "reboot", limit_s=90)
+        wait_for(lambda: _first_process(self._supervisor()) not in (0, before), 180, "the host is back", 0.1)
         self.leader = _first_process(self._supervisor())
 
     def lose_power(self) -> None:
         """Everything on the host ends at once; then it boots."""
         os.kill(self.leader, signal.SIGKILL)
-        wait_for(lambda: not hosts.running(self.host), 20, "the host is down")
+        wait_for(lambda: not hosts.running(self.host), 60, "the host is down")
         hosts.boot(self.lab, self.host)
         self.find_leader()
 
     def wait_booted(self) -> None:
         """Wait until the boot is done and the host's own verification has run in it."""
         wait_for(
-            lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), 60, "booted"
+            lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), 180, "booted"
         )
 
         def verified() -> bool:
             return bool(self.must("systemctl", "show", "--value", "--property=ExecMainExitTimestamp", SETTLE).strip())
 
-        wait_for(verified, 30, f"{SETTLE} has run")
+        wait_for(verified, 180, f"{SETTLE} has run")
         self.wait_settled()
 
     def _supervisor(self) -> int:
@@ -244,7 +244,7 @@ class Rig:
 
     # Known states
 
-    def wait_settled(self, limit_s: float = 30) -> None:
+    def wait_settled(self, limit_s: float = 120) -> None:
         """Wait until the host's own verification has nothing to do, and is not about to."""
 
         def idle() -> bool:
@@ -264,7 +264,7 @@ class Rig:
             " /var/lib/b70/evidence/* /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
         )
         self.must("sh", "-c", script)
-        wait_for(lambda: not list(self.engines()), 10, "all engines have ended")
+        wait_for(lambda: not list(self.engines()), 60, "all engines have ended")
 
     def serve(self, profile: str, *faults: str, **values: float) -> None:
         """Have the profile served, verified, by an engine with these faults, and nothing else remembered."""

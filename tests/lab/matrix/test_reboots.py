@@ -25,7 +25,7 @@ def wait_at(rig: Rig, phase: str, direction: str, *words: str) -> None:
     """Run b70ctl as a service of the host until then; it waits there for the end of the host."""
     unit = ["systemd-run", "--quiet", "--collect", "--property=KillMode=mixed", "--property=TimeoutStopSec=10"]
     rig.must(*unit, "/opt/b70/bin/crash-at", phase, direction, "begin", "wait", "--", *words)
-    wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 20, f"the switch is at {phase}")
+    wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 120, f"the switch is at {phase}")
 
 
 def go_down(rig: Rig, way: str) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.matrix
 Begin = Callable[[], Recording]
 STATE_DIR = "/var/lib/b70"
 RUN_DIR = "/run/b70/main"
+LOAD_S = 6.0  # long enough for what is done to a switch while its engine loads
 
 
 @contextlib.contextmanager
@@ -76,7 +77,7 @@ def test_a_holder_that_stays_is_named_and_left_alone(rig: Rig, recorded: Begin, 
     if kind == "port":
         assert f"pid {keeper}" in refused(rig), "the guard does not say who holds the port"
     rig.must("systemctl", "kill", "-s", "HUP", "b70-sim-keeper")
-    wait_for(lambda: rig.ctl("switch", new).code == 0, 10, "the slot is used again once it was let go of")
+    wait_for(lambda: rig.ctl("switch", new).code == 0, 120, "the slot is used again once it was let go of")
     rig.wait_settled()
     assert_serves(rig, new)
 
@@ -86,9 +87,15 @@ def test_an_engine_that_dies_in_a_stream_is_served_again_only_verified(rig: Rig,
     before = rig.facts().invocation
     recording = recorded()
     rig.tell_running("sim-a", "die-stream")
-    wait_for(lambda: rig.facts().invocation != before, 10, "the engine has died")
+    wait_for(lambda: rig.facts().invocation != before, 60, "the engine has died")
     rig.tell("sim-a")
-    wait_for(lambda: status(rig)["open"] and rig.facts().invocation, 30, "it is served again")
+
+    def again() -> bool:
+        """Verified is another process than before: what the frontdoor had been told until then does not count."""
+        state = rig.state()
+        return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
+
+    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
     broken = [answer for answer in recording.answers if answer.stream and answer.status == 200 and not answer.whole]
@@ -100,7 +107,7 @@ def test_a_stream_that_hangs_is_ended_by_the_switch_with_an_error(rig: Rig, reco
     rig.have("sim-a")
     recording = recorded()
     rig.tell_running("sim-a", "hang-stream")
-    wait_for(lambda: status(rig)["frontdoor"]["active_generations"] > 0, 10, "a stream hangs", 0.2)
+    wait_for(lambda: status(rig)["frontdoor"]["active_generations"] > 0, 60, "a stream hangs", 0.2)
     rig.tell("sim-b")
     done = rig.ctl("switch", "sim-b", "--drain-timeout", "0.5")
     rig.wait_settled()
@@ -152,12 +159,12 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
 ) -> None:
     rig.have("sim-a")
     recorded()
-    rig.tell("sim-b", load_s=1.5)
+    rig.tell("sim-b", load_s=LOAD_S)
     with own_disk(rig, "32m"):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the engine loads")
+            wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
             fill(rig)
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=300)
         rig.wait_settled()
         result = json.loads(output)
         assert result["profile"] == "sim-b", (output, errors)
@@ -176,14 +183,14 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
 ) -> None:
     """There is room when the guard looks, and none when the engine is opened, or clients are to be told why not."""
     rig.have("sim-a")
-    rig.tell("sim-b", *([] if kind == "new one passes" else ["wrong-answer"]), load_s=1.5)
+    rig.tell("sim-b", *([] if kind == "new one passes" else ["wrong-answer"]), load_s=LOAD_S)
     if kind == "both fail":
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the engine loads")
+            wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
             fill(rig, RUN_DIR)
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=300)
         rig.wait_settled()
         result = json.loads(output)
         ends = {"new one passes": "committed", "new one fails": "rolled_back", "both fail": "stopped"}
@@ -228,18 +235,18 @@ def test_a_log_that_floods_hides_no_symptom(rig: Rig, recorded: Begin) -> None:
 
 def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=1.5)
+    rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
-        wait_for(lambda: rig.state().get("phase") == "verifying", 20, "the first switch works")
+        wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the first switch works")
         second = rig.ctl("switch", "sim-short")
-        output, _errors = first.communicate(timeout=60)
+        assert first.poll() is None, f"it waited for the end of the first: {second}"
+        output, _errors = first.communicate(timeout=300)
     rig.wait_settled()
     assert json.loads(output)["outcome"] == "committed", output
     assert (second.code, second.data["failure"]["phase"]) == (4, "lock"), second
     assert "is held by another switch: pid " in second.data["msg"], second
     assert "sim-b" in second.data["msg"], second
-    assert second.seconds < 5, second
     assert_serves(rig, "sim-b")
 
 
@@ -250,7 +257,7 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
     recorded()
     words = ("open", "forward", "end", "wait", "--", "switch", "sim-b", "--json")
     with rig.popen("/opt/b70/bin/crash-at", *words) as first:
-        wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 30, "the first switch has opened the frontdoor")
+        wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 120, "the first switch has opened the frontdoor")
         other = rig.ctl("switch", "sim-short")
         assert (other.code, other.data["failure"]["phase"]) == (4, "lock"), other
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as second:
@@ -258,8 +265,8 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
             assert second.poll() is None, f"it did not wait: {second.communicate()}"
             pids = rig.must("sh", "-c", "cat /run/b70/main/lock").split()
             rig.must("kill", "-KILL", pids[1])
-            first.communicate(timeout=30)
-            output, errors = second.communicate(timeout=60)
+            first.communicate(timeout=300)
+            output, errors = second.communicate(timeout=300)
     (rig.root / "run/b70-sim/reached").unlink()
     rig.wait_settled()
     result = json.loads(output)
@@ -276,11 +283,11 @@ def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_a
     rig.tell("sim-b", "hang")
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-        wait_for(lambda: rig.state().get("phase") == "verifying", 30, "the engine loads")
-        wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), 30, "an answer is waited for")
+        wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
+        wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), 120, "an answer is waited for")
         pid = json.loads(rig.read("run/b70/main/progress.jsonl").splitlines()[0])["pid"]
         rig.must("kill", "-TERM", str(pid))
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
     rig.wait_settled()
     result = json.loads(output)
     assert (result["outcome"], result["failure"]["phase"]) == ("rolled_back", "first_token"), (output, errors)
@@ -294,10 +301,10 @@ def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Beg
     """systemd itself stops the one that runs; what was verified is gone, and nobody verified what came."""
     rig.have("sim-a")
     recording = recorded()
-    wait_for(recording.names, 10, "a client has its answer")
+    wait_for(recording.names, 60, "a client has its answer")
     rig.must("systemctl", "start", "b70-slot-main-sim-b.service")
     rig.wait_settled()
-    wait_for(lambda: not status(rig)["open"], 5, "the frontdoor is closed")
+    wait_for(lambda: not status(rig)["open"], 60, "the frontdoor is closed")
     time.sleep(0.3)
     facts = rig.facts()
     assert facts.running == ("b70-slot-main-sim-b.service",), facts

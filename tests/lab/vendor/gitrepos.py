@@ -17,7 +17,7 @@ _PERSON = {
     for role in ("AUTHOR", "COMMITTER")
     for word, value in (("NAME", "The lab"), ("EMAIL", "lab@localhost"), ("DATE", "2026-05-23T00:00:00+00:00"))
 }
-_LIMIT_S = 120
+_LIMIT_S = 480
 
 
 def git(tree: Path, *argv: str) -> str:

@@ -122,7 +122,7 @@ def _download(requirement: str, hashes: Iterable[str], folder: Path) -> Path:
             f"--dest={into}",
             "--requirement=/dev/stdin",
         ]
-        subprocess.run(command, input=line + "\n", text=True, check=True, timeout=900)
+        subprocess.run(command, input=line + "\n", text=True, check=True, timeout=1800)
         found = list(into.glob("*.whl"))
     return found[0]
 

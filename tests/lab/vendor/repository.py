@@ -32,7 +32,7 @@ def _run(*argv: str | Path, stdin: str = "", environment: dict[str, str] | None 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=480,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, argv))} ended with {done.returncode}: {done.stderr.strip()}")

@@ -78,14 +78,14 @@ def test_what_does_not_answer_in_time_is_said_and_nothing_waits_for_it():
 
     class Slow(FakeEffects):
         def look(self, look: Look) -> Any:
-            release.wait(10)
+            release.wait(60)
 
     started = time.monotonic()
     slow = check("slow", lambda _s, a: passed(str(a.look(Look("x")))), Look("x"))
     fast = check("fast", lambda _s, a: passed(a.output(ONE).out), ONE)
-    found = examine.examine(site(), Slow({"one": out("done")}), [slow, fast], 0.3)
+    found = examine.examine(site(), Slow({"one": out("done")}), [slow, fast], 2)
     release.set()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 50
     assert [item["summary"] for item in found] == ["not judged: was not looked at in time", "done"]
 
 

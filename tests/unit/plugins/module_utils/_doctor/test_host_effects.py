@@ -42,17 +42,21 @@ def test_a_program_that_is_not_there_or_may_not_be_run(tmp_path: Path):
     assert run(str(plain)).problem == f"{plain} cannot be run: Permission denied"
 
 
+def lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path):
     pid = tmp_path / "pid"
     started = time.monotonic()
-    told = run("sh", "-c", f"sleep 60 & echo $! > {pid}; wait", limit_s=0.5)
-    assert told.problem == "sh did not end within 0 s"
-    assert time.monotonic() - started < 10
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{pid.read_text().strip()}/stat").exists():
-        state = Path(f"/proc/{pid.read_text().strip()}/stat").read_text().split()[2]
-        if state == "Z":
-            break
+    told = run("sh", "-c", f"sleep 60 & echo $! > {pid}; wait", limit_s=3)
+    assert told.problem == "sh did not end within 3 s"
+    assert time.monotonic() - started < 50
+    deadline = time.monotonic() + 30
+    while lives(pid.read_text().strip()):
         assert time.monotonic() < deadline, "its child lives on"
         time.sleep(0.05)
 

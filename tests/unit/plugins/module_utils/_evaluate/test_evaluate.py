@@ -136,12 +136,19 @@ def test_a_benchmark_that_hangs_is_ended_with_its_children(tmp_path):
     )
     bench = plan.Bench("x", "gemm", "t", (sys.executable, "-c", code), parse.torch)
     begun = time.monotonic()
-    out, error = host.run(bench, 2, {})
-    assert time.monotonic() - begun < 20
-    assert "did not end within 2 s" in error
-    limit = time.monotonic() + 10
-    while Path(f"/proc/{pid.read_text()}").exists() and "Z" not in Path(f"/proc/{pid.read_text()}/stat").read_text():
-        assert time.monotonic() < limit
+    out, error = host.run(bench, 5, {})
+    assert time.monotonic() - begun < 50
+    assert "did not end within 5 s" in error
+
+    def lives() -> bool:
+        try:
+            return "Z" not in Path(f"/proc/{pid.read_text()}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    limit = time.monotonic() + 30
+    while lives():
+        assert time.monotonic() < limit, "its child lives on"
         time.sleep(0.05)
     assert plan.rows_of(bench, out, error)[0]["level"] == "FAIL"
 

@@ -57,7 +57,7 @@ class Fetcher:
         self.staging, self.out = self.folder / "staging", self.folder / "out"
         for path in (self.staging, self.out):
             path.mkdir(parents=True, exist_ok=True)
-        self.spec = {"stall_s": 2, "attempts": 3, "token_on_stdin": True, **spec}
+        self.spec = {"stall_s": 20, "attempts": 3, "token_on_stdin": True, **spec}
         self.token = ""
 
     def start(self, command: str, job: dict[str, Any]) -> subprocess.Popen[str]:
@@ -90,7 +90,7 @@ class Fetcher:
 
     def contents(self) -> dict[str, Any]:
         process = self.start("list", self.spec)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert TOKEN not in out + err
         assert err == ""
         answer: dict[str, Any] = json.loads(out)
@@ -103,7 +103,7 @@ class Fetcher:
 
     def fetch(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
         process = self.start("fetch", job or self.job())
-        _out, err = process.communicate(timeout=60)
+        _out, err = process.communicate(timeout=300)
         assert "secret" not in err
         answer: dict[str, Any] = json.loads((self.out / "result.json").read_text())
         assert "secret" not in json.dumps(answer)
@@ -153,16 +153,16 @@ def test_a_connection_that_is_cut_costs_less_than_a_chunk(fetcher: Fetcher, hub:
 
 
 def test_a_killed_download_goes_on_where_it_was(fetcher: Fetcher, hub: Hub, model: Path):
-    hub.pace_s = 0.05
+    hub.pace_s = 0.3
     job = fetcher.job()
     process = fetcher.start("fetch", job)
     part = fetcher.staging / part_name("model.safetensors", job["files"]["model.safetensors"])
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 120
     while not (part.exists() and part.stat().st_size > 500_000):
         assert time.monotonic() < limit, "nothing came"
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
     kept = part.stat().st_size
     while not any(one.storage and "/model" in one.path and one.sent for one in hub.asked):
         assert time.monotonic() < limit, "the server did not notice"
@@ -206,13 +206,13 @@ def test_another_size_than_promised_is_refused(fetcher: Fetcher, hub: Hub, model
 
 
 def test_a_stalled_download_is_given_up_with_advice_and_keeps_what_came(fetcher: Fetcher, hub: Hub):
-    fetcher.spec.update(stall_s=1, attempts=2)
+    fetcher.spec.update(stall_s=3, attempts=2)
     hub.faults["model.safetensors"] = Fault("stall", after=600_000, times=1)
     assert "digests" in fetcher.fetch()  # one stall is survived
     (fetcher.staging / "model.safetensors").unlink()
     hub.faults["model.safetensors"] = Fault("stall", after=0, times=-1)
     said = fetcher.fetch()["error"]
-    assert "sends nothing: not one byte of model.safetensors came in 2 attempts of up to 1 s" in said
+    assert "sends nothing: not one byte of model.safetensors came in 2 attempts of up to 3 s" in said
     assert "run again to go on there, or take a mirror" in said
 
 
