@@ -57,7 +57,7 @@ def write_keys(path: Path, **keys: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def admin(tmp_path: Path, timeout_s: float = 5, **sections: Any) -> AsyncIterator[tuple[Bench, Client, Helper]]:
+async def admin(tmp_path: Path, timeout_s: float = 60, **sections: Any) -> AsyncIterator[tuple[Bench, Client, Helper]]:
     """A frontdoor with an administration: tiny-a is served, tiny-b and tiny-bad could be."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()

@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import inspect
 import json
 import os
-import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import uvloop
+from fake_engine import Call as Call
+from fake_engine import Engine as Engine
+from fake_engine import Hold as Hold
+from fake_engine import Received as Received
+from fake_engine import Script as Script
+from fake_engine import echo as echo
+from fake_engine import free_port as free_port
+from fake_engine import moody as moody
+from fake_engine import read_chunks as read_chunks
+from fake_engine import read_head as read_head
 
 from frontdoor.accept import Listener
 from frontdoor.auth import tls_context
 from frontdoor.config import Config, from_table
-from frontdoor.door import Door
+from frontdoor.door import _SWEEP_S, Door
 from frontdoor.events import EventLog
 
-LIMIT_S = 10.0
+# What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
+LIMIT_S = 120.0
+# For what must happen by a limit that a test sets, and would happen later by the one that is set by default (60 s).
+SOON_S = 45.0
 
 
 def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -43,181 +54,11 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-@dataclasses.dataclass
-class Received:
-    """A request as the engine saw it."""
-
-    line: str
-    headers: list[tuple[str, str]]
-    body: bytes
-
-    def header(self, name: str) -> str | None:
-        found = [value for key, value in self.headers if key.lower() == name.lower()]
-        assert len(found) <= 1, f"{name} was sent {len(found)} times"
-        return found[0] if found else None
-
-
-async def read_head(reader: asyncio.StreamReader) -> tuple[str, list[tuple[str, str]]]:
-    raw = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    line, *fields = raw[:-4].split("\r\n")
-    return line, [(f.partition(": ")[0], f.partition(": ")[2]) for f in fields]
-
-
-async def read_chunks(reader: asyncio.StreamReader) -> list[bytes]:
-    chunks: list[bytes] = []
-    while True:
-        size = int((await reader.readline()).split(b";")[0], 16)
-        data = await reader.readexactly(size + 2)
-        assert data.endswith(b"\r\n")
-        if not size:
-            return chunks
-        chunks.append(data[:-2])
-
-
-Script = Callable[["Call"], Awaitable[None]]
-
-
-@dataclasses.dataclass
-class Call:
-    """One request in the hands of an engine script."""
-
-    request: Received
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    gone: asyncio.Event
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def json(self, payload: Any, status: str = "200 OK", extra: str = "") -> None:
-        body = json.dumps(payload).encode()
-        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
-        await self.send(head.encode() + (b"" if self.request.line.startswith("HEAD") else body))
-
-    async def begin_events(self) -> None:
-        await self.send(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-
-    async def event(self, text: str) -> None:
-        data = f"data: {text}\n\n".encode()
-        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
-
-
-class Engine:
-    """Serves requests by a script; remembers what it saw."""
-
-    def __init__(self) -> None:
-        self.requests: list[Received] = []
-        self.script: Script = echo
-        self.connections = 0
-        self.active = 0
-        self.most_active = 0
-        self.lost = 0
-        self.port = 0
-        #: what /health answers, and whether it does
-        self.health = "200 OK"
-        self.wedged = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**20)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def kill(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await asyncio.sleep(0)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.add(writer)
-        try:
-            while True:
-                line, headers = await read_head(reader)
-                request = Received(line, headers, b"")
-                if request.header("transfer-encoding"):
-                    request.body = b"".join(await read_chunks(reader))
-                else:
-                    request.body = await reader.readexactly(int(request.header("content-length") or 0))
-                if line.startswith("GET /health "):
-                    if not self.wedged.is_set():
-                        writer.write(f"HTTP/1.1 {self.health}\r\nContent-Length: 0\r\n\r\n".encode())
-                    continue
-                self.requests.append(request)
-                self.active += 1
-                self.most_active = max(self.most_active, self.active)
-                try:
-                    await self._run(Call(request, reader, writer, asyncio.Event()))
-                finally:
-                    self.active -= 1
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        except RuntimeError:
-            # uvloop's word for writing to a connection that is closed
-            assert writer.transport.is_closing()
-        finally:
-            self._writers.discard(writer)
-            writer.transport.abort()
-
-    async def _run(self, call: Call) -> None:
-        async def watch() -> None:
-            while not call.reader.at_eof() and not call.writer.transport.is_closing():
-                await asyncio.sleep(0.001)
-            self.lost += 1
-            call.gone.set()
-
-        watcher = asyncio.create_task(watch())
-        try:
-            await self.script(call)
-        finally:
-            watcher.cancel()
-
-
-async def echo(call: Call) -> None:
-    """Answer with what was asked."""
-    await call.json({"line": call.request.line, "body": call.request.body.decode("utf-8", "replace")})
-
-
-async def moody(call: Call, rng: random.Random) -> None:
-    """An engine that ends requests in every way there is."""
-    mood = rng.randrange(24)
-    if mood == 0:
-        call.writer.transport.abort()
-    elif mood == 1:
-        await call.send(b"garbage\r\n\r\n")
-        call.writer.close()
-    elif mood == 2:
-        await call.begin_events()
-        await call.event("x")
-        await call.send(b"9\r\nabc")
-        call.writer.transport.abort()
-    elif mood == 3:
-        await call.gone.wait()
-    elif mood == 4:
-        await call.begin_events()
-        await call.event("x")
-        await call.gone.wait()
-    elif mood == 5:
-        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
-        call.writer.close()
-    elif mood == 6:
-        await call.json({"error": {"message": "no"}}, status="400 Bad Request")
-    elif mood == 7:
-        await call.begin_events()
-        for _ in range(3):
-            await call.event("x")
-        await call.send(b"0\r\n\r\n")
-    else:
-        await call.json({"ok": 1})
+async def until(done: Callable[[], object], seconds: float = SOON_S) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not done():
+            await asyncio.sleep(0.001)
 
 
 class Answer:
@@ -237,17 +78,6 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
-
-
-class Hold:
-    """An engine script that answers when told."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-
-    async def __call__(self, call: Call) -> None:
-        await self.go.wait()
-        await call.json({"body": call.request.body.decode()})
 
 
 class Client:
@@ -345,11 +175,42 @@ class Bench:
         self.door.ledger.settle()
         return self.door.ledger.metrics.outcomes()
 
-    async def settled(self, seconds: float = 2.0) -> None:
+    async def settled(self) -> None:
         """Wait until nothing is under way and all slots are free."""
-        async with asyncio.timeout(seconds):
-            while self.door.exchanges or self.door.gate.active or self.door.gate.queued or self.engine.active:
-                await asyncio.sleep(0.001)
+        door = self.door
+        await until(lambda: not (door.exchanges or door.gate.active or door.gate.queued or self.engine.active))
+
+    async def arrived(self, count: int) -> None:
+        """Wait until so many generations are in the gate."""
+        await until(lambda: self.door.gate.active + self.door.gate.queued == count)
+
+    async def queued(self, count: int) -> None:
+        """Wait until so many wait for a slot."""
+        await until(lambda: self.door.gate.queued == count)
+
+    async def in_turn(self, *clients: Client, path: str = "/v1/chat/completions") -> None:
+        """Let clients ask, each when the one before it has arrived."""
+        gate = self.door.gate
+        for client in clients:
+            before = gate.active + gate.queued
+            client.request("POST", path, b"{}")
+            await self.arrived(before + 1)
+
+    def stop(self, name: str) -> None:
+        """End a periodic work of the frontdoor, where it would come in between."""
+        self.door._timers.pop(name).cancel()
+
+    @contextlib.contextmanager
+    def nobody_late(self) -> Iterator[None]:
+        """Let no limit of a connection pass while something is prepared, however long that takes here."""
+        self.stop("sweep")
+        yield
+        self.door._every("sweep", _SWEEP_S, self.door._sweep)
+
+    def look(self) -> None:
+        """Look who is late, as the frontdoor does now and then; after a stall the first look is for nobody."""
+        for _ in range(2):
+            self.door._sweep()
 
     def leave(self) -> None:
         for client in self._clients:
@@ -381,7 +242,7 @@ def serving_state(url: str) -> dict[str, Any]:
         "profile": {"name": "tiny-a", "title": "Tiny A", "hf_id": "x/y", "modalities": ["text"], "status": "candidate"}
         | {"served_model_name": "tiny-a", "max_model_len": 512, "fingerprint": "sha256:00"},
         "backend_url": url,
-        "limits": {"max_active_generations": 2, "queue_timeout_s": 0, "backend_timeout_s": 30},
+        "limits": {"max_active_generations": 2, "queue_timeout_s": 0, "backend_timeout_s": 60},
         "request": {"chat_template_kwargs": None},
         "event_log": True,
         "engine": {
@@ -401,7 +262,10 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     if state is None or state:
         with open(state_path, "w") as handle:
             json.dump({**serving_state(engine.url), **(state or {})}, handle)
-    sections.setdefault("backend", {}).setdefault("url", engine.url)
+    backend = sections.setdefault("backend", {})
+    backend.setdefault("url", engine.url)
+    # a connection that was used is used again, however much later
+    backend.setdefault("pool_idle_timeout_s", 600)
     sections.setdefault("slot", {}).setdefault("state_file", state_path)
     sections["slot"].setdefault("units_dir", str(tmp_path))
     start_unit(tmp_path)
@@ -418,9 +282,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
         yield running
         running.leave()
         await running.settled()
-        async with asyncio.timeout(2):
-            while door.connections:
-                await asyncio.sleep(0.001)
+        await until(lambda: not door.connections)
         assert door.buffered == 0
     finally:
         running.leave()

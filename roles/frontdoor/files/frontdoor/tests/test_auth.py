@@ -140,17 +140,15 @@ async def test_changed_keys_count_without_a_restart(tmp_path: Path) -> None:
         old, new = "Authorization: Bearer secret-a", "Authorization: Bearer secret-n"
         assert (await client.ask("POST", CHAT, b"{}", old)).status == 200
         write_keys(tmp_path, alice="secret-n")
-        async with asyncio.timeout(2):
-            while (await client.ask("POST", CHAT, b"{}", new)).status != 200:
-                await asyncio.sleep(0.02)
+        while (await client.ask("POST", CHAT, b"{}", new)).status != 200:
+            await asyncio.sleep(0.02)
         assert (await client.ask("POST", CHAT, b"{}", old)).status == 401
         for text, wrong in (("[keys", "not valid TOML"), ('[keys]\nbob = "raw-secret"\n', "the key 'bob' is not")):
             (tmp_path / "keys.toml").write_text(text)
-            async with asyncio.timeout(2):
-                while wrong not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
-                    await asyncio.sleep(0.02)
-            # it stays so, until the file is right
-            await asyncio.sleep(0.6)
+            while wrong not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+                await asyncio.sleep(0.02)
+            # it stays so however often it is looked at, until the file is right
+            run.look()
             about = (await client.ask("GET", "/status")).json["frontdoor"]
             assert wrong in about["keys_error"]
             assert "raw-secret" not in str(about)
@@ -159,13 +157,11 @@ async def test_changed_keys_count_without_a_restart(tmp_path: Path) -> None:
             unusable = [e for e in run.events() if e["event"] == "keys_unusable"]
             assert [wrong in e["error"] and e["kept"] for e in unusable] == [1]
         os.rename(tmp_path / "keys.toml", tmp_path / "away")
-        async with asyncio.timeout(2):
-            while "cannot be read" not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
-                await asyncio.sleep(0.02)
+        while "cannot be read" not in (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+            await asyncio.sleep(0.02)
         write_keys(tmp_path, carol="secret-c")
-        async with asyncio.timeout(2):
-            while (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
-                await asyncio.sleep(0.02)
+        while (await client.ask("GET", "/status")).json["frontdoor"]["keys_error"]:
+            await asyncio.sleep(0.02)
         assert (await client.ask("POST", CHAT, b"{}", new)).status == 401
         assert (await client.ask("POST", CHAT, b"{}", "Authorization: Bearer secret-c")).status == 200
         assert b"b70_frontdoor_keys_unusable 0\n" in (await client.ask("GET", "/metrics")).body
@@ -173,7 +169,7 @@ async def test_changed_keys_count_without_a_restart(tmp_path: Path) -> None:
 
 @on_loop
 async def test_turns_are_fair_between_keys_of_one_address(tmp_path: Path) -> None:
-    limits = {"max_active_generations": 1, "queue_timeout_s": 5, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
     keys_file = write_keys(tmp_path, greedy="g", modest="m")
     async with bench(tmp_path, state={"limits": limits}, auth={"keys_file": keys_file}) as run:
         go = asyncio.Event()

@@ -26,7 +26,7 @@ async def digest_of(call: Call) -> None:
 @on_loop
 async def test_bodies_at_the_same_time_and_one_after_the_other_stay_apart(tmp_path: Path) -> None:
     bodies._spare.clear()
-    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 60}
     async with bench(tmp_path, {"limits": limits}) as run:
         run.engine.script = digest_of
 
@@ -51,14 +51,17 @@ async def test_a_body_that_is_still_being_sent_is_not_overwritten(
     bodies._spare.clear()
     # more than the kernel takes at once
     monkeypatch.setattr(bodies, "_KEPT_BYTES", 100 * SIZE)
-    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 60}
     async with bench(tmp_path, {"limits": limits}) as run:
+        answered = asyncio.Event()
 
         async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # answers what it has not read
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            await asyncio.sleep(0.2)
+            head = b"GET /health"
+            while head.startswith(b"GET /health"):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            await answered.wait()
             writer.close()
 
         server = await asyncio.start_server(hasty, "127.0.0.1", 0, limit=2**12)
@@ -67,6 +70,7 @@ async def test_a_body_that_is_still_being_sent_is_not_overwritten(
         client = await run.client()
         assert (await client.ask("POST", COMPLETIONS, b"x" * 30 * SIZE)).status == 200
         assert bodies._spare == []
+        answered.set()
         client.leave()
         server.close()
 

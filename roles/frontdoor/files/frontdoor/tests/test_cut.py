@@ -53,7 +53,9 @@ async def test_openai_chat(tmp_path: Path, rest: bytes) -> None:
     async with bench(tmp_path) as run:
         run.engine.script = dying(CHAT, rest)
         heard: list[str] = []
-        async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{run.port}/v1", api_key="x", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"http://127.0.0.1:{run.port}/v1", api_key="x", max_retries=0, timeout=60
+        ) as client:
             stream = await client.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": "x"}], stream=True
             )
@@ -71,7 +73,9 @@ async def test_openai_responses(tmp_path: Path, rest: bytes) -> None:
     async with bench(tmp_path) as run:
         run.engine.script = dying(RESPONSES, rest, named=True)
         heard: list[str] = []
-        async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{run.port}/v1", api_key="x", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"http://127.0.0.1:{run.port}/v1", api_key="x", max_retries=0, timeout=60
+        ) as client:
             stream = await client.responses.create(model="m", input="x", stream=True)
             words = (getattr(event, "delta", event.type) async for event in stream)
             with pytest.raises(openai.APIError) as caught:
@@ -103,7 +107,7 @@ async def test_anthropic_messages(tmp_path: Path) -> None:
         run.engine.script = dying(MESSAGES, b"", named=True)
         heard: list[str] = []
         url = f"http://127.0.0.1:{run.port}"
-        async with anthropic.AsyncAnthropic(base_url=url, api_key="x", max_retries=0) as client:
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="x", max_retries=0, timeout=60) as client:
             stream = await client.messages.create(
                 model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}], stream=True
             )

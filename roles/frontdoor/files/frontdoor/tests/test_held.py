@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import ssl
 import tracemalloc
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from kit import Bench, Call, Client, bench, on_loop
+from kit import Bench, Call, Client, bench, on_loop, until
 from test_auth import certificate as certificate
 
 from frontdoor.accept import Listener
@@ -30,17 +31,10 @@ async def tight(run: Bench) -> Client:
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", run.port))
     client = Client(*await asyncio.open_connection(sock=sock, limit=2**20))
     client.pause()
-    while not run.door.connections:
-        await asyncio.sleep(0.001)
+    await until(lambda: run.door.connections)
     (connection,) = run.door.connections
     connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     return client
-
-
-async def until(done: Callable[[], bool], seconds: float = 2.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not done():
-            await asyncio.sleep(0.005)
 
 
 def answering(size: int) -> Callable[[Call], Awaitable[None]]:
@@ -54,11 +48,12 @@ def answering(size: int) -> Callable[[Call], Awaitable[None]]:
 async def test_an_answer_that_is_not_taken_does_not_hold_a_connection_that_closes(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"write_timeout_s": 0.3}) as run:
         run.engine.script = answering(150_000)
-        client = await tight(run)
-        client.send(CHAT + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
-        await until(lambda: run.outcomes() == {"ok": 1})
-        (connection,) = run.door.connections
-        assert connection.transport.get_write_buffer_size() > 50_000
+        with run.nobody_late():
+            client = await tight(run)
+            client.send(CHAT + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
+            await until(lambda: run.outcomes() == {"ok": 1})
+            (connection,) = run.door.connections
+            assert connection.transport.get_write_buffer_size() > 50_000
         await until(lambda: not run.door.connections)
         client.leave()
 
@@ -70,16 +65,16 @@ async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
     monkeypatch.setattr("frontdoor.client._LINGER_S", 0.3)
     async with bench(tmp_path, limits={"write_timeout_s": 0.5}) as run:
         run.engine.script = answering(400_000)
-        client = await tight(run)
-        # what is behind the body cannot be told, so that the connection is closed after the answer
-        client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /x")
-        while not run.door.connections or next(iter(run.door.connections))._writable:
-            await asyncio.sleep(0.001)
-        (connection,) = run.door.connections
-        client.resume()
-        while not connection._writable:
-            await asyncio.sleep(0)
-        client.pause()
+        with run.nobody_late():
+            client = await tight(run)
+            # what is behind the body cannot be told, so that the connection is closed after the answer
+            client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /x")
+            (connection,) = run.door.connections
+            await until(lambda: not connection._writable)
+            client.resume()
+            while not connection._writable:
+                await asyncio.sleep(0)
+            client.pause()
         await until(lambda: not run.door.connections)
         client.leave()
 
@@ -88,16 +83,27 @@ async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
 async def test_silent_connections_count_and_end_with_tls_too(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate
     trust = ssl.create_default_context(cafile=cert)
-    limits = {"max_connections": 10, "header_timeout_s": 0.6}
+    limits = {"max_connections": 10, "header_timeout_s": 60}
     async with bench(tmp_path, tls={"cert_file": cert, "key_file": key}, limits=limits) as run:
         silent = [await run.client(address="127.0.0.2") for _ in range(40)]
         ends = [asyncio.create_task(client.closed()) for client in silent]
-        await until(lambda: sum(task.done() for task in ends) >= 30, 0.4)
+        # long before the time of those that are let in ends
+        await until(lambda: sum(task.done() for task in ends) >= 30)
+        assert sum(task.done() for task in ends) == 30
         # this host is let in all the same
         assert (await (await run.client(trust)).ask("GET", "/health")).status == 200
-        await until(lambda: all(task.done() for task in ends), 1.5)
+        for client in silent:
+            client.leave()
+        await until(lambda: not run.door.crowd.shaking_hands)
+        # and when nobody else of them leaves, their time ends
+        patient, hasty = run.door.config, dataclasses.replace(run.door.config.limits, header_timeout_s=0.3)
+        run.door.config = dataclasses.replace(patient, limits=hasty)
+        silent = [await run.client(address="127.0.0.2") for _ in range(10)]
+        for client in silent:
+            assert await client.closed()
+        run.door.config = patient
         assert (await (await run.client(trust, address="127.0.0.3")).ask("GET", "/health")).status == 200
-        assert not run.door.crowd.shaking_hands
+        await until(lambda: not run.door.crowd.shaking_hands)
 
 
 @pytest.mark.parametrize("body", [300_000, 20_000_000])
@@ -115,7 +121,7 @@ async def test_a_body_the_engine_leaves_unread_does_not_stand_before_the_next_re
                 seen += head.startswith(b"POST")
                 if b"Content-Length: %d" % body in head:
                     writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-                    await asyncio.sleep(30)
+                    await asyncio.Event().wait()
                 await reader.readexactly(2 if head.startswith(b"POST") else 0)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
@@ -124,8 +130,7 @@ async def test_a_body_the_engine_leaves_unread_does_not_stand_before_the_next_re
         first, second = await run.client(), await run.client()
         assert (await first.ask("POST", "/v1/completions", b"x" * body)).status == 413
         assert run.door.buffered == 0
-        async with asyncio.timeout(3):
-            assert (await second.ask("POST", "/v1/completions", b"{}")).status == 200
+        assert (await second.ask("POST", "/v1/completions", b"{}")).status == 200
         assert seen == 2
         server.close()
 
@@ -150,7 +155,7 @@ async def test_large_bodies_are_read_only_where_somebody_wants_them(tmp_path: Pa
 @on_loop
 async def test_one_client_s_bodies_leave_room_for_those_of_others(tmp_path: Path) -> None:
     limits = {"max_body_bytes": 1_000_000, "max_buffered_bytes_per_client": 3_000_000}
-    state = {"limits": {"max_active_generations": 1, "queue_timeout_s": 5, "backend_timeout_s": 30}}
+    state = {"limits": {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}}
     async with bench(tmp_path, state, limits=limits) as run:
         go = asyncio.Event()
 
@@ -161,9 +166,9 @@ async def test_one_client_s_bodies_leave_room_for_those_of_others(tmp_path: Path
         run.engine.script = hold
         # one that comes in, one whose body the engine has, and those that wait with theirs
         held = [await run.client(address="127.0.0.2") for _ in range(3)]
-        for client in held:
+        for number, client in enumerate(held, 1):
             client.request("POST", "/v1/completions", b"x" * 900_000)
-            await asyncio.sleep(0.05)
+            await run.arrived(number)
         last = await run.client(address="127.0.0.2")
         last.request("POST", "/v1/completions", b"x" * 900_000)
         answer = await last.answer()
@@ -171,7 +176,7 @@ async def test_one_client_s_bodies_leave_room_for_those_of_others(tmp_path: Path
         assert "of yours" in answer.json["error"]["message"]
         other = await run.client(address="127.0.0.3")
         other.request("POST", "/v1/completions", b"x" * 900_000)
-        await until(lambda: run.door.gate.queued == 3)
+        await run.queued(3)
         go.set()
         for client in (*held, other):
             assert (await client.answer()).status == 200

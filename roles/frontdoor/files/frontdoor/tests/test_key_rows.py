@@ -114,7 +114,7 @@ async def test_rows_follow_the_file_and_lose_no_number(tmp_path: Path) -> None:
 
 @on_loop
 async def test_who_was_turned_away_is_counted_by_key(tmp_path: Path) -> None:
-    limits = {"max_active_generations": 1, "queue_timeout_s": 0, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 1, "queue_timeout_s": 0, "backend_timeout_s": 60}
     keys_file = write_keys(tmp_path, "alice", "bob")
     async with bench(tmp_path, state={"limits": limits}, auth={"keys_file": keys_file}) as run:
         go = asyncio.Event()

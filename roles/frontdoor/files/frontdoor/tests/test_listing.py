@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Answer, Call, bench, on_loop
+from kit import Answer, Call, bench, on_loop, until
 
 MODELS = "/v1/models"
 LIST = {"object": "list", "data": [{"id": "tiny-a", "object": "model"}, {"id": "org/adapter", "object": "model"}]}
@@ -40,8 +40,7 @@ async def test_requests_for_the_list_are_bounded_and_counted(tmp_path: Path) -> 
             refused += 1
 
         waiting = [asyncio.ensure_future(answered(client)) for client in clients]
-        while refused < 19:
-            await asyncio.sleep(0.001)
+        await until(lambda: refused == 19 and run.engine.active)
         assert len(run.engine.requests) == run.engine.most_active == 1
         other = await run.client()
         assert (await other.ask("GET", "/status")).json["frontdoor"]["active_requests"] == 1
@@ -134,6 +133,7 @@ async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, mo
         client = await run.client()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (504, "engine_timeout")
+        monkeypatch.setattr("frontdoor.listing._TIMEOUT_S", 60)
         await run.engine.kill()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")
@@ -147,8 +147,7 @@ async def test_a_frontdoor_that_stops_does_not_leave_who_waits(tmp_path: Path) -
         run.engine.script = silent
         client = await run.client()
         client.request("GET", MODELS)
-        while not run.engine.active:
-            await asyncio.sleep(0.001)
+        await until(lambda: run.engine.active)
         run.door.drain()
         assert run.door.interrupt() == 1
         answer = await client.answer()

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import cast
 
 import orjson
-from kit import Call, bench, on_loop, serving_state
+import pytest
+from kit import Call, bench, on_loop, serving_state, until
 
 from frontdoor.activity import Activity
 from frontdoor.client import ClientConnection
@@ -91,8 +92,7 @@ async def test_a_client_that_leaves_the_list_leaves_nothing(tmp_path: Path) -> N
         run.engine.script = silent
         client = await run.client()
         client.request("GET", "/v1/models")
-        while not run.engine.active:
-            await asyncio.sleep(0.001)
+        await until(lambda: run.engine.active)
         client.leave()
         await run.settled()
         assert run.engine.lost == 1
@@ -133,7 +133,9 @@ async def test_the_page_is_whole_and_may_run_nothing_else(tmp_path: Path) -> Non
 @on_loop
 async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        client = await run.client()
+        # what is counted is taken here
+        run.stop("sample")
+        client, loop = await run.client(), asyncio.get_running_loop()
         await client.ask("POST", "/v1/completions", b'{"secret":1}')
         await client.ask("GET", "/v1/embeddings")
 
@@ -144,7 +146,9 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
             await call.send(b"0\r\n\r\n")
 
         run.engine.script = stream
+        began = loop.time()
         await client.ask("POST", "/v1/chat/completions", b"{}")
+        most = loop.time() - began + 0.001
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.door.ledger.settle()
@@ -156,17 +160,19 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         ]
         # what came whole has no first token
         assert report["requests"][1]["first_token_s"] is None
-        assert 0.02 < report["requests"][0]["first_token_s"] < 1
+        assert 0.02 < report["requests"][0]["first_token_s"] <= most
         assert [p["phase"] for p in report["phases"]] == ["switching", "serving"]
         sample = dict(zip(report["columns"], report["samples"][-1], strict=True))
         assert (sample["at"], sample["active"], sample["queued"], sample["requests"]) == (1000, 1, 2, 2)
-        assert 20 < sample["first_token_ms"] < 1000
+        assert 20 < sample["first_token_ms"] <= most * 1000
         assert "secret" not in str(report)
 
 
 @on_loop
-async def test_the_pace_is_the_engines_own_count(tmp_path: Path) -> None:
-    async with bench(tmp_path) as run:
+async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontdoor.vitals._TIMEOUT_S", 60)
+    # nobody asks but this test
+    async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         vitals, told = run.door.vitals, {"tokens": 1000.0}
 
         async def engine(call: Call) -> None:
@@ -188,8 +194,10 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path) -> None:
             return sum(request.line.startswith("GET /metrics ") for request in run.engine.requests)
 
         run.engine.script = engine
-        client = await run.client()
+        client, loop = await run.client(), asyncio.get_running_loop()
+        await until(lambda: run.door.engine_reachable and not run.door.probe._fetch.running)  # type: ignore[union-attr]
         await client.chat()
+        began = loop.time()
         await asked()
         assert (questions(), vitals.tokens_per_s, vitals.cache_used) == (1, None, 0.25)
         await client.chat()
@@ -197,7 +205,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path) -> None:
         await asyncio.sleep(0.02)
         await asked()
         assert vitals.tokens_per_s is not None
-        assert 5 < vitals.tokens_per_s <= 50 / 0.02
+        assert 50 / (loop.time() - began) <= vitals.tokens_per_s <= 50 / 0.02
         await asked()
         assert vitals.tokens_per_s == 0
         # an engine that has nothing to do is left alone
@@ -258,8 +266,7 @@ async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_pat
         busy = [await run.client() for _ in range(2)]
         for one in busy:
             one.request("POST", "/v1/chat/completions", b"{}")
-        while door.gate.active < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: door.gate.active == 2)
         for number in range(100):
             assert (await client.ask("POST", "/v1/chat/completions", b"{}")).status == 503
             if number % 10 == 0:

@@ -73,7 +73,7 @@ async def test_ready_asks_for_what_the_operator_asked_for(tmp_path: Path, gate: 
 
 @on_loop
 async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> None:
-    limits = {"max_active_generations": 1, "queue_timeout_s": 5, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
     async with bench(tmp_path, state={"limits": limits}, admission={"max_queued": 1}) as run:
         free = asyncio.Event()
 

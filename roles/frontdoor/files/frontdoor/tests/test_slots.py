@@ -19,7 +19,7 @@ from frontdoor.admission import Gate, Verdict
 from frontdoor.routes import GATED_PATHS
 
 CHAT = "/v1/chat/completions"
-QUEUE = {"max_active_generations": 2, "queue_timeout_s": 5, "backend_timeout_s": 30}
+QUEUE = {"max_active_generations": 2, "queue_timeout_s": 60, "backend_timeout_s": 60}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -255,7 +255,7 @@ async def test_turns_are_fair_between_addresses(tmp_path: Path) -> None:
 async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
     """Requests that end in every way there is; afterwards nothing is held."""
     rng = random.Random(20260607)
-    limits = {"max_active_generations": 3, "queue_timeout_s": 0.02, "backend_timeout_s": 30}
+    limits = {"max_active_generations": 3, "queue_timeout_s": 0.02, "backend_timeout_s": 60}
     async with bench(tmp_path, state={"limits": limits}) as run:
 
         async def visitor() -> None:

@@ -1,0 +1,213 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An engine on loopback that answers as a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+
+def free_port() -> int:
+    """A port that nobody has, and that no connection gets as its own end in the time until it is taken."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(first // 2, first)))
+            return int(probe.getsockname()[1])
+
+
+@dataclasses.dataclass
+class Received:
+    """A request as the engine saw it."""
+
+    line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        found = [value for key, value in self.headers if key.lower() == name.lower()]
+        assert len(found) <= 1, f"{name} was sent {len(found)} times"
+        return found[0] if found else None
+
+
+async def read_head(reader: asyncio.StreamReader) -> tuple[str, list[tuple[str, str]]]:
+    raw = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    line, *fields = raw[:-4].split("\r\n")
+    return line, [(f.partition(": ")[0], f.partition(": ")[2]) for f in fields]
+
+
+async def read_chunks(reader: asyncio.StreamReader) -> list[bytes]:
+    chunks: list[bytes] = []
+    while True:
+        size = int((await reader.readline()).split(b";")[0], 16)
+        data = await reader.readexactly(size + 2)
+        assert data.endswith(b"\r\n")
+        if not size:
+            return chunks
+        chunks.append(data[:-2])
+
+
+Script = Callable[["Call"], Awaitable[None]]
+
+
+@dataclasses.dataclass
+class Call:
+    """One request in the hands of an engine script."""
+
+    request: Received
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    gone: asyncio.Event
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def json(self, payload: Any, status: str = "200 OK", extra: str = "") -> None:
+        body = json.dumps(payload).encode()
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+        await self.send(head.encode() + (b"" if self.request.line.startswith("HEAD") else body))
+
+    async def begin_events(self) -> None:
+        await self.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+
+    async def event(self, text: str) -> None:
+        data = f"data: {text}\n\n".encode()
+        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+class Engine:
+    """Serves requests by a script; remembers what it saw."""
+
+    def __init__(self) -> None:
+        self.requests: list[Received] = []
+        self.script: Script = echo
+        self.connections = 0
+        self.active = 0
+        self.most_active = 0
+        self.lost = 0
+        self.port = 0
+        #: what /health answers, and whether it does
+        self.health = "200 OK"
+        self.wedged = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self.port = self.port or free_port()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**20)
+
+    async def kill(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            while True:
+                line, headers = await read_head(reader)
+                request = Received(line, headers, b"")
+                if request.header("transfer-encoding"):
+                    request.body = b"".join(await read_chunks(reader))
+                else:
+                    request.body = await reader.readexactly(int(request.header("content-length") or 0))
+                if line.startswith("GET /health "):
+                    if not self.wedged.is_set():
+                        writer.write(f"HTTP/1.1 {self.health}\r\nContent-Length: 0\r\n\r\n".encode())
+                    continue
+                self.requests.append(request)
+                self.active += 1
+                self.most_active = max(self.most_active, self.active)
+                try:
+                    await self._run(Call(request, reader, writer, asyncio.Event()))
+                finally:
+                    self.active -= 1
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except RuntimeError:
+            # uvloop's word for writing to a connection that is closed
+            assert writer.transport.is_closing()
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _run(self, call: Call) -> None:
+        async def watch() -> None:
+            while not call.reader.at_eof() and not call.writer.transport.is_closing():
+                await asyncio.sleep(0.001)
+            self.lost += 1
+            call.gone.set()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            await self.script(call)
+        finally:
+            watcher.cancel()
+
+
+async def echo(call: Call) -> None:
+    """Answer with what was asked."""
+    await call.json({"line": call.request.line, "body": call.request.body.decode("utf-8", "replace")})
+
+
+async def moody(call: Call, rng: random.Random) -> None:
+    """An engine that ends requests in every way there is."""
+    mood = rng.randrange(24)
+    if mood == 0:
+        call.writer.transport.abort()
+    elif mood == 1:
+        await call.send(b"garbage\r\n\r\n")
+        call.writer.close()
+    elif mood == 2:
+        await call.begin_events()
+        await call.event("x")
+        await call.send(b"9\r\nabc")
+        call.writer.transport.abort()
+    elif mood == 3:
+        await call.gone.wait()
+    elif mood == 4:
+        await call.begin_events()
+        await call.event("x")
+        await call.gone.wait()
+    elif mood == 5:
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        call.writer.close()
+    elif mood == 6:
+        await call.json({"error": {"message": "no"}}, status="400 Bad Request")
+    elif mood == 7:
+        await call.begin_events()
+        for _ in range(3):
+            await call.event("x")
+        await call.send(b"0\r\n\r\n")
+    else:
+        await call.json({"ok": 1})
+
+
+class Hold:
+    """An engine script that answers when told."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, call: Call) -> None:
+        await self.go.wait()
+        await call.json({"body": call.request.body.decode()})
