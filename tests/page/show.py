@@ -37,7 +37,8 @@ def phases() -> dict[str, dict[str, Any]]:
     return {
         "serving": {},
         "unverified": {"verified": False, "verified_at": None},
-        "switching": {**closed, "phase": "switching", "switch": move},
+        # long enough not to be over when a slow machine looks
+        "switching": {**closed, "phase": "switching", "switch": {**move, "started_at": _ago(70), "eta_s": 160}},
         "verifying": {**closed, "phase": "verifying", "switch": {**move, "eta_s": None}},
         "overdue": {**closed, "phase": "verifying", "switch": {**move, "started_at": _ago(90)}},
         "back": {**closed, "phase": "switching", "switch": back, "reason": went_wrong},
@@ -92,4 +93,4 @@ class Show:
             self._process.stdin.close()
             self.go_on()
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(120)

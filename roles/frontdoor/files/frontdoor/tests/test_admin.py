@@ -179,8 +179,7 @@ async def test_who_asks_for_the_memory_may_leave(tmp_path: Path) -> None:
         helper.free.clear()
         impatient = await run.client()
         impatient.request("GET", MEMORY, None, KEY)
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         impatient.leave()
         helper.free.set()
         assert (await client.ask("GET", MODELS, None, KEY)).status == 200
@@ -192,8 +191,7 @@ async def test_load_waits_for_the_switch_and_tells_the_new_state(tmp_path: Path)
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"{}", KEY)
         other = await run.client()
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         assert helper.lines == ["load tiny-b root\n"]
         assert await states(other) == {"tiny-a": "loaded", "tiny-b": "loading", "tiny-bad": "unloaded"}
         # the same again is no second switch, anything else has to wait
@@ -241,8 +239,7 @@ async def test_unload(tmp_path: Path) -> None:
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-a/unload", b"", KEY)
         other = await run.client()
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         assert (await states(other))["tiny-a"] == "unloading"
         answer = await other.ask("POST", f"{MODELS}/tiny-a/load", b"", KEY)
         assert detail(answer) == (409, "model_unloading", "tiny-a")
@@ -298,8 +295,7 @@ async def test_a_client_that_leaves_ends_nothing(tmp_path: Path) -> None:
     async with admin(tmp_path) as (run, client, helper):
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         client.leave()
         other = await run.client()
         await until(lambda: len(run.door.connections) == 1)
@@ -316,8 +312,7 @@ async def test_a_frontdoor_that_stops_says_that_the_load_goes_on(tmp_path: Path)
     async with admin(tmp_path) as (run, client, helper):
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         run.door.drain()
         answer = await client.answer()
         assert detail(answer) == (503, "stopping", "tiny-b")

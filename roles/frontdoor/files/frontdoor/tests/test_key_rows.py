@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kit import Call, Client, Engine, bench, on_loop
+from kit import Call, Client, Engine, bench, free_port, on_loop
 from prometheus_client.parser import text_string_to_metric_families
-from test_process import free_port
 
 from frontdoor.cli import serve
 from frontdoor.config import from_table

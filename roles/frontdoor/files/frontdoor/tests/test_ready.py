@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Call, bench, on_loop
+from kit import Call, bench, on_loop, until
 
 from frontdoor.state import utc_now
 
@@ -35,6 +35,8 @@ async def test_everybody_is_told_the_same_time_to_come_again(tmp_path: Path, sta
     if "switch" in state:
         state["switch"] = {**state["switch"], "started_at": now}
     async with bench(tmp_path, state=state) as run:
+        # the time runs down each second
+        run.stop("sample")
         client = await run.client()
         refused = await client.ask("POST", CHAT, b"{}")
         ready = await client.ask("GET", "/ready")
@@ -87,8 +89,7 @@ async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> Non
         assert (await clients[0].chat()).status == 200
         clients[0].request("POST", CHAT, b"{}")
         clients[1].request("POST", CHAT, b"{}")
-        while run.door.gate.active + run.door.gate.queued < 2:
-            await asyncio.sleep(0.001)
+        await run.arrived(2)
         assert (await clients[2].chat()).status == 503
 
         async def totals() -> tuple[int, int]:
@@ -106,7 +107,8 @@ async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> Non
 
 
 @on_loop
-async def test_of_several_engines_the_fullest_counts(tmp_path: Path) -> None:
+async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontdoor.vitals._TIMEOUT_S", 60)
     async with bench(tmp_path) as run:
         rows = "".join(
             f'vllm:kv_cache_usage_perc{{engine="{number}"}} 0.8\n'
@@ -121,7 +123,5 @@ async def test_of_several_engines_the_fullest_counts(tmp_path: Path) -> None:
         client = await run.client()
         await client.chat()
         run.door.vitals.run()
-        async with asyncio.timeout(2):
-            while run.door.vitals.cache_used is None:
-                await asyncio.sleep(0.001)
+        await until(lambda: run.door.vitals.cache_used is not None)
         assert (await client.ask("GET", "/status")).json["engine"]["cache_used"] == 0.8

@@ -9,26 +9,17 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kit import Bench, Call, Engine, Hold, bench, moody, on_loop
+from kit import Call, Engine, Hold, bench, moody, on_loop, until
 
 from frontdoor.admission import Gate, Verdict
 from frontdoor.routes import GATED_PATHS
 
 CHAT = "/v1/chat/completions"
 QUEUE = {"max_active_generations": 2, "queue_timeout_s": 60, "backend_timeout_s": 60}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-async def arrived(run: Bench, count: int) -> None:
-    await until(lambda: run.door.gate.active + run.door.gate.queued == count)
 
 
 @pytest.mark.parametrize("path", [*GATED_PATHS, "/v1/chat/completions/", "//v1//completions", "/x/../v1/messages"])
@@ -76,7 +67,7 @@ async def test_a_slow_upload_holds_no_slot(tmp_path: Path) -> None:
         slow = [await run.client() for _ in range(5)]
         for client in slow:
             client.send(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
-        await asyncio.sleep(0.02)
+        await until(lambda: run.door.buffered == len(slow))
         assert run.door.gate.active == 0
         client = await run.client()
         assert (await client.chat()).status == 200
@@ -89,7 +80,7 @@ async def test_the_queue_is_first_come_first_served(tmp_path: Path) -> None:
         clients = [await run.client() for _ in range(6)]
         for number, client in enumerate(clients):
             client.request("POST", CHAT, json.dumps({"n": number}).encode())
-            await arrived(run, number + 1)
+            await run.arrived(number + 1)
         status = (await (await run.client()).ask("GET", "/status")).json["frontdoor"]
         assert (status["active_generations"], status["queued_generations"]) == (1, 5)
         hold.go.set()
@@ -123,10 +114,10 @@ async def test_the_queue_is_bounded_and_a_waiting_client_may_leave(tmp_path: Pat
         clients = [await run.client() for _ in range(3)]
         for number, client in enumerate(clients[:2]):
             client.request("POST", CHAT, b"{}")
-            await arrived(run, number + 1)
+            await run.arrived(number + 1)
         assert (await clients[2].chat()).json["error"]["code"] == "queue_full"
         clients[1].leave()
-        await until(lambda: run.door.gate.queued == 0)
+        await run.queued(0)
         hold.go.set()
         assert (await clients[0].answer()).status == 200
         await run.settled()
@@ -187,7 +178,7 @@ async def test_closing_keeps_streams_and_dismisses_the_queue(tmp_path: Path) -> 
         running.request("POST", CHAT, b"{}")
         await running.reader.readuntil(b"one")
         waiting.request("POST", CHAT, b"{}")
-        await until(lambda: run.door.gate.queued == 1)
+        await run.queued(1)
         run.write_state(sequence=8, phase="switching", open=False, switch={"from": "a", "to": "b"})
         assert (await waiting.answer()).json["error"]["code"] == "switching"
         status = (await waiting.ask("GET", "/status")).json
@@ -209,7 +200,7 @@ async def test_a_changed_limit_takes_effect_at_once(tmp_path: Path) -> None:
         clients = [await run.client() for _ in range(4)]
         for client in clients:
             client.request("POST", CHAT, b"{}")
-        await until(lambda: run.door.gate.queued == 3)
+        await run.queued(3)
         run.write_state(limits={**QUEUE, "max_active_generations": 3})
         await until(lambda: run.engine.active == 3)
         assert run.door.gate.queued == 1
@@ -244,7 +235,7 @@ async def test_turns_are_fair_between_addresses(tmp_path: Path) -> None:
         clients = [await run.client(address=f"127.0.0.{number}") for number in (1, 1, 1, 1, 2, 3)]
         for number, client in enumerate(clients):
             client.request("POST", CHAT, b"%d" % number)
-            await arrived(run, number + 1)
+            await run.arrived(number + 1)
         hold.go.set()
         for client in clients:
             assert (await client.answer()).status == 200
@@ -277,11 +268,16 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
             await moody(call, rng)
 
         run.engine.script = script
+        # at least one gets there, however slow this machine is
+        first = await run.client()
+        first.request("POST", CHAT, b"{}")
+        await until(lambda: held)
         await asyncio.gather(*(visitor() for _ in range(10)))
+        first.leave()
         await run.settled()
         assert run.door.gate.active == 0
         assert 1 <= max(held) <= 3
-        assert sum(run.outcomes().values()) <= 400
+        assert sum(run.outcomes().values()) <= 401
 
 
 class Seat:
