@@ -27,6 +27,7 @@ from vendor.server import gateway
 
 LAB = "weights"
 MODELS = "/mnt/fast-ai/llm-models"
+TAGS = "model_weights"
 TOKEN = "hf_secret_of_the_lab"
 TINY = ROOT / "tests/lab/models/tiny-a"
 
@@ -74,16 +75,22 @@ class Operator:
             "b70_profiles": {"tiny": profile},
         }
 
-    def words(self, *words: str, tags: str = "model_weights", **variables: object) -> list[str]:
+    def words(self, *words: str, tags: str = TAGS, **variables: object) -> list[str]:
         return ["--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
 
     def begin(self, log: Path, *words: str, **variables: object) -> subprocess.Popen[bytes]:
         """Start a run and return at once; what it prints goes to `log`."""
-        command = ["ansible-playbook", "-i", str(INVENTORY), str(self.playbook), *self.words(*words, **variables)]
+        command = [
+            "ansible-playbook",
+            "-i",
+            str(INVENTORY),
+            str(self.playbook),
+            *self.words(*words, tags=TAGS, **variables),
+        ]
         with log.open("wb") as file:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
-    def __call__(self, *words: str, tags: str = "model_weights", **variables: object) -> Play:
+    def __call__(self, *words: str, tags: str = TAGS, **variables: object) -> Play:
         done = play(self.playbook, *self.words(*words, tags=tags, **variables), limit_s=1200)
         assert TOKEN not in done.output
         return done

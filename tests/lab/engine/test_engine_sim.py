@@ -196,6 +196,25 @@ def test_other_faults_that_show_in_an_answer(sim: Sim) -> None:
     assert sim.ask("GET", "/health")[0] == 500
 
 
+def test_a_stream_under_way_is_as_slow_as_it_is_told_to_be(sim: Sim) -> None:
+    sim.tell(live=["slow-stream"])
+    words = "long " * 180
+    began = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=LIMIT_S)
+    with contextlib.closing(connection):
+        body = {"messages": [{"role": "user", "content": words.strip()}], "stream": True}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        response = connection.getresponse()
+        heard = 0
+        while heard < 2:
+            heard += b'"content"' in response.readline()
+        assert time.monotonic() - began >= 1, "two words came at once"
+        sim.tell()
+        heard += response.read().count(b'"content"')
+    assert heard == 182
+    assert time.monotonic() - began < 120, "it stayed slow"
+
+
 def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
     with started(tmp_path) as sim:
         sim.wait()

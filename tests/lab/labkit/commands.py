@@ -14,7 +14,7 @@ from . import hosts, image, machine, network
 from .common import LabError, locked, remove_tree, run, say, wait_for, write_atomic
 from .layout import Host, Lab, State, read_pid
 
-_LOCK_WAIT = 300.0
+_LOCK_WAIT = 1800.0
 
 
 def _base(lab: Lab) -> None:

@@ -98,7 +98,7 @@ def up(lab: Lab, state: State | None) -> tuple[State, bool]:
 
     Returns the state, saved, and whether the hosts have lost it: another subnet, a new bridge, no state.
     """
-    with locked(RUN_DIR / "network.lock", "the network of the labs", 60):
+    with locked(RUN_DIR / "network.lock", "the network of the labs", 240):
         chosen = choose(lab, state)
         moved = state is None or state.subnet != chosen.subnet
         chosen.save(lab)
@@ -172,7 +172,7 @@ def _comment(lab: Lab) -> str:
 def down(lab: Lab) -> list[str]:
     """Remove what `up` made; returns the names of what there was. ip_forward returns with the last lab."""
     removed = []
-    with locked(RUN_DIR / "network.lock", "the network of the labs", 60):
+    with locked(RUN_DIR / "network.lock", "the network of the labs", 240):
         listed = shutil.which("nft") and run(["nft", "list", "table", "ip", lab.table], check=False)
         if listed and listed.returncode == 0:
             run(["nft", "delete", "table", "ip", lab.table])
