@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import SOON_S, Call, Client, Engine, free_port, on_loop, until
+from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, on_loop, until
 
 import frontdoor
 
@@ -55,7 +55,8 @@ def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[su
 
 
 def wait_for(running: subprocess.Popen[bytes], port: int) -> None:
-    while running.poll() is None:
+    ends = time.monotonic() + LIMIT_S
+    while running.poll() is None and time.monotonic() < ends:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60):
                 return
