@@ -51,7 +51,7 @@ FAULTS = {
     "empty": "answers with nothing",
     "hang": "never answers a generation",
     "hang-stream": "stops in the middle of a stream",
-    "slow-stream": "takes a second for each word of a stream",
+    "slow-stream": "takes two seconds for each word of a stream",
     "die-stream": "dies in the middle of a stream and logs a lost device",
     "die": "dies at the first generation and logs a lost device",
     "ignore-term": "takes no notice of SIGTERM and SIGINT",
@@ -288,7 +288,7 @@ class Handler(BaseHTTPRequestHandler):
                 part |= {"index": 0, "logprobs": self._logprobs(body, [token])}
                 part["finish_reason"] = why if number == len(tokens) - 1 else None
                 self._event({**head, "choices": [part]})
-                time.sleep(1.0 if engine.has("slow-stream") else engine.values["token_s"])
+                time.sleep(2.0 if engine.has("slow-stream") else engine.values["token_s"])
             if usage is not None:
                 self._event({**head, "choices": [], "usage": usage})
             self._chunk(b"data: [DONE]\n\n")

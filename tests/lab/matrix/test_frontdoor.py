@@ -202,7 +202,7 @@ def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: Door, s
         stream, poll = Stream(door), Poll(door)
         with ThreadPoolExecutor(1) as pool:
             upgrade = pool.submit(door.must, {}, source=source)
-            wait_for(lambda: poll.seen[STOPPING] > 20 or upgrade.done(), 240, "the old process stops")
+            wait_for(lambda: poll.seen[STOPPING] > 20 or upgrade.done(), 450, "the old process stops")
             assert not upgrade.done(), f"it did not wait for the stream: {upgrade.result()}"
             meanwhile = set(poll.seen)
             door.rig.tell("sim-a")
