@@ -79,5 +79,5 @@ def test_a_first_installation_that_does_not_come_up_fails_plainly(door: Door, so
     assert "There is nothing to go back to: no version before is known to have served here. Put right" in said
     assert "serves again" not in said
     door.must({})
-    wait_for(lambda: door.served() == 200, 30, "it serves")
+    wait_for(lambda: door.served() == 200, 120, "it serves")
     door.unchanged({})
