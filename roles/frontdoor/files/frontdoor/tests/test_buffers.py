@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from pathlib import Path
 
 import pytest
 from kit import Call, bench, on_loop
+from test_auth import certificate as certificate
 
 from frontdoor import body as bodies
 from frontdoor.splice import ObjectDefaults
@@ -73,6 +75,47 @@ async def test_a_body_that_is_still_being_sent_is_not_overwritten(
         answered.set()
         client.leave()
         server.close()
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+@on_loop
+async def test_one_connection_carries_bodies_of_all_sizes(
+    tmp_path: Path, certificate: tuple[str, str], secured: bool
+) -> None:
+    tls = dict(zip(("cert_file", "key_file"), certificate, strict=True)) if secured else {}
+    async with bench(tmp_path, tls=tls) as run:
+        run.engine.script = digest_of
+        client = await run.client(ssl.create_default_context(cafile=certificate[0]) if secured else None)
+        sizes = (10, 300_000, 5, SIZE, SIZE, 0, 200_000, 4 * SIZE, 30_000, 32 * 1024, 140_000, 9 * SIZE, 2)
+        for turn, size in enumerate(sizes):
+            body = bytes([65 + turn]) * size
+            digest = {"sha256": hashlib.sha256(body).hexdigest()}
+            # the next request is there before this one is answered
+            client.request("POST", COMPLETIONS, body)
+            client.request("GET", "/health")
+            client.request("POST", COMPLETIONS, b"ahead")
+            assert (await client.answer()).json == digest, size
+            assert (await client.answer()).json == {"status": "ok"}
+            assert (await client.answer()).json == {"sha256": hashlib.sha256(b"ahead").hexdigest()}
+            client.send(b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % COMPLETIONS.encode())
+            client.send((b"%x\r\n%b\r\n" % (size, body) if size else b"") + b"0\r\n\r\n")
+            assert (await client.answer()).json == digest, size
+        client.leave()
+
+
+@pytest.mark.parametrize("proven", [0, SIZE])
+def test_room_is_reserved_for_what_came_and_not_for_what_is_announced(proven: int) -> None:
+    bodies._spare.clear()
+    body = bodies.LengthBody(1000 * SIZE, proven)
+    body.feed(b"x" * (bodies.LARGE - 1))
+    assert body.large is bool(proven)
+    body.feed(b"x")
+    assert body.large
+    for _read in range(40):
+        room = body.room()
+        assert len(room) > 0
+        assert body.size + len(room) <= 8 * max(body.size, proven)
+        body.written(min(len(room), SIZE))
 
 
 @pytest.mark.parametrize("before", [b"", b"_", b"_ " * 50, b"_ " * 500])

@@ -18,7 +18,7 @@ from kit import Call, bench, on_loop, serving_state, until
 
 from frontdoor.activity import Activity
 from frontdoor.client import ClientConnection
-from frontdoor.events import request_line, request_template
+from frontdoor.events import in_ms, line_of_request, request_line
 from frontdoor.httphead import parse_request_head
 from frontdoor.ledger import Entry
 from frontdoor.metrics import OK, Metrics
@@ -300,8 +300,8 @@ def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> No
 
 
 def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
-    template = request_template("::1%eth0", '/v1/100%d/"x"', "ok", None, 0.25)
-    line = request_line(template, 200, 1.23456, 99, 1234.5678)
+    about = line_of_request("::1%eth0", '/v1/100%d/"x"', "ok", None, 0.25)
+    line = request_line(about, 200, 1.23456, 99, in_ms(1234.5678))
     found = orjson.loads(line)
     assert line == orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode() + "\n"
     assert (found["client"], found["path"], found["ts_ms"]) == ("::1%eth0", '/v1/100%d/"x"', 1234567)

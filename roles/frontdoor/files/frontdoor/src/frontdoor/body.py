@@ -15,7 +15,7 @@ from frontdoor.splice import Pieces
 
 # a large body: when so much of it is there and so much is missing, the rest is read right to where it is kept
 LARGE = 128 * 1024
-# how many times what is there may be reserved for what is announced
+# how many times what is there, or came before, may be reserved for what is announced
 _TRUST = 8
 
 
@@ -40,6 +40,10 @@ def _reserve(size: int) -> bytearray:
     # of sizes that do not come again
     _spare.clear()
     return bytearray(size)
+
+
+def _nobody() -> None:
+    """Where no body is read."""
 
 
 class BrokenBody(ValueError):
@@ -77,11 +81,13 @@ class LengthBody:
     """A body of announced length.
 
     A large one is not taken in pieces: `room` is where its next bytes are to be written, `written` says that they are.
-    Room is reserved as the body comes in, not as it is announced.
+    Room is reserved as the body comes in, not as it is announced; what came before on the same connection counts too.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, proven: int = 0) -> None:
+        """`proven` is the size of the largest body that came whole on the same connection, 0 if none was large."""
         self._length = length
+        self._proven = proven
         self._pieces: list[bytes | memoryview] = []
         self._whole = bytearray()
         self.size = 0
@@ -95,7 +101,7 @@ class LengthBody:
     @property
     def large(self) -> bool:
         """Whether the rest should be written to `room`."""
-        return self.size >= LARGE and self._length - self.size >= LARGE
+        return (self._proven or self.size) >= LARGE and self._length - self.size >= LARGE
 
     @property
     def held(self) -> int:
@@ -114,7 +120,7 @@ class LengthBody:
     def room(self) -> memoryview:
         """Where the next bytes of a large body belong."""
         if self.size >= len(self._whole):
-            reserved, at = _reserve(min(self._length, self.size * _TRUST)), 0
+            reserved, at = _reserve(min(self._length, max(self.size, self._proven) * _TRUST)), 0
             for piece in [self._whole, *self._pieces]:
                 reserved[at : at + len(piece)] = piece
                 at += len(piece)
@@ -134,21 +140,43 @@ class LengthBody:
         return first if len(self._pieces) == 1 and isinstance(first, bytes) else b"".join(self._pieces)
 
 
-class DirectReader(asyncio.BufferedProtocol):
-    """Stands in for a connection's protocol while the rest of a large body is read; spares two copies of it."""
+# where a connection that is read directly puts what belongs to no large body; it is taken from there at once
+_BETWEEN = memoryview(bytearray(32 * 1024))
 
-    def __init__(self, body: LengthBody, owner: asyncio.Protocol, grown: Callable[[], None]) -> None:
-        """`grown` is called after each read; everything else is the owner's business."""
-        self._body = body
+
+class DirectReader(asyncio.BufferedProtocol):
+    """Stands in for the protocol of a connection on which large bodies come, and spares two copies of each.
+
+    It stays: who sent an image is likely to send another, and then nearly all of it is read to where it is kept.
+    """
+
+    def __init__(self, owner: asyncio.Protocol) -> None:
+        """What belongs to no large body, and everything else that happens, is the owner's business."""
         self._owner = owner
-        self._grown = grown
+        self._body: LengthBody | None = None
+        self._grown: Callable[[], None] = _nobody
+        #: the size of the largest body that came whole
+        self.proven = 0
+
+    def begin(self, body: LengthBody, grown: Callable[[], None]) -> None:
+        """Read this body from now on; `grown` is called after each read."""
+        self._body, self._grown = body, grown
+
+    def end(self) -> None:
+        """Read no body any more."""
+        body, self._body, self._grown = self._body, None, _nobody
+        if body is not None and body.complete:
+            self.proven = max(self.proven, body.size)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._body.room()
+        return _BETWEEN if self._body is None else self._body.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._body.written(nbytes)
-        self._grown()
+        if self._body is None:
+            self._owner.data_received(bytes(_BETWEEN[:nbytes]))
+        else:
+            self._body.written(nbytes)
+            self._grown()
 
     def eof_received(self) -> bool | None:
         return self._owner.eof_received()

@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from frontdoor.body import DirectReader
 from frontdoor.errors import Refusal
-from frontdoor.events import request_template
+from frontdoor.events import Line, line_of_request
 from frontdoor.exchange import Exchange
 from frontdoor.httphead import END, HeadError, RequestHead
 from frontdoor.metrics import CLIENT_STALLED
@@ -67,6 +68,7 @@ class ClientConnection(asyncio.Protocol):
         "key",
         "key_name",
         "network",
+        "reader",
         "transport",
         "write",
     )
@@ -78,7 +80,7 @@ class ClientConnection(asyncio.Protocol):
         self.write: Callable[[bytes], None] = _unwritten
         self.address = ""
         self._logged_head: RequestHead | None = None
-        self._logged = ""
+        self._logged: Line = ("", "", "", "")
         #: whose turn it is where clients compete (a key, or the network), and the name of the API key
         self.key = self.network = ""
         self.key_name: str | None = None
@@ -88,6 +90,8 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._head: RequestHead = cast(RequestHead, None)
         self._upload: Upload | None = None
+        #: reads the connection where large bodies came on it
+        self.reader: DirectReader | None = None
         self._linger_left = 0
         self._exchange: Work | None = None
         self._processing = False
@@ -161,6 +165,7 @@ class ClientConnection(asyncio.Protocol):
         # it would keep the transport, and the transport this
         self.write = _unwritten
         self._drop_upload()
+        self.reader = None
         self._door.farewell(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -310,11 +315,11 @@ class ClientConnection(asyncio.Protocol):
             self._engine_head = b"".join((head.line, host_line, head.fields, forwarded))
         return self._engine_head
 
-    def log_fields(self, head: RequestHead) -> str:
+    def log_line(self, head: RequestHead) -> Line:
         """What the log says of a request that went well, made once while a client repeats itself."""
         if self._logged_head is not head:
             self._logged_head = head
-            self._logged = request_template(self.address, head.route.path, "ok", None, 0.0)
+            self._logged = line_of_request(self.address, head.route.path, "ok", None, 0.0)
         return self._logged
 
     def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
@@ -357,17 +362,19 @@ class ClientConnection(asyncio.Protocol):
                 self.transport.close()
             return
         self._stage = HEAD
-        if self._writable:
-            self._await_next(now)
+        if self._writable and self._reading and now is not None:
+            self.deadline = now + self._door.keepalive_s
+        elif self._writable:
+            self._await_next()
         if self._buffer and not self._processing:
             self._process(b"")
 
     def _write_deadline(self) -> float:
         return self._door.loop.time() + self._door.config.limits.write_timeout_s
 
-    def _await_next(self, now: float | None = None) -> None:
+    def _await_next(self) -> None:
         door = self._door
-        self.deadline = (door.loop.time() if now is None else now) + door.keepalive_s
+        self.deadline = door.loop.time() + door.keepalive_s
         if not self._reading:
             self._set_reading(True)
 

@@ -77,17 +77,27 @@ class EventLog:
             self._rest = self._rest[: self._rest.find(b"\n") + 1]
 
 
-def request_line(template: str, status: int, took_s: float, size: int, at: float) -> str:
-    """The line of a generation request that ended at a time of day; the template comes from `request_template`."""
-    return template % (size, took_s, status, at * 1000)
+# What a line has before its numbers: the size, the time it took, the status, and the time of day.
+Line = tuple[str, str, str, str]
 
 
-def request_template(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> str:
-    """A line but for its numbers, which is the same for many requests; Python fills it in faster than other ways."""
+def in_ms(at: float) -> str:
+    """A time of day as lines have it."""
+    return str(int(at * 1000))
+
+
+def request_line(line: Line, status: int, took_s: float, size: int, at: str) -> str:
+    """The line of a generation request that ended `at`, which comes from `in_ms`; `line` from `line_of_request`."""
+    begin, client, words, end = line
+    return f"{begin}{size}{client}{took_s:.3f}{words}{status}{end}{at}}}\n"
+
+
+def line_of_request(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> Line:
+    """The line but for its numbers, which is the same for many requests."""
 
     def text(**fields: Any) -> str:
-        return orjson.dumps(fields)[1:-1].decode().replace("%", "%%")
+        return orjson.dumps(fields)[1:-1].decode()
 
     words = text(error=error, event="generation_request", outcome=outcome, path=path)
     wait = text(queue_wait_s=round(waited_s, 3), queued=waited_s > 0)
-    return f'{{"bytes":%d,{text(client=client)},"elapsed_s":%.3f,{words},{wait},"status":%d,"ts_ms":%d}}\n'
+    return '{"bytes":', f',{text(client=client)},"elapsed_s":', f',{words},{wait},"status":', ',"ts_ms":'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from frontdoor.activity import Activity
 from frontdoor.errors import Refusal
-from frontdoor.events import EventLog, request_line, request_template
+from frontdoor.events import EventLog, in_ms, line_of_request, request_line
 from frontdoor.httphead import FAILURE, RequestHead, ResponseHead
 from frontdoor.metrics import (
     ENGINE_5XX,
@@ -26,7 +26,7 @@ from frontdoor.metrics import (
     Metrics,
     count,
 )
-from frontdoor.usage import usage
+from frontdoor.usage import KEPT, REPORT, usage
 
 if TYPE_CHECKING:
     from frontdoor.client import ClientConnection
@@ -114,8 +114,8 @@ class Ledger:
             self._keys_turned_away[name] = self._keys_turned_away.get(name, 0) + 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
-            about = request_template(client.address, head.route.path, REFUSED, refusal.code, 0.0)
-            self._events.append([request_line(about, refusal.status, 0.0, 0, time.time())])
+            line = line_of_request(client.address, head.route.path, REFUSED, refusal.code, 0.0)
+            self._events.append([request_line(line, refusal.status, 0.0, 0, in_ms(time.time()))])
 
     def refused(self, refusal: Refusal) -> None:
         """Note any other refusal."""
@@ -148,20 +148,19 @@ class Ledger:
             return
         # the loop's clock against the time of day
         offset = time.time() - self._clock()
-        generations = self._count(entries)
-        self.activity.requests(generations, offset)
-        if self._events.requests:
-            self._events.append(self._lines(generations, offset))
+        self.activity.requests(self._count(entries, offset), offset)
 
-    def _count(self, entries: list[Entry]) -> list[Entry]:
-        """Count entries, in one pass, and return those that were generations."""
+    def _count(self, entries: list[Entry], offset: float) -> list[Entry]:
+        """Count and log entries, in one pass, and return those that were generations."""
         metrics = self.metrics
         generations: list[Entry] = []
+        lines: list[str] | None = [] if self._events.requests else None
         last_head: RequestHead | None = None
-        firsts, first_total = 0, 0.0
+        firsts, first_total, sent = 0, 0.0, 0
+        last, stamp = -1.0, ""
         for entry in entries:
             (
-                _who,
+                client,
                 key_name,
                 head,
                 outcome,
@@ -169,7 +168,7 @@ class Ledger:
                 refusal,
                 started,
                 ended,
-                _waited,
+                waited,
                 first,
                 received,
                 tail,
@@ -192,7 +191,7 @@ class Ledger:
                 if streamed and generates:
                     firsts += 1
                     first_total += first
-            metrics.response_bytes += received
+            sent += received
             if key_name is not None:
                 count(metrics.key(key_name).outcomes, outcome)
             if outcome is not OK and outcome in _ENGINE_FAULTS and refusal is None:
@@ -200,23 +199,24 @@ class Ledger:
                 count(metrics.engine_errors, f"http_{status}" if outcome is ENGINE_5XX else outcome)
             if generates:
                 generations.append(entry)
-                if tail:
+                if tail and tail.rfind(REPORT, -KEPT) >= 0:
                     self._count_tokens(tail, key_name)
+                if lines is not None:
+                    if ended != last:
+                        # the loop's clock goes in milliseconds, in which many end
+                        last, stamp = ended, in_ms(ended + offset)
+                    if outcome is OK and not waited:
+                        line = client.log_line(head)
+                    else:
+                        code = None if refusal is None else refusal.code
+                        line = line_of_request(client.address, head.route.path, outcome, code, waited)
+                    lines.append(request_line(line, status, took, received, stamp))
+        metrics.response_bytes += sent
         metrics.generation_requests += len(generations)
         self.activity.first_tokens(first_total, firsts)
+        if lines:
+            self._events.append(lines)
         return generations
-
-    @staticmethod
-    def _lines(generations: list[Entry], offset: float) -> list[str]:
-        lines = []
-        for client, _key, head, outcome, status, refusal, started, ended, waited, _first, size, *_rest in generations:
-            if outcome is OK and not waited:
-                about = client.log_fields(head)
-            else:
-                code = None if refusal is None else refusal.code
-                about = request_template(client.address, head.route.path, outcome, code, waited)
-            lines.append(request_line(about, status, ended - started, size, ended + offset))
-        return lines
 
     def _count_tokens(self, tail: bytes, key_name: str | None) -> None:
         found = usage(tail)

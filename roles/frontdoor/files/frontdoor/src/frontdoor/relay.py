@@ -180,17 +180,20 @@ class _Marks:
         self.complete = True
 
 
-# Size lines of chunks that were seen, as on the wire. A line that is no plain hexadecimal number is never in it, nor
-# is the end of a body.
-_SIZES: dict[bytes, int] = {}
-_SIZES_KEPT = 4096
-_SIZE_LINE = re.compile(rb"[0-9a-fA-F]{1,8}")
+# How reads began that were one whole chunk, and their length: a size line fits into so many bytes, with some of what
+# follows. One that is no plain hexadecimal number is never among them, nor is the end of a body.
+_BEGIN = 6
+_WHOLE: dict[bytes, int] = {}
+_WHOLE_KEPT = 4096
+_SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,4})\r\n")
 
 
 def _learn_size(data: bytes) -> None:
-    line = data[: data.find(b"\r\n", 0, 12)]
-    if len(_SIZES) < _SIZES_KEPT and _SIZE_LINE.fullmatch(line) and int(line, 16):
-        _SIZES[line] = int(line, 16)
+    line = _SIZE_LINE.match(data)
+    if line is not None and (size := int(line[1], 16)):
+        if len(_WHOLE) >= _WHOLE_KEPT:
+            _WHOLE.clear()
+        _WHOLE[data[:_BEGIN]] = line.end() + size + 2
 
 
 class ChunkedRelay:
@@ -246,15 +249,14 @@ class ChunkedRelay:
 
     def on_data(self, data: bytes) -> None:
         """Take one read."""
-        line = data[: data.find(b"\r\n", 0, 12)]
-        if self._clean and _SIZES.get(line) == len(data) - len(line) - 4 and data.endswith(self._ends):
+        size = len(data)
+        if _WHOLE.get(data[:_BEGIN]) == size and self._clean and data.endswith(self._ends):
             self._write(data)
             now = self._time()
             self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
             self.last_activity = now
-            self.received += len(data)
-            self.previous = self.last
-            self.last = data
+            self.received += size
+            self.previous, self.last = self.last, data
         else:
             self._otherwise(data)
 

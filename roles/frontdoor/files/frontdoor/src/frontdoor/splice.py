@@ -278,7 +278,7 @@ def _comma(body: Body, brace: int) -> bytes:
 
 def _holds(body: Body, quoted: bytes) -> bool:
     """Whether a quoted name stands in a body; quick where its underscore is rare, as in images and prose."""
-    if len(body) >= _SMALL and (offset := quoted.find(b"_")) >= 0:
+    if (offset := quoted.find(b"_")) >= 0:
         at = body.find(b"_")
         for _try in range(_RARE):
             if at < 0:
@@ -309,9 +309,12 @@ class ObjectDefaults:
 
     def pieces(self, body: Body) -> Pieces:
         """The changed body, to be written piece by piece: a large one is not copied. Raises TooIntricate."""
-        if not _holds(body, self._quoted) and body.startswith(b'{"') and body.endswith(b"}"):
-            # a small body is sent in one piece anyway
-            return (self._opening + body[1:],) if len(body) < _SMALL else (self._opening, memoryview(body)[1:])
+        if len(body) < _SMALL:
+            # sent in one piece anyway
+            if body.rfind(self._quoted) < 0 and body.startswith(b'{"') and body.endswith(b"}"):
+                return (self._opening + body[1:],)
+        elif not _holds(body, self._quoted) and body.startswith(b'{"') and body.endswith(b"}"):
+            return self._opening, memoryview(body)[1:]
         try:
             found = members(body, (self._name,))
         except TooIntricate:

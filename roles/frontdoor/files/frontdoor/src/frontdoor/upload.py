@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from frontdoor.body import Body, BrokenBody, ChunkedBody, DirectReader, LengthBody
@@ -75,7 +74,9 @@ class Upload:
         self._key = client.key
         self._limit = limit_of(door, head)
         self._deadline = door.loop.time() + door.config.limits.body_timeout_s
-        self._body: Body = ChunkedBody() if head.content_length is None else LengthBody(head.content_length)
+        reader, length = client.reader, head.content_length
+        proven = 0 if reader is None else reader.proven
+        self._body: Body = ChunkedBody() if length is None else LengthBody(length, proven)
         # whether its own reader reads the connection
         self._direct = False
         # bytes that stand in the account
@@ -101,7 +102,7 @@ class Upload:
                 self._complete()
             elif isinstance(body, LengthBody) and body.large:
                 self._direct = True
-                self._let_read(DirectReader(body, self._client, self._grown))
+                self._reader().begin(body, self._grown)
 
     def _grown(self) -> None:
         body = self._body
@@ -135,18 +136,24 @@ class Upload:
             door.holdings.lend(work, self._key, len(content))
 
     def drop(self) -> None:
-        """Hold nothing any more, and let the client read."""
+        """Hold nothing any more."""
         self._door.buffered -= self._counted
         self._door.holdings.add(self._key, -self._counted)
         self._counted = 0
-        if self._direct:
+        reader = self._client.reader
+        if self._direct and reader is not None:
             self._direct = False
-            self._let_read(self._client)
+            reader.end()
 
-    def _let_read(self, protocol: asyncio.BaseProtocol) -> None:
-        transport = self._client.transport
-        if not transport.is_closing():
-            # a transport looks at how its protocol wants to read when it begins to read
-            transport.pause_reading()
-            transport.set_protocol(protocol)
-            transport.resume_reading()
+    def _reader(self) -> DirectReader:
+        """What reads the connection directly, from now on if it did not before."""
+        client = self._client
+        if client.reader is None:
+            client.reader = DirectReader(client)
+            transport = client.transport
+            if not transport.is_closing():
+                # a transport looks at how its protocol wants to read when it begins to read
+                transport.pause_reading()
+                transport.set_protocol(client.reader)
+                transport.resume_reading()
+        return client.reader

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-_USAGE = b'"usage":'
+#: how a report begins
+REPORT = b'"usage":'
 # a report stands near the end; further back is text of the model, which must not be taken for one
 KEPT = 4096
 _COUNT = re.compile(rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
@@ -21,7 +22,7 @@ def rolled(tail: bytes, data: bytes) -> bytes:
 
 def usage(tail: bytes) -> tuple[int, int] | None:
     """Return (prompt tokens, generated tokens) from the last bytes of an answer, or None where there is no report."""
-    at = tail.rfind(_USAGE, -KEPT)
+    at = tail.rfind(REPORT, -KEPT)
     if at < 0:
         return None
     prompt = completion = None
