@@ -190,7 +190,7 @@ async def fuzz(count: int, seed: int) -> None:
 
         async def hear(client: Client, data: bytes) -> bytes:
             try:
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(60):
                     return await client.reader.read()
             except ConnectionError:
                 return b""

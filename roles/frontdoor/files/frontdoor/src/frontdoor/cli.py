@@ -57,9 +57,6 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     try:
         tls = tls_context(config.tls)
         door = Door(config, loop, events)
-        if door.keys is not None:
-            keys = door.keys
-            door.ledger.metrics.key_names = lambda: keys.names
     except ConfigError as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG

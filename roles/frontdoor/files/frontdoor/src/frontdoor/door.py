@@ -66,7 +66,7 @@ class Door:
         self.loop = loop
         self.events = events
         self.scheme = b"https" if config.tls.cert_file else b"http"
-        self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
+        keys = self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = utc_now()
         self.ledger = Ledger(events, loop.time, loop.call_later)
         # for those that count each read of a stream; what is no generation is not counted
@@ -75,6 +75,8 @@ class Door:
         self.ledger.metrics.streaming_s = lambda: sum(
             (exchange.streaming_s for exchange in self.exchanges if isinstance(exchange, Exchange)), 0.0
         )
+        if keys is not None:
+            self.ledger.metrics.key_names = lambda: keys.names
         self.engine_responses = 0
         self.crowd = Crowd(config.limits, networks(config.listen.allowed_networks))
         self.connections = self.crowd.connections
