@@ -14,6 +14,8 @@ export PYTHON
 export LC_ALL := C.UTF-8
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+# Like pip on Debian, uv is to trust what this machine trusts, a company's proxy included.
+export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor matrix molecule source

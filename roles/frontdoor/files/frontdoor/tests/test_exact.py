@@ -290,3 +290,34 @@ async def test_without_cors_no_request_reaches_the_engine_without_a_key(tmp_path
         assert run.engine.requests == []
         answer = await client.ask("OPTIONS", CHAT, b"{}", "Authorization: Bearer secret")
         assert answer.status == (204 if origin else 200)
+
+
+@on_loop
+async def test_heads_that_repeat_are_those_of_their_own_requests(tmp_path: Path) -> None:
+    """What is known of the head before must not be taken for another one's, on this connection or its neighbour."""
+    async with bench(tmp_path) as run:
+
+        async def numbered(call: Call) -> None:
+            bare = call.request.line.startswith("HEAD")
+            size = 2 if "/version" in call.request.line else 3
+            await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * (0 if bare else size))
+
+        run.engine.script = numbered
+        one, other = await run.client(), await run.client()
+        for _turn in range(3):
+            for client in (one, other, one):
+                for path, size in (("/version", 2), ("/v1/completions", 3)):
+                    method = "GET" if size == 2 else "POST"
+                    for _again in range(2):
+                        answer = await client.ask(method, path, None if size == 2 else b"{}")
+                        assert (answer.status, answer.body) == (200, b"x" * size)
+                bare = await client.ask("HEAD", "/version")
+                assert (bare.status, bare.header("Content-Length"), bare.body) == (200, "2", b"")
+                # the same head as before but for one letter, in two pieces
+                client.send(b"POST /v1/completions HTTP/1.1\r\nHost: y\r\nContent-")
+                await asyncio.sleep(0.001)
+                client.send(b"Length: 2\r\n\r\n{}")
+                assert (await client.answer()).body == b"xxx"
+        assert run.outcomes() == {"ok": len(run.engine.requests)}
+        one.leave()
+        other.leave()

@@ -54,6 +54,7 @@ class ClientConnection(asyncio.Protocol):
         "_exchange",
         "_head",
         "_heads",
+        "_latest_head",
         "_linger_left",
         "_logged",
         "_logged_head",
@@ -76,6 +77,8 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, door: Door) -> None:
         self._door = door
         self._heads = door.heads
+        # what the next request is likely to begin with, as it is on the wire
+        self._latest_head: tuple[bytes, RequestHead | None] = (b"\0", None)
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
         self.address = ""
@@ -126,10 +129,14 @@ class ClientConnection(asyncio.Protocol):
         if stage == HEAD:
             if self._writable and not self._buffer:
                 # the usual case: one whole request, whose head was seen before
-                end = data.find(END) + 4
-                head = self._heads.get(data[:end])
-                if head is not None and head.content_length == len(data) - end:
-                    self._dispatch(head, data[end:])
+                raw, head = self._latest_head
+                if not data.startswith(raw):
+                    raw = data[: data.find(END) + 4]
+                    head = self._heads.get(raw)
+                    if head is not None:
+                        self._latest_head = raw, head
+                if head is not None and head.content_length == len(data) - len(raw):
+                    self._dispatch(head, data[len(raw) :])
                     return
             self._process(self._buffer + data if self._buffer else data)
         elif stage == ANSWER:

@@ -97,6 +97,8 @@ class Door:
         #: heads that were seen, by their bytes
         self.heads: dict[bytes, RequestHead] = {}
         self.response_heads: dict[bytes, ResponseHead] = {}
+        #: that of the last answer, which the next one is likely to begin with; None where it is not remembered
+        self.latest_head: tuple[bytes, ResponseHead | None] = (b"\0", None)
         self.max_head = config.limits.max_header_bytes
         self.max_body = config.limits.max_body_bytes
         self.keepalive_s = config.limits.keepalive_timeout_s

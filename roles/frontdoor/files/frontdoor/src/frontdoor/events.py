@@ -86,10 +86,16 @@ def in_ms(at: float) -> str:
     return str(int(at * 1000))
 
 
+# what requests take that are over soon, in milliseconds: to format a number costs more than to look it up
+_SECONDS = tuple(f"{ms / 1000:.3f}" for ms in range(1000))
+
+
 def request_line(line: Line, status: int, took_s: float, size: int, at: str) -> str:
     """The line of a generation request that ended `at`, which comes from `in_ms`; `line` from `line_of_request`."""
     begin, client, words, end = line
-    return f"{begin}{size}{client}{took_s:.3f}{words}{status}{end}{at}}}\n"
+    ms = int(took_s * 1000 + 0.5)
+    took = _SECONDS[ms] if 0 <= ms < 1000 else f"{took_s:.3f}"
+    return f"{begin}{size}{client}{took}{words}{status}{end}{at}}}\n"
 
 
 def line_of_request(client: str, path: str, outcome: str, error: str | None, waited_s: float) -> Line:

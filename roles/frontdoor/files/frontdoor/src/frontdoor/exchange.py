@@ -126,17 +126,20 @@ class Exchange(Waiting):
     def _on_head(self, data: bytes) -> None:
         if self._head_bytes:
             data = self._head_bytes + data
-        end = data.find(END) + 4
-        if end < 4:
-            self._head_bytes = data
-            if len(data) > _MAX_RESPONSE_HEAD:
-                self._broken("the response head is too long")
-            return
         door, head = self._door, self._head
-        response = door.response_heads.get(data[:end])
+        raw, response = door.latest_head
+        if not data.startswith(raw):
+            raw = data[: data.find(END) + 4]
+            if len(raw) < 4:
+                self._head_bytes = data
+                if len(data) > _MAX_RESPONSE_HEAD:
+                    self._broken("the response head is too long")
+                return
+            response = door.response_heads.get(raw)
+            door.latest_head = raw, response
         if response is None or head.method == b"HEAD":
             try:
-                response = door.response_head(data[:end], head)
+                response = door.response_head(raw, head)
             except ResponseError as exc:
                 self._broken(str(exc))
                 return
@@ -168,7 +171,7 @@ class Exchange(Waiting):
             if response.status < FAILURE:
                 door.engine_responses += 1
             self._connection.receiver = self._on_body
-            self._begin(response, data[end:])
+            self._begin(response, data[len(raw) :])
 
     def _large_answered(self, response: ResponseHead) -> ResponseHead:
         """A large body is no longer held, unless the engine answered without having read it."""
