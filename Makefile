@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor matrix molecule source
 
-.PHONY: help demo test bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
+.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -32,7 +32,7 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
-test: prerequisites venv ## everything: linters, unit tests, checks, sanity, molecule on real hosts
+test: prerequisites venv ## everything, in two lanes at once: linters to engines, and the steps on real hosts
 	@python tests/tools/torch_source.py
 	sh tests/tools/browser.sh
 	python tests/run.py
@@ -66,6 +66,9 @@ source: ## a stack from source and a mirror, on hosts that reach nothing else, f
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@
+
+endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md
+	@python tests/load/endure.py all
 
 bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=matrix HOST=matrix1 A=sim-a B=sim-b
 	@B70_LAB=$(or $(B70_LAB),lab) python tests/lab/matrix/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)

@@ -1,19 +1,20 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the steps of the test suite, cheap ones first, and say what each one took.
+"""Run the steps of the test suite in two lanes at once, and report what each step took.
 
-``run.py`` runs every step and stops at the first that fails; ``run.py lint unit`` runs those. A single step writes to
-the screen, several write to ``.cache/test/STEP.log``. The last line is ``N passed, N failed``: the sum of all pytest
-results, where a command without pytest counts as one.
+``run.py`` runs every step; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
+for the other lane; a lane ends with its first failing step. A single step writes to the screen, several write to
+``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
+the sum of all pytest results, where a command without pytest counts as one.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
-import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
@@ -25,8 +26,9 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "test"
 JUNIT = LOGS / "junit"
-HEARTBEAT_S = 20.0
+HEARTBEAT_S = 30.0
 TAIL_LINES = 200
+SLOWEST = 25
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class Command:
     argv: tuple[str, ...]
     limit_s: float
     junit: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands that run one after the other in a lane."""
+
+    lane: str
+    commands: tuple[Command, ...]
 
 
 # Limits are for what never ends: a busy machine takes several times as long as a quiet one.
@@ -50,34 +60,46 @@ def pytest(step: str, *argv: str, limit_s: float = 1200) -> Command:
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
-STEPS: dict[str, tuple[Command, ...]] = {
-    "lint": (
-        tool("ruff", "check", "."),
-        tool("ruff", "format", "--check", "."),
-        tool("yamllint", "--strict", "."),
-        tool("mypy"),
-        tool("ansible-lint", "-q"),
-        tool("antsibull-changelog", "lint"),
-        tool("antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml"),
+STEPS: dict[str, Step] = {
+    "lint": Step(
+        "quick",
+        (
+            tool("ruff", "check", "."),
+            tool("ruff", "format", "--check", "."),
+            tool("yamllint", "--strict", "."),
+            tool("mypy"),
+            tool("ansible-lint", "-q"),
+            tool("antsibull-changelog", "lint"),
+            tool("antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml"),
+        ),
     ),
-    "unit": (
-        pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab", limit_s=2400),
-        pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400),
-        pytest("unit-page", "tests/page"),
+    "unit": Step(
+        "quick",
+        (
+            pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab", limit_s=2400),
+            pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400),
+            pytest("unit-page", "tests/page"),
+        ),
     ),
-    "checks": (pytest("checks", "-n2", "tests/checks", limit_s=1800),),
-    "sanity": (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),),
-    "engines": (pytest("engines", "tests/engines", limit_s=2700),),
-    "lab": (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),),
-    "vendor": (
-        pytest("vendor", "tests/integration/test_vendor.py", limit_s=3600),
-        pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=2400),
+    "checks": Step("quick", (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
+    "sanity": Step("quick", (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
+    "engines": Step("quick", (pytest("engines", "tests/engines", limit_s=2700),)),
+    "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
+    "vendor": Step(
+        "lab",
+        (
+            pytest("vendor", "tests/integration/test_vendor.py", limit_s=3600),
+            pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=2400),
+        ),
     ),
-    "matrix": (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),),
-    "molecule": (
-        Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),
+    "matrix": Step(
+        "lab", (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),)
     ),
-    "source": (pytest("source", "tests/integration/test_source.py", limit_s=6000),),
+    "molecule": Step(
+        "lab",
+        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
+    ),
+    "source": Step("lab", (pytest("source", "tests/integration/test_source.py", limit_s=6000),)),
 }
 
 
@@ -90,6 +112,14 @@ class Outcome:
     failed: int
     seconds: float
     reason: str = ""
+
+    def line(self) -> str:
+        """Return the step's line of the summary."""
+        result = "FAILED" if self.failed else "ok"
+        return f"{self.step:<10} {result:<8} {self.seconds:>8.1f} {self.passed:>7} {self.failed:>7}"
+
+
+HEAD = f"{'step':<10} {'result':<8} {'seconds':>8} {'passed':>7} {'failed':>7}"
 
 
 def junit_totals(files: Sequence[Path]) -> tuple[int, int]:
@@ -104,73 +134,82 @@ def junit_totals(files: Sequence[Path]) -> tuple[int, int]:
     return passed, failed
 
 
-def run_command(command: Command, log: IO[bytes] | None, label: str) -> str:
-    """Run one command; return an empty string when it passed, else what was wrong.
+def junit_files(step: str) -> list[Path]:
+    """Return the JUnit files that a step has written."""
+    return sorted(JUNIT.glob(f"{step}*.xml"))
 
-    With a log, say on the screen now and then what it is doing.
-    """
-    process = subprocess.Popen(
-        command.argv,
+
+def slowest(steps: Sequence[str]) -> list[str]:
+    """Return the slowest tests of the steps, each with its seconds and its share of the time of all their tests."""
+    rows = [
+        (float(case.get("time", 0)), step, f"{case.get('classname', '')}::{case.get('name', '')}")
+        for step in steps
+        for file in junit_files(step)
+        for case in ET.parse(file).getroot().iter("testcase")
+    ]
+    total = sum(seconds for seconds, _step, _name in rows) or 1.0
+    lines = [f"{'seconds':>8} {'share':>6}  {'step':<10} test"]
+    for seconds, step, name in sorted(rows, reverse=True)[:SLOWEST]:
+        lines.append(f"{seconds:>8.1f} {seconds / total:>6.1%}  {step:<10} {name}")
+    return lines
+
+
+async def run_command(command: Command, log: IO[bytes] | None) -> str:
+    """Run one command; return an empty string when it passed, else what was wrong."""
+    process = await asyncio.create_subprocess_exec(
+        *command.argv,
         cwd=ROOT,
-        stdin=subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
-        stderr=subprocess.STDOUT if log else None,
+        stderr=asyncio.subprocess.STDOUT if log else None,
         start_new_session=True,
     )
-    began = time.monotonic()
     try:
-        while True:
-            try:
-                code = process.wait(timeout=min(HEARTBEAT_S, max(0.1, began + command.limit_s - time.monotonic())))
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() - began >= command.limit_s:
-                    stop_group(process)
-                    return f"`{' '.join(command.argv)}` did not end within {command.limit_s:.0f} s"
-                if log is not None:
-                    print(f"        {label}: {time.monotonic() - began:.0f} s, {last_line(Path(log.name))}", flush=True)
-    except BaseException:
-        stop_group(process)
-        raise
+        code = await asyncio.wait_for(process.wait(), command.limit_s)
+    except TimeoutError:
+        return f"`{' '.join(command.argv)}` did not end within {command.limit_s:.0f} s"
+    finally:
+        await stop_group(process)
     return "" if code == 0 else f"`{' '.join(command.argv)}` ended with {code}"
 
 
-def stop_group(process: subprocess.Popen[bytes]) -> None:
-    """End a command and its children: first the polite way, ten seconds later the other."""
+async def stop_group(process: asyncio.subprocess.Process) -> None:
+    """End a command that still runs, and its children: first the polite way, ten seconds later the other."""
     for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
         try:
             os.killpg(process.pid, number)
-            process.wait(timeout=10)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
+            await asyncio.wait_for(process.wait(), 10)
+        except (ProcessLookupError, TimeoutError):
             continue
-        return
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that says something, at most 100 characters."""
+    """Return the last line of a log that says something, at most 60 characters."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").splitlines()
-    return next((line.strip()[:100] for line in reversed(lines) if any(c.isalnum() for c in line)), "")
+    return next((line.strip()[:60] for line in reversed(lines) if any(c.isalnum() for c in line)), "")
 
 
-def run_step(step: str, log: IO[bytes] | None) -> Outcome:
+async def run_step(name: str, log: IO[bytes] | None) -> Outcome:
     """Run all commands of a step, also after one has failed: a person wants every finding of a linter at once."""
     began = time.monotonic()
     passed = failed = 0
     reasons = []
     counted: set[Path] = set()
-    for old in JUNIT.glob(f"{step}*.xml"):
+    for old in junit_files(name):
         old.unlink()
-    for command in STEPS[step]:
+    for command in STEPS[name].commands:
         line = f"$ {' '.join(command.argv)}\n"
         if log is None:
             print(line, end="", flush=True)
         else:
             log.write(line.encode())
             log.flush()
-        reason = run_command(command, log, step)
-        fresh = [file for file in sorted(JUNIT.glob(f"{step}*.xml")) if file not in counted]
+        reason = await run_command(command, log)
+        fresh = [file for file in junit_files(name) if file not in counted]
         counted.update(fresh)
         good, bad = junit_totals(fresh) if command.junit else (int(not reason), int(bool(reason)))
         # A run that broke before or after its tests has failed, whatever they say.
@@ -180,22 +219,59 @@ def run_step(step: str, log: IO[bytes] | None) -> Outcome:
             reasons.append(reason)
         elif command.junit and good == 0:
             failed, reasons = failed + 1, [*reasons, f"`{' '.join(command.argv)}` ran no test"]
-    return Outcome(step, passed, failed, time.monotonic() - began, "; ".join(reasons))
+    return Outcome(name, passed, failed, time.monotonic() - began, "; ".join(reasons))
 
 
-def summary(outcomes: Sequence[Outcome], wanted: Sequence[str]) -> list[str]:
+async def run_lane(steps: Sequence[str], at_work: dict[str, float]) -> list[Outcome]:
+    """Run steps one after the other up to the first that fails; print a line as each ends.
+
+    at_work: names of the steps that run now, over all lanes, with the time at which each began.
+    """
+    outcomes: list[Outcome] = []
+    for name in steps:
+        at_work[name] = time.monotonic()
+        with log_of(name).open("wb") as log:
+            outcomes.append(await run_step(name, log))
+        del at_work[name]
+        print(outcomes[-1].line(), flush=True)
+        if outcomes[-1].failed:
+            show_tail(log_of(name))
+            break
+    return outcomes
+
+
+async def heartbeat(at_work: dict[str, float]) -> None:
+    """Print now and then which steps run, since when, and what they wrote last."""
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        for name, began in at_work.items():
+            print(f"    {name}: {time.monotonic() - began:.0f} s, {last_line(log_of(name))}", flush=True)
+
+
+async def run_lanes(wanted: Sequence[str]) -> list[Outcome]:
+    """Run the wanted steps, all lanes at once."""
+    lanes: dict[str, list[str]] = {}
+    for name in wanted:
+        lanes.setdefault(STEPS[name].lane, []).append(name)
+    at_work: dict[str, float] = {}
+    pulse = asyncio.create_task(heartbeat(at_work))
+    try:
+        done = await asyncio.gather(*(run_lane(steps, at_work) for steps in lanes.values()))
+    finally:
+        pulse.cancel()
+    return [outcome for outcomes in done for outcome in outcomes]
+
+
+def log_of(step: str) -> Path:
+    """Return the log of a step."""
+    return LOGS / f"{step}.log"
+
+
+def summary(outcomes: Sequence[Outcome], wanted: Sequence[str], seconds: float) -> list[str]:
     """Return the closing lines: one per step, then the totals alone on the last line."""
     done = {outcome.step: outcome for outcome in outcomes}
-    lines = [f"{'step':<10} {'result':<8} {'seconds':>8} {'passed':>7} {'failed':>7}"]
-    for step in wanted:
-        if step in done:
-            it = done[step]
-            lines.append(
-                f"{step:<10} {'FAILED' if it.failed else 'ok':<8} {it.seconds:>8.1f} {it.passed:>7} {it.failed:>7}"
-            )
-        else:
-            lines.append(f"{step:<10} not run")
-    lines.append(f"{sum(o.seconds for o in outcomes):.0f} s in all; logs in {LOGS.relative_to(ROOT)}/")
+    lines = [HEAD, *(done[step].line() if step in done else f"{step:<10} not run" for step in wanted)]
+    lines.append(f"{seconds:.0f} s in all; logs and slowest.txt in {LOGS.relative_to(ROOT)}/")
     lines.append(f"{sum(o.passed for o in outcomes)} passed, {sum(o.failed for o in outcomes)} failed")
     return lines
 
@@ -215,27 +291,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         "steps", nargs="*", metavar="STEP", help=f"one of {', '.join(STEPS)}; all of them when none is named"
     )
     arguments = parser.parse_args(argv)
-    wanted = arguments.steps or list(STEPS)
+    wanted = list(dict.fromkeys(arguments.steps)) or list(STEPS)
     unknown = [step for step in wanted if step not in STEPS]
     if unknown:
         parser.error(f"no such step: {', '.join(unknown)} (there are {', '.join(STEPS)})")
     JUNIT.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     if len(wanted) == 1:
-        outcomes = [run_step(wanted[0], None)]
+        outcomes = [asyncio.run(run_step(wanted[0], None))]
     else:
-        outcomes = []
-        for number, step in enumerate(wanted, 1):
-            print(f"[{number}/{len(wanted)}] {step}", flush=True)
-            path = LOGS / f"{step}.log"
-            with path.open("wb") as log:
-                outcomes.append(run_step(step, log))
-            if outcomes[-1].failed:
-                show_tail(path)
-                break
+        print(HEAD, flush=True)
+        outcomes = asyncio.run(run_lanes(wanted))
+    (LOGS / "slowest.txt").write_text("\n".join(slowest(wanted)) + "\n")
     for outcome in outcomes:
         if outcome.reason:
             print(f"{outcome.step}: {outcome.reason}")
-    print("\n".join(summary(outcomes, wanted)), flush=True)
+    print("\n".join(summary(outcomes, wanted, time.monotonic() - began)), flush=True)
     return 1 if any(outcome.failed for outcome in outcomes) else 0
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 import sys
 import time
 from pathlib import Path
@@ -35,7 +35,8 @@ def junit_writer(name: str, tests: int, failures: int = 0, skipped: int = 0, cod
 
 
 def steps(monkeypatch: pytest.MonkeyPatch, **commands: run.Command) -> None:
-    monkeypatch.setattr(run, "STEPS", {name: (command,) for name, command in commands.items()})
+    """Have these steps, each in a lane of its own but for those whose names begin alike."""
+    monkeypatch.setattr(run, "STEPS", {name: run.Step(name[:4], (command,)) for name, command in commands.items()})
 
 
 def test_a_green_suite_ends_with_the_totals(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -44,21 +45,36 @@ def test_a_green_suite_ends_with_the_totals(monkeypatch: pytest.MonkeyPatch, cap
     assert capfd.readouterr().out.splitlines()[-1] == "6 passed, 0 failed"
 
 
-def test_the_first_failing_step_ends_the_run_and_shows_its_log(
+def test_the_first_failing_step_ends_its_lane_and_shows_its_log(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    steps(monkeypatch, lint=python("import sys; print('line 3 is odd'); sys.exit(1)"), unit=junit_writer("unit.xml", 7))
+    broken = python("import sys; print('line 3 is odd'); sys.exit(1)")
+    steps(monkeypatch, unit=broken, unit_more=junit_writer("unit_more.xml", 7), matrix=junit_writer("matrix.xml", 5))
     assert run.main([]) == 1
     out = capfd.readouterr().out
     assert "line 3 is odd" in out
-    assert "unit       not run" in out
-    assert out.splitlines()[-1] == "0 passed, 1 failed"
+    assert "unit_more  not run" in out
+    assert out.splitlines()[-1] == "5 passed, 1 failed"
+
+
+def test_a_lane_does_not_wait_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = tmp_path / "said"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(said)!r}).exists(): time.sleep(0.01)"
+    tell = python(f"import pathlib; pathlib.Path({str(said)!r}).touch()")
+    steps(monkeypatch, matrix=python(wait), unit=python(""), unit_more=tell)
+    assert run.main([]) == 0
+    ended = [line.split()[0] for line in capfd.readouterr().out.splitlines() if " ok " in line]
+    assert ended[:3] == ["unit", "unit_more", "matrix"]
 
 
 def test_every_command_of_a_failing_step_runs(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "STEPS", {"lint": (python("raise SystemExit(3)"), python("print('the second')"))})
+    monkeypatch.setattr(
+        run, "STEPS", {"lint": run.Step("quick", (python("raise SystemExit(3)"), python("print('the second')")))}
+    )
     assert run.main(["lint"]) == 1
     out = capfd.readouterr().out
     assert "the second" in out
@@ -98,26 +114,36 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
     grandchild = f"import time; time.sleep(2); open({str(child)!r}, 'w')"
     code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {grandchild!r}]); time.sleep(60)"
     began = time.monotonic()
-    reason = run.run_command(python(code, limit_s=0.5), log, "slow")
+    reason = asyncio.run(run.run_command(python(code, limit_s=0.5), log))
     assert "did not end within" in reason
     assert time.monotonic() - began < 50
     time.sleep(2)
     assert not child.exists()
 
 
-def test_a_running_command_is_described_by_the_last_line_it_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_running_step_is_described_by_the_last_line_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "HEARTBEAT_S", 0.3)
-    log = (tmp_path / "log").open("w+b")
-    assert run.run_command(python("import time; print('TASK [x]', flush=True); time.sleep(3)"), log, "slow") == ""
-    assert "TASK [x]" in capsys.readouterr().out
-    assert isinstance(log, io.BufferedRandom)
+    steps(monkeypatch, slow=python("import time; print('TASK [x]', flush=True); time.sleep(3)"), unit=python(""))
+    assert run.main([]) == 0
+    assert "slow: 0 s, TASK [x]" in capfd.readouterr().out
+
+
+def test_the_slowest_tests_are_named_with_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = "".join(f'<testcase classname="c" name="t{n}" time="{n}"/>' for n in range(40))
+    text = f'<testsuites><testsuite tests="40">{cases}</testsuite></testsuites>'
+    write = python(f"import pathlib; pathlib.Path({str(run.JUNIT / 'unit.xml')!r}).write_text({text!r})", junit=True)
+    steps(monkeypatch, unit=write)
+    assert run.main(["unit"]) == 0
+    lines = (run.LOGS / "slowest.txt").read_text().splitlines()
+    assert len(lines) == 26
+    assert lines[1].split() == ["39.0", "5.0%", "unit", "c::t39"]
 
 
 def test_every_result_counts_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     commands = (junit_writer("unit.xml", 7), junit_writer("unit-more.xml", 5))
-    monkeypatch.setattr(run, "STEPS", {"unit": commands})
+    monkeypatch.setattr(run, "STEPS", {"unit": run.Step("quick", commands)})
     assert run.main(["unit"]) == 0
     assert capfd.readouterr().out.splitlines()[-1] == "12 passed, 0 failed"
 
