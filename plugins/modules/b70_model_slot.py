@@ -40,7 +40,11 @@ options:
   profile:
     description:
       - Name of the profile to serve. It must be rendered on the host.
-      - Required with O(state=active).
+      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot serves
+        or served last.
+    type: str
+  initial_profile:
+    description: The profile to serve where O(profile) is left out and the slot serves none and never did. May be empty.
     type: str
   state:
     description: Whether the slot serves O(profile) or nothing.
@@ -165,6 +169,11 @@ slot:
   returned: always
   type: str
   sample: main
+wanted:
+  description: The profile that was asked for or stood for it, or none.
+  returned: always
+  type: str
+  sample: tiny-b
 profile:
   description: The profile that is served at the end, or none.
   returned: always
@@ -357,6 +366,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_s
 
 ARGUMENTS = {
     "profile": {"type": "str"},
+    "initial_profile": {"type": "str"},
     "state": {"type": "str", "choices": ["active", "stopped"], "default": "active"},
     "slot": {"type": "str", "default": "main"},
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
@@ -391,7 +401,9 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=ARGUMENTS, required_if=[("state", "active", ["profile"])], supports_check_mode=True
+        argument_spec=ARGUMENTS,
+        required_if=[("state", "active", ["profile", "initial_profile"], True)],
+        supports_check_mode=True,
     )
     step = module.params.pop("step")
     try:

@@ -139,12 +139,9 @@ def test_the_archive_of_the_module_is_a_whole_program(params: dict[str, Any], tm
     inside = "ansible_collections/arcpro/b70/plugins/module_utils"
     archive = tmp_path / "module.zip"
     with zipfile.ZipFile(archive, "w") as file:
-        for path in [
-            "_transient.py",
-            "_switch_job.py",
-            *(p.relative_to(root / "module_utils") for p in (root / "module_utils/_slot").rglob("*.py")),
-        ]:
-            file.write(root / "module_utils" / path, f"{inside}/{path}")
+        utils = root / "module_utils"
+        for path in [utils / "_transient.py", utils / "_switch_job.py", *(utils / "_slot").rglob("*.py")]:
+            file.write(path, f"{inside}/{path.relative_to(utils)}")
         for parent in ("", "/arcpro", "/arcpro/b70", "/arcpro/b70/plugins", "/arcpro/b70/plugins/module_utils"):
             file.writestr(f"ansible_collections{parent}/__init__.py", "")
     systemd = Systemd()

@@ -103,7 +103,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_lost_connection_is_made_again_and_that_is_said_once(tmp_path: Path, clock: list[float]) -> None:
-    connection, said = Connection(tmp_path), []
+    connection = Connection(tmp_path)
+    said: list[str] = []
     assert ask_patiently(connection, Host(3), said.append, "the switch x") == "answer"
     assert said == ["connection lost; the switch x goes on there, connecting again for up to 600 s", "connected again"]
     assert (connection.resets, len(clock)) == (3, 3)
