@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,7 @@ class Play:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         self._coming: Queue[str] = Queue()
         self.lines: list[str] = []
@@ -151,3 +153,21 @@ def test_a_play_without_its_host_has_the_result_soon_after_it_is_back(
     assert ("canary" in play.said and "sim-a" in play.said) if code else "now served" in play.said, play.said
     rig.wait_settled()
     assert_serves(rig, serves)
+
+
+def test_a_play_that_is_interrupted_leaves_the_switch_to_its_host(
+    rig: Rig, recorded: Begin, begin: Callable[..., Play]
+) -> None:
+    """Ctrl-C, which every process of the play gets, its connections too."""
+    rig.have("sim-a")
+    rig.tell("sim-b", load_s=LOAD_S)
+    recorded()
+    play = begin("sim-b", own_settings=True)
+    wait_loading(rig)
+    os.killpg(play.process.pid, signal.SIGINT)
+    assert play.end(NOTICED_S) != 0
+    assert rig.state()["phase"] == "verifying", "the switch ended with the play"
+    rig.wait_settled()
+    assert rig.journal()[-1]["outcome"] == "committed"
+    assert rig.attempts_open() == []
+    assert_serves(rig, "sim-b")

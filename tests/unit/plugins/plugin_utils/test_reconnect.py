@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _reconnect
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 
 
@@ -97,8 +96,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were slept; a clock that a failed attempt moves on by ten."""
     slept: list[float] = []
     ticks = itertools.count()
-    monkeypatch.setattr(_reconnect.time, "sleep", slept.append)
-    monkeypatch.setattr(_reconnect.time, "monotonic", lambda: 10.0 * next(ticks))
+    monkeypatch.setattr("time.sleep", slept.append)
+    monkeypatch.setattr("time.monotonic", lambda: 10.0 * next(ticks))
     return slept
 
 
