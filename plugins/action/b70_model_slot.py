@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs the switch in the background on the host and shows its phases as they happen.
+"""The controller's half of b70_model_slot: has systemd run the switch on the host and shows its phases as they happen.
 
-A lost connection ends neither the switch nor the task: it is made again and the watching goes on.
+A lost connection ends neither the switch nor the task: it is noticed soon, made again, and the watching goes on.
 """
 
 from __future__ import annotations
@@ -12,33 +12,24 @@ import getpass
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible import constants as C
-from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.watch import Look, Watcher, poll_script, read_look
+from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
+from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 
 display = Display()
+T = TypeVar("T")
 
 MODULE = "arcpro.b70.b70_model_slot"
 POLL_S = 1.0
-JOB_LIMIT_S = 24 * 3600  # the switch has limits of its own; this one only bounds a job that hangs
-RECONNECT_LIMIT_S = 600.0
-GONE_LOOKS = 4  # the result is written a moment after the switch's process ended
-_JOB_KEYS = (
-    "ansible_job_id",
-    "results_file",
-    "started",
-    "finished",
-    "stdout",
-    "stdout_lines",
-    "stderr",
-    "stderr_lines",
-)
+GONE_LOOKS = 4
 
 
 def _who() -> str:
@@ -51,7 +42,7 @@ def _who() -> str:
 
 
 class ActionModule(ActionBase):
-    """Outside check mode: background job, progress on the screen, the module's result unchanged."""
+    """Outside check mode: a unit on the host, progress on the screen, the module's result unchanged."""
 
     _supports_async = True
     _supports_check_mode = True
@@ -65,40 +56,34 @@ class ActionModule(ActionBase):
                 self._remove_tmp_path(self._connection._shell.tmpdir)
             return result
         result.update(self._run_watched(task_vars or {}))
+        self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
 
     def _run_watched(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = dict(self._task.args)
+        self._vars = task_vars
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        switch_id = arguments.setdefault("switch_id", f"{moment}-{secrets.token_hex(3)}")
-        arguments.setdefault("requested_by", _who())
-        # The background runner takes its limit from the task.
-        before = self._task.async_val
-        self._task.async_val = JOB_LIMIT_S
-        try:
-            job = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True)
-        finally:
-            self._task.async_val = before
-        if job.get("failed") or not job.get("ansible_job_id"):
-            return dict(job)
-        watcher = Watcher(switch_id, str(task_vars.get("inventory_hostname", "host")))
-        run_dir = f"{arguments.get('run_dir') or '/run/b70'}/{arguments.get('slot') or 'main'}"
-        result = (
-            {}
-            if self._watch(watcher, f"{run_dir}/progress.jsonl", job["results_file"])
-            else self._collect(job, task_vars)
-        )
-        if "slot" in result or (result and watcher.pid is None):
-            return result
-        # The background runner had no result of the module to hand on: its process was ended from outside.
-        return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": switch_id}
+        self._arguments = {
+            "switch_id": f"{moment}-{secrets.token_hex(3)}",
+            "requested_by": _who(),
+            **self._task.args,
+        }
+        watcher = Watcher(self._arguments["switch_id"], str(task_vars.get("inventory_hostname", "host")))
+        keep_alive(self._connection)
+        # A host that can't be reached at all is said to be so at once; from here on nobody knows what it was told.
+        self._low_level_execute_command("true", sudoable=False)
+        started = self._ask("start", watcher)
+        if started.get("failed"):
+            return started
+        if self._watch(watcher):
+            return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": watcher.switch_id}
+        return self._ask("collect", watcher)
 
-    def _watch(self, watcher: Watcher, progress: str, job_file: str) -> bool:
-        """Shows progress until the job has its result. Returns whether there will never be one."""
+    def _watch(self, watcher: Watcher) -> bool:
+        """Shows progress until the switch has its result. Returns whether there will never be one."""
         missing = 0
         while True:
             time.sleep(POLL_S)
-            look = self._look(watcher, progress, job_file)
+            look = self._look(watcher)
             for line in watcher.lines(look, time.monotonic()):
                 display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
             if look.finished:
@@ -107,47 +92,27 @@ class ActionModule(ActionBase):
             if missing >= GONE_LOOKS:
                 return True
 
-    def _look(self, watcher: Watcher, progress: str, job_file: str) -> Look:
-        """One look at the host; a lost connection is made again within its limit."""
-        script = poll_script(progress, job_file, watcher.offset, watcher.pid)
-        lost: float | None = None
-        while True:
-            try:
-                answer = self._low_level_execute_command(script)
-            except AnsibleConnectionFailure as error:
-                now = time.monotonic()
-                if lost is None:
-                    lost = now
-                    display.display(
-                        f"{watcher.host} | connection lost; the switch goes on there, connecting again for up to "
-                        f"{RECONNECT_LIMIT_S:g} s",
-                        color=C.COLOR_WARN,
-                    )
-                if now - lost >= RECONNECT_LIMIT_S:
-                    raise AnsibleConnectionFailure(
-                        f"the connection to {watcher.host} was lost for {RECONNECT_LIMIT_S:g} s while its switch "
-                        f"{watcher.switch_id} went on in phase {watcher.phase or 'start'}; read its end with "
-                        "status.yml when the host is back"
-                    ) from error
-                self._reset()
-                time.sleep(2.0)
-                continue
-            if lost is not None:
-                display.display(f"{watcher.host} | connected again", color=C.COLOR_OK)
-            return read_look(answer.get("stdout", ""))
+    def _look(self, watcher: Watcher) -> Look:
+        run_dir, slot = self._arguments.get("run_dir") or "/run/b70", self._arguments.get("slot") or "main"
+        script = poll_script(
+            f"{run_dir}/{slot}/progress.jsonl",
+            result_file(run_dir, slot, watcher.switch_id),
+            watcher.offset,
+            unit_name(slot, watcher.switch_id),
+        )
+        return self._patiently(watcher, lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
 
-    def _reset(self) -> None:
-        try:
-            self._connection.reset()
-        except (AttributeError, NotImplementedError, AnsibleConnectionFailure):
-            # Not every connection can be reset; the next command then connects by itself.
-            return
+    def _ask(self, step: str, watcher: Watcher) -> dict[str, Any]:
+        arguments = {**self._arguments, "step": step}
+        return self._patiently(
+            watcher,
+            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars)),
+        )
 
-    def _collect(self, job: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """The module's result from the job file, which is removed then."""
-        folder, _slash, name = job["results_file"].rpartition("/")
-        arguments = {"jid": name, "_async_dir": folder}
-        status = "ansible.legacy.async_status"
-        result = self._execute_module(module_name=status, module_args=arguments, task_vars=task_vars)
-        self._execute_module(module_name=status, module_args=arguments | {"mode": "cleanup"}, task_vars=task_vars)
-        return {key: value for key, value in result.items() if key not in _JOB_KEYS}
+    def _patiently(self, watcher: Watcher, ask: Callable[[], T]) -> T:
+        return ask_patiently(
+            self._connection,
+            ask,
+            lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
+            f"the switch {watcher.switch_id}",
+        )

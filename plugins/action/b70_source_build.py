@@ -9,19 +9,18 @@ import time
 from typing import Any
 
 from ansible import constants as C
-from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._build.watch import Progress, Sample, idle_seconds, say
+from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_source_build"
 FIRST_LOOK_S = 2.0
 LOOK_S = 10.0
-RECONNECT_LIMIT_S = 600.0
 
 
 class ActionModule(ActionBase):
@@ -60,13 +59,15 @@ class ActionModule(ActionBase):
 
     def _watch(self) -> dict[str, Any]:
         limit = float(self._task.args.get("stall_timeout", 900))
+        keep_alive(self._connection)
         begun = time.monotonic()
         before: Sample | None = None
         idle, pause = 0.0, FIRST_LOOK_S
         while True:
             time.sleep(pause)
             pause = LOOK_S
-            found = self._ask_patiently()
+            # A lost connection does not end the build: this only looks.
+            found = ask_patiently(self._connection, lambda: self._ask("look"), self._say, "the build")
             if found.get("failed") or found["state"] == "built":
                 return found
             if found["state"] == "failed":
@@ -91,18 +92,3 @@ class ActionModule(ActionBase):
     def _ask(self, step: str) -> dict[str, Any]:
         arguments = {**self._task.args, "step": step}
         return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
-
-    def _ask_patiently(self) -> dict[str, Any]:
-        """A look that outlives a lost connection: the build goes on without one."""
-        lost: float | None = None
-        while True:
-            try:
-                return self._ask("look")
-            except AnsibleConnectionFailure:
-                now = time.monotonic()
-                lost = now if lost is None else lost
-                if now - lost >= RECONNECT_LIMIT_S:
-                    raise
-                self._say("connection lost; the build goes on there, connecting again")
-                self._connection.reset()
-                time.sleep(LOOK_S)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants as C
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -27,6 +27,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     check_name,
     size_in_words,
 )
+from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 
 display = Display()
 
@@ -35,7 +36,6 @@ PROGRAM = Path(service.__file__).parent / "fetching"
 # Looks at a download: soon at first, because small models take seconds.
 FIRST_LOOK_S = 1.0
 LOOK_S = 10.0
-RECONNECT_LIMIT_S = 600.0
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -238,10 +238,17 @@ class ActionModule(ActionBase):
         origin = sources.in_words(task["source"])
         self._say(name, "a download is under way, joining it" if begun["joined"] else f"fetching {what} from {origin}")
         pause, before = FIRST_LOOK_S, None
+        keep_alive(self._connection)
         while True:
             time.sleep(pause)
             pause = min(LOOK_S, pause * 2)
-            found = self._look_patiently(name)
+            # A lost connection does not end the download: this only looks.
+            found = ask_patiently(
+                self._connection,
+                lambda: self._ask({"step": "look", "name": name}),
+                lambda text: self._say(name, text),
+                "the download",
+            )
             if found["state"] == "absent":
                 there = self._put_by_another(name, task["source"])
                 if there is not None:
@@ -264,21 +271,6 @@ class ActionModule(ActionBase):
         """What a model is that another play put in place at the same time, or None where none did."""
         found = self._inspect({}, [], {name: (source, True)})[name]
         return {key: found[key] for key in ("files", "size")} if found["state"] == "complete" else None
-
-    def _look_patiently(self, name: str) -> dict[str, Any]:
-        """A look that outlives a lost connection: the download goes on without one."""
-        lost: float | None = None
-        while True:
-            try:
-                return self._ask({"step": "look", "name": name})
-            except AnsibleConnectionFailure:
-                now = time.monotonic()
-                lost = now if lost is None else lost
-                if now - lost >= RECONNECT_LIMIT_S:
-                    raise
-                self._say(name, "connection lost; the download goes on there, connecting again")
-                self._connection.reset()
-                time.sleep(LOOK_S)
 
     def _say(self, name: str, text: str) -> None:
         display.display(f"{self._vars['inventory_hostname']} | {name}: {text}", color=C.COLOR_VERBOSE)

@@ -51,6 +51,7 @@ _raw:
 import gzip
 import hashlib
 import io
+import os
 import re
 import tarfile
 from collections.abc import Iterator
@@ -106,7 +107,10 @@ class LookupModule(LookupBase):
                 name = f"{stem}.tar.gz"
                 folder = Path(constants.DEFAULT_LOCAL_TMP) / digest[:16]
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(gzip.compress(content, mtime=0))
+                if not (folder / name).exists():
+                    new = folder / f".{os.getpid()}"
+                    new.write_bytes(gzip.compress(content, mtime=0))
+                    new.replace(folder / name)
             except (OSError, ValueError) as exc:
                 raise AnsibleLookupError(f"source_archive: cannot pack {term}: {exc}") from exc
             result.append({"path": str(folder / name), "name": name, "sha256": digest})

@@ -286,7 +286,7 @@ def make_plan(
     plan.links |= _command_link(place, files)
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(
-        item.get("NeedDaemonReload") == "yes" or item.get("LoadState") == "not-found" for item in (shown or {}).values()
+        item.get("NeedDaemonReload") == "yes" or item.get("LoadState") != "loaded" for item in (shown or {}).values()
     )
     return plan
 

@@ -11,7 +11,7 @@ short_description: Read what a host is and has
 version_added: 0.1.0
 description:
   - Reads, in one round trip, what the roles decide by - the system, its Arc Pro B70 cards, the installed stacks, the
-    service user, missing packages and the state of directories.
+    service user, missing packages, the state of directories, and what of files, units and answers is not as wanted.
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -50,6 +50,58 @@ options:
     type: list
     elements: path
     default: []
+  files:
+    description: Files, directories and links as they are wanted. What is left out of one does not count.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Where it is. Links are not followed.
+        type: path
+        required: true
+      state:
+        description: What it is. Without it the file is only read.
+        type: str
+        choices: [file, directory, link, absent]
+      sha256:
+        description: Digest of a file's content.
+        type: str
+      target:
+        description: Target of a link, as it is written in it.
+        type: str
+      owner:
+        description: Name of its owner.
+        type: str
+      group:
+        description: Name of its group.
+        type: str
+      mode:
+        description: Its mode in four octal digits.
+        type: str
+  units:
+    description: Units of systemd that are wanted enabled and active.
+    type: list
+    elements: str
+    default: []
+  answers:
+    description: What services of the host are wanted to say. Certificates are not checked, the host asks itself.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      url:
+        description: An address that answers with JSON.
+        type: str
+        required: true
+      key:
+        description: Dotted path of the value.
+        type: str
+        required: true
+      value:
+        description: The value.
+        type: str
+        required: true
   sysfs_root:
     description: Where the kernel's device tree is mounted.
     type: path
@@ -181,6 +233,17 @@ paths:
     O(user) may write to it, and the free space in MiB.
   returned: always
   type: dict
+files:
+  description: For each of O(files) its C(state), C(owner), C(group), C(mode), C(target) and C(sha256).
+  returned: always
+  type: dict
+differences:
+  description: What of O(files), O(units) and O(answers) is not as wanted, one line each; empty when all of it is.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "/etc/b70-frontdoor/frontdoor.toml: mode is 0600, wanted is 0644"
 problems:
   description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
   returned: always
@@ -196,7 +259,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _host
+from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host
+
+FILE = {
+    "path": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["file", "directory", "link", "absent"]},
+    **{key: {"type": "str"} for key in ("sha256", "target", "owner", "group", "mode")},
+}
 
 
 def main() -> None:
@@ -209,6 +278,14 @@ def main() -> None:
             "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},
             "packages": {"type": "list", "elements": "str", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},
+            "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
+            "units": {"type": "list", "elements": "str", "default": []},
+            "answers": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {key: {"type": "str", "required": True} for key in ("url", "key", "value")},
+            },
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,
@@ -236,6 +313,12 @@ def main() -> None:
     account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
     sysfs = Path(wanted["sysfs_root"])
     systemd = os.path.isdir("/run/systemd/system")
+    files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
+    differences = [
+        *_expected.file_differences(wanted["files"], files),
+        *_expected.unit_differences(wanted["units"], module.run_command),
+        *_expected.answer_differences(wanted["answers"]),
+    ]
     module.exit_json(
         changed=False,
         system={
@@ -252,6 +335,8 @@ def main() -> None:
         groups=[name for name in wanted["groups"] if name in {group.gr_name for group in everyone}],
         packages_missing=_host.packages_missing(wanted["packages"], installed),
         paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
+        files=files,
+        differences=differences,
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )
 

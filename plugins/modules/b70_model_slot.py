@@ -17,8 +17,9 @@ description:
     stopped slot whose frontdoor says why. A failure before that touches nothing.
   - A profile that is active and verified already is left alone. One that runs but is not verified (after a reboot, or
     when systemd restarted the engine) is verified in place. One that was rendered anew is restarted.
-  - Outside check mode the action plugin of the same name runs the switch in the background on the host and shows its
-    phases as they happen; a lost connection does not end the switch.
+  - Outside check mode the action plugin of the same name runs the switch as a transient unit of systemd on the host and
+    shows its phases as they happen. Neither a lost connection nor the end of the play ends the switch; the play notices
+    within 20 seconds that the host does not answer, and has the result as soon as it answers again.
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
@@ -39,7 +40,11 @@ options:
   profile:
     description:
       - Name of the profile to serve. It must be rendered on the host.
-      - Required with O(state=active).
+      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot serves
+        or served last.
+    type: str
+  initial_profile:
+    description: The profile to serve where O(profile) is left out and the slot serves none and never did. May be empty.
     type: str
   state:
     description: Whether the slot serves O(profile) or nothing.
@@ -118,7 +123,9 @@ options:
         description: Its mode, which does not matter here.
         type: str
   switch_id:
-    description: Identifier of this run in journal and progress file. One is made up when it is left out.
+    description:
+      - Identifier of this run in journal and progress file, and part of its unit's name, C(b70-switch-SLOT-ID.service).
+      - One is made up when it is left out.
     type: str
   reason:
     description: Why the switch is made, in words, for the journal.
@@ -129,6 +136,11 @@ options:
       - Who asks for it, for journal and lock. The action plugin names the user and the host that run Ansible.
     type: str
     default: ""
+  step:
+    description: Used between the two halves of this module; leave it alone.
+    type: str
+    choices: [run, start, collect]
+    default: run
 seealso:
   - module: arcpro.b70.b70_model_slot_info
 """
@@ -157,6 +169,11 @@ slot:
   returned: always
   type: str
   sample: main
+wanted:
+  description: The profile that was asked for or stood for it, or none.
+  returned: always
+  type: str
+  sample: tiny-b
 profile:
   description: The profile that is served at the end, or none.
   returned: always
@@ -344,10 +361,12 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _switch_job
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_switch
 
 ARGUMENTS = {
     "profile": {"type": "str"},
+    "initial_profile": {"type": "str"},
     "state": {"type": "str", "choices": ["active", "stopped"], "default": "active"},
     "slot": {"type": "str", "default": "main"},
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
@@ -372,6 +391,7 @@ ARGUMENTS = {
     "switch_id": {"type": "str"},
     "reason": {"type": "str", "default": ""},
     "requested_by": {"type": "str", "default": ""},
+    "step": {"type": "str", "choices": ["run", "start", "collect"], "default": "run"},
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
     "run_dir": {"type": "path", "default": "/run/b70"},
     "state_dir": {"type": "path", "default": "/var/lib/b70"},
@@ -381,9 +401,21 @@ ARGUMENTS = {
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=ARGUMENTS, required_if=[("state", "active", ["profile"])], supports_check_mode=True
+        argument_spec=ARGUMENTS,
+        required_if=[("state", "active", ["profile", "initial_profile"], True)],
+        supports_check_mode=True,
     )
-    result = run_switch(module.params, check_mode=module.check_mode)
+    step = module.params.pop("step")
+    try:
+        if step == "start":
+            _switch_job.job_of(module.params).start(module.params, _switch_job.own_archive())
+            module.exit_json(changed=False)
+        if step == "collect":
+            result = _switch_job.job_of(module.params).collect()
+        else:
+            result = run_switch(module.params, check_mode=module.check_mode)
+    except _switch_job.JobError as error:
+        module.fail_json(msg=str(error))
     for warning in result.pop("warnings", []):
         module.warn(warning)
     if not module._diff:

@@ -72,8 +72,11 @@ def test_everything_at_once(options: dict[str, Any], frontdoor: Frontdoor, host:
     assert done.code == 0, done.output
     for key in (*KEYS.values(), "key-of-root"):
         assert digest(key)[7:] not in done.output
+    process = "systemctl show --property=InvocationID,MainPID,ActiveState %s"
+    before = host.check_output(process, UNIT)
     again = apply(options)
     assert (again.code, again.changed) == (0, 0), again.output
+    assert host.check_output(process, UNIT) == before
     secure = frontdoor.url.replace("http://", "https://")
 
     def ask(path: str, key: str = "", body: Any = None) -> requests.Response:

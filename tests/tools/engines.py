@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "lab"))
 
 from labkit.hosts import package_clients  # noqa: E402
+from labkit.layout import open_lab  # noqa: E402
 
 PLACE = ROOT / ".cache" / "engines"
 STACK = ROOT / "roles" / "profiles" / "files" / "stacks" / "cpu.yml"
@@ -44,13 +45,17 @@ VERSIONS = tuple(name for name in WHEELS if name != "gguf")
 
 
 def uv(*arguments: str) -> None:
-    """Run uv with this machine's package sources; raise RuntimeError with what it said."""
+    """Run uv with this machine's package sources and the lab's cache; raise RuntimeError with what it said.
+
+    In that cache the hosts have the packages of the stack ``cpu``: downloaded and unpacked once, for them and here.
+    """
+    environment = {**os.environ, "UV_CACHE_DIR": str(open_lab().host_cache / "uv")}
     with tempfile.TemporaryDirectory() as place:
         settings = Path(place) / "uv.toml"
         # All sources are the operator's own, so the first that has a name need not have the version.
         settings.write_text(package_clients().uv_toml() + 'index-strategy = "unsafe-best-match"\n')
         command = ["uv", *arguments, "--quiet", "--config-file", str(settings)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"`uv {' '.join(arguments)}` ended with {done.returncode}:\n{done.stderr.strip()}")
 
@@ -98,9 +103,17 @@ def prepare() -> None:
 def ask(version: str, question: Mapping[str, Any]) -> Any:
     """Return the answer of a release to a question of ``_engine/ask.py``; raise RuntimeError with its last words."""
     path = os.pathsep.join(str(PLACE / name) for name in (version, "gguf"))
-    environment = {**os.environ, "PYTHONPATH": path, "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        # What one release has compiled of torch and transformers, the next need not compile again.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(PLACE / "bytecode"),
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     done = subprocess.run(
-        [str(PLACE / "base" / "bin" / "python"), "-B", str(ASK)],
+        [str(PLACE / "base" / "bin" / "python"), str(ASK)],
         input=json.dumps(question),
         env=environment,
         capture_output=True,

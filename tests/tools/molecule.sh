@@ -11,6 +11,9 @@ MOLECULE_EPHEMERAL_DIRECTORY="$PWD/.cache/molecule"
 MOLECULE_ANSIBLE_ARGS_STRICT_MODE=1
 export PATH MOLECULE_EPHEMERAL_DIRECTORY MOLECULE_ANSIBLE_ARGS_STRICT_MODE
 
+# With it each play, and each of its forks, would compile our plugins again.
+unset PYTHONDONTWRITEBYTECODE
+
 # A run that was killed leaves a state that says "created"; a test begins with a new host.
 if [ "${1:-}" = test ]; then
     rm -rf "$MOLECULE_EPHEMERAL_DIRECTORY"

@@ -24,8 +24,9 @@ rm -rf .venv
 "$python" -m venv .venv
 # Every hash of what is installed stands in the two locks; pip only ever installs uv, which is many times faster.
 # --system-certs: like pip on Debian, trust what this machine trusts, a company's proxy included.
+# --compile-bytecode: where PYTHONDONTWRITEBYTECODE is set, every start of a tool would compile all it imports again.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-if ! .venv/bin/uv pip sync --system-certs --python .venv/bin/python --require-hashes \
+if ! .venv/bin/uv pip sync --system-certs --compile-bytecode --python .venv/bin/python --require-hashes \
     requirements/uv.txt requirements/dev.txt >.cache/venv.log 2>&1; then
     cat .cache/venv.log >&2
     exit 1

@@ -200,6 +200,29 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     }
 
 
+def standing(fx: Effects, layout: Layout) -> str | None:
+    """The profile that the slot serves, or was the last to be verified in it."""
+    units, _legacy = slot_units(fx, layout)
+    running = next((unit for unit in units if unit.running), None)
+    if running is not None:
+        return layout.profile_of(running.name)
+    verified = read_memory(fx, layout).verified
+    return None if verified is None else verified.profile
+
+
+def nothing(layout: Layout) -> dict[str, Any]:
+    """The result where nobody said what is to be served, and nothing ever was."""
+    return {
+        "changed": False,
+        "failed": False,
+        "msg": f"Slot {layout.slot} serves nothing, and no profile was named.",
+        "slot": layout.slot,
+        "outcome": str(End.UNCHANGED),
+        "wanted": None,
+        "profile": None,
+    }
+
+
 def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     """What is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
     state = parse_state(fx.files.read(layout.state_file))

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from . import api
+from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
@@ -54,6 +55,21 @@ def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]
     """Result of the module b70_model_slot, with `failed`."""
     clock = SystemClock()
     fx, layout = host_effects(clock), layout_of(params)
+    if params["state"] == "active" and not params["profile"]:
+        try:
+            name = api.standing(fx, layout) or params["initial_profile"]
+        except SlotFault as fault:
+            return {"failed": True, "changed": False, "msg": fault.message}
+        if not name:
+            return api.nothing(layout)
+        params = {**params, "profile": name}
+    result = _run(fx, clock, layout, params, check_mode=check_mode)
+    return {"wanted": params["profile"] if params["state"] == "active" else None, **result}
+
+
+def _run(
+    fx: Effects, clock: SystemClock, layout: Layout, params: Mapping[str, Any], *, check_mode: bool
+) -> dict[str, Any]:
     request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
     if check_mode:
         files = {PurePosixPath(item["path"]): item["content"] for item in params["planned_files"]}

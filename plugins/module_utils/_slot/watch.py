@@ -13,7 +13,7 @@ from typing import Any
 
 MARK = "==b70-look=="
 QUIET_S = 10.0  # after this long without a line, one says what is waited for
-_RUNNING = '{"started": true'
+ALIVE = ("active", "activating", "deactivating", "reloading")  # systemd's words for a unit that has not ended
 _WAY = {"forward": "", "back": "way back: ", "halt": "stopping: "}
 
 
@@ -32,12 +32,15 @@ class Line:
     failed: bool = False
 
 
-def poll_script(progress: str, job_file: str, offset: int, pid: int | None) -> str:
-    """Shell text for one cheap look: the progress file from a byte on, the head of the job's result, the process."""
-    alive = f"kill -0 {pid} 2>/dev/null && echo alive" if pid is not None else "echo alive"
+def poll_script(progress: str, result_file: str, offset: int, unit: str) -> str:
+    """Shell text for one cheap look: the progress file from a byte on, whether the result is there, the unit.
+
+    The unit is looked at first: what ends between two commands has left its result.
+    """
     return (
+        f"alive=$(systemctl is-active {shlex.quote(unit)}); "
         f"tail -c +{offset + 1} {shlex.quote(progress)} 2>/dev/null; printf '\\n{MARK}\\n'; "
-        f"head -c {len(_RUNNING)} {shlex.quote(job_file)} 2>/dev/null; printf '\\n{MARK}\\n'; {alive}; true"
+        f"test -e {shlex.quote(result_file)} && echo finished; printf '\\n{MARK}\\n'; echo \"$alive\"; true"
     )
 
 
@@ -46,8 +49,7 @@ def read_look(text: str) -> Look:
     parts = text.replace("\r\n", "\n").split(f"\n{MARK}\n")
     if len(parts) != 3:
         return Look("", finished=False, alive=True)
-    head = parts[1].strip()
-    return Look(parts[0], finished=bool(head) and not _RUNNING.startswith(head), alive="alive" in parts[2])
+    return Look(parts[0], finished="finished" in parts[1], alive=parts[2].strip() in ALIVE)
 
 
 class Watcher:

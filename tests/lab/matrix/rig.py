@@ -84,6 +84,7 @@ class Rig:
         self.address = state.address(self.host)
         self.url = f"http://{self.address}:8000"
         self.leader = 0
+        self.door_as_shipped = False  # the frontdoor is known to be as its role makes it without a variable
         self._healthy = ""  # the profile of which only healthy engines were started since the last wipe
         self.find_leader()
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.watch import MARK, Look, Watcher, poll_script, read_look
@@ -70,22 +71,27 @@ def test_failure_and_way_back():
 
 
 def test_the_poll_is_one_shell_command(tmp_path):
-    progress, job = tmp_path / "progress file.jsonl", tmp_path / "j1"
+    progress, result = tmp_path / "progress file.jsonl", tmp_path / "x.result"
+    word = tmp_path / "word"
+    systemctl = tmp_path / "bin/systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(f'#!/bin/sh\ntest "$*" = "is-active a unit" && cat {word}\ntest "$(cat {word})" = active\n')
+    systemctl.chmod(0o755)
 
-    def look(offset=0, pid=None):
-        script = poll_script(str(progress), str(job), offset, pid)
-        return read_look(subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout)
+    def look(said="active", offset=0):
+        word.write_text(f"{said}\n")
+        script = poll_script(str(progress), str(result), offset, "a unit")
+        path = f"{systemctl.parent}:{os.environ['PATH']}"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": path})
+        return read_look(done.stdout)
 
     assert look() == Look("", finished=False, alive=True)
     progress.write_text("one\ntwo\n")
-    job.write_text('{"started": true, "finished": false, "ansible_job_id": "j1"}')
-    assert look() == Look("one\ntwo\n", finished=False, alive=True)
+    assert look("activating") == Look("one\ntwo\n", finished=False, alive=True)
     assert look(offset=4).progress == "two\n"
-    job.write_text('{"changed": true, "msg": "done"}')
-    assert look().finished
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    assert look(pid=gone.pid).alive is False
+    assert [look(said).alive for said in ("inactive", "failed", "unknown", "")] == [False] * 4
+    result.write_text('{"changed": true, "msg": "done"}')
+    assert look("inactive") == Look("one\ntwo\n", finished=True, alive=False)
 
 
 def test_a_cut_answer_is_no_news():

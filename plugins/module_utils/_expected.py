@@ -1,0 +1,114 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is a host as a role would make it? What a role then need not do stands in no stamp: the host itself is looked at."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import pwd
+import ssl
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+ANSWER_LIMIT_S = 5.0
+_ANSWER_BYTES = 2**22
+Ask = Callable[[list[str]], tuple[int, str, str]]
+
+
+def file_facts(path: str) -> dict[str, Any]:
+    """What stands at `path`, links not followed.
+
+    `state` is `absent`, `file`, `directory`, `link` or `other`; `owner`, `group` and `mode` are null where nothing is,
+    `target` is that of a link, `sha256` that of a file.
+    """
+    facts: dict[str, Any] = dict.fromkeys(("owner", "group", "mode", "target", "sha256"))
+    try:
+        about = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {"state": "absent", **facts}
+    facts |= {"owner": _name(pwd.getpwuid, about.st_uid), "group": _name(grp.getgrgid, about.st_gid)}
+    facts["mode"] = f"{stat.S_IMODE(about.st_mode):04o}"
+    if stat.S_ISLNK(about.st_mode):
+        return {"state": "link", **facts, "target": os.readlink(path)}
+    if stat.S_ISREG(about.st_mode):
+        return {"state": "file", **facts, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+    return {"state": "directory" if stat.S_ISDIR(about.st_mode) else "other", **facts}
+
+
+def _name(look: Callable[[int], Any], number: int) -> str:
+    """The name of a user or group, else its number."""
+    try:
+        return str(look(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def file_differences(wanted: Iterable[Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What of the wanted files is otherwise; only what is said of a file counts."""
+    found = []
+    for item in wanted:
+        seen = facts[item["path"]]
+        keys = [key for key in ("state", "owner", "group", "mode", "target", "sha256") if item.get(key) is not None]
+        wrong = [key for key in keys if item[key] != seen[key]]
+        if "state" in wrong:
+            wrong = ["state"]
+        found += [f"{item['path']}: {key} is {seen[key]}, wanted is {item[key]}" for key in wrong]
+    return found
+
+
+def unit_differences(units: Iterable[str], ask: Ask) -> list[str]:
+    """Which of the units are not enabled, or do not run."""
+    names = list(units)
+    if not names:
+        return []
+    code, output, errors = ask(["systemctl", "show", "--property=ActiveState,UnitFileState", "--", *names])
+    if code != 0:
+        return [f"systemctl show: {errors.strip() or code}"]
+    found = []
+    for name, block in zip(names, output.strip().split("\n\n"), strict=False):
+        seen = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if seen.get("UnitFileState") != "enabled":
+            found.append(f"{name}: is {seen.get('UnitFileState') or 'not there'}, wanted is enabled")
+        if seen.get("ActiveState") != "active":
+            found.append(f"{name}: is {seen.get('ActiveState')}, wanted is active")
+    return found
+
+
+def get(url: str) -> Any:
+    """The JSON at an address of this host, whose certificate is in another name. Raises OSError or ValueError."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname = False
+    unchecked.verify_mode = ssl.CERT_NONE
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
+    try:
+        with direct.open(url, timeout=ANSWER_LIMIT_S) as answer:
+            return json.loads(answer.read(_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.loads(error.read(_ANSWER_BYTES))
+
+
+def answer_differences(wanted: Iterable[Mapping[str, Any]], fetch: Callable[[str], Any] = get) -> list[str]:
+    """Which addresses say something else than what is wanted under a dotted key."""
+    found = []
+    for item in wanted:
+        try:
+            value = fetch(item["url"])
+            for key in item["key"].split("."):
+                value = value[key]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            found.append(f"{item['url']}: no {item['key']} ({type(error).__name__})")
+            continue
+        if value != item["value"]:
+            found.append(f"{item['url']}: {item['key']} is {value}, wanted is {item['value']}")
+    return found
