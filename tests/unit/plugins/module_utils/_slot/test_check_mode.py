@@ -15,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Dri
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.planned import PlannedFiles
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import FakeUnit, World, profile_data, request
+from unit.plugins.module_utils._slot.world import FakeUnit, World, rendering, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
@@ -52,7 +52,7 @@ def test_check_mode_predicts_what_then_happens(world, start, want):
 
 def planned(world, name, parts=("unit", "stack", "weights"), slot=None, **changes):
     """Check mode, where earlier tasks of the play would have written the profile and installed these parts."""
-    files = {LAYOUT.profile_json(name): json.dumps(profile_data(name, **changes))}
+    files = {LAYOUT.profile_json(name): rendering(name, **changes).profile}
     if slot is not None:
         files[LAYOUT.slot_file] = json.dumps({"schema": 1, "slot": "main", "refused_statuses": [], **slot})
     effects = world.effects()
