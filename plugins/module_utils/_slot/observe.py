@@ -170,8 +170,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         healthy=answers,
         same_rendering=same,
         current_env_matches=fx.files.read(layout.current_env) == wanted,
-        published=state is not None
-        and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
+        published=state is not None and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
     )
 
 

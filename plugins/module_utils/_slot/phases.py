@@ -133,10 +133,10 @@ def _put_in_place(run: Run) -> None:
     new, back = run.rendering, run.seen.back
     if new is None:
         return
-    if back is not None and back != new and back.name == new.name and run.plan.previous is not None:
-        # What the way back needs is about to be replaced.
-        if committed(run.fx.files, run.layout) != back:
-            run.fx.files.write(run.layout.committed_file, back.to_json())
+    replaced = back is not None and run.plan.previous is not None and back != new and back.name == new.name
+    if back is not None and replaced and committed(run.fx.files, run.layout) != back:
+        # What the way back needs.
+        run.fx.files.write(run.layout.committed_file, back.to_json())
     if put_in_place(run.fx, run.layout, new):
         run.did(place_action(new, back))
 
