@@ -31,6 +31,7 @@ from ._slot.state_file import stamp
 from ._slot.types import SlotFault
 from ._slot_place import (
     EXCLUSIVE,
+    NAMED,
     OLD_EXCLUSIVE,
     Directory,
     Held,
@@ -167,7 +168,9 @@ def make_plan(
         f"Profile {name} left the catalogue, but its files stay because {why[name]}: switch to another one, run again."
         for name in plan.kept
     ]
-    plan.held = stay(place, names & set(why), {item.path: item.content for item in files}, memory)
+    # One that is only named, as the target of a switch that failed, is not what the slot goes back to.
+    held = {name for name in names & set(why) if why[name] != NAMED}
+    plan.held = stay(place, held, {item.path: item.content for item in files}, memory)
     texts = {path: text for held in plan.held for path, text in zip(place.texts_of(held.name), held.stays, strict=True)}
     here = [dataclasses.replace(item, content=texts.get(item.path, item.content)) for item in files]
     pending = [Wanted(place.pending(held.name), held.new.to_json()) for held in plan.held]

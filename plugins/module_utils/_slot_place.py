@@ -22,6 +22,7 @@ from ._slot.types import Layout
 Run = Callable[[list[str]], tuple[int, str, str]]
 
 EXCLUSIVE = "10-b70-exclusive.conf"
+NAMED = "the slot's state names it"
 OLD_EXCLUSIVE = "50-b70-kept.conf"  # of releases whose units named each other
 _OTHER_SLOT = re.compile(r'^    "slot": "([a-z0-9]+)",$', re.MULTILINE)
 
@@ -183,7 +184,7 @@ def in_use(
         elif any(place.unit_dir.glob(f"*.wants/{unit}")):
             why[name] = "it starts at boot"
         elif name in active:
-            why[name] = "the slot's state names it"
+            why[name] = NAMED
         elif name == verified:
             why[name] = "it was verified last"
     return why
