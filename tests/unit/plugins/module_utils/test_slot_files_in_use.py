@@ -26,8 +26,8 @@ def systemd() -> Systemd:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    paths = [tmp_path / name for name in ("etc", "units", "run", "state")]
-    found = Place("main", *paths, tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
+    etc, units, run, state = (tmp_path / name for name in ("etc", "units", "run", "state"))
+    found = Place("main", etc, units, run, state, tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
     for path in (found.profiles_dir, found.unit_dir, found.pending("a").parent, found.command.parent):
         path.mkdir(parents=True)
     return found
@@ -75,7 +75,7 @@ def test_a_new_rendering_of_a_profile_in_use_waits(place, systemd, how):
     assert not plan.reload_needed
     shown = {entry["after_header"]: entry for entry in _slot_files.diff(plan)}
     entry = shown[f"{place.profiles_dir}/b.json, at the next switch"]
-    assert (entry["before"], entry["after"]) == (before[2], waits(place, "b")[2])
+    assert (entry["before"], entry["after"]) == (before[2], texts(files(place, "b", text="new"))[2])
     again = converge(place, systemd, wanted)
     assert (again.changed, [held.name for held in again.held], _slot_files.diff(again)) == (False, ["b"], [])
 

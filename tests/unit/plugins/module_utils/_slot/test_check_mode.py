@@ -107,6 +107,22 @@ def test_check_mode_sees_a_planned_rendering(world):
     assert (refused["profile"], refused["served_model"], refused["verified"]) == ("a", "a", True)
 
 
+def test_check_mode_sees_what_would_wait_for_a_switch_and_what_would_wait_no_longer(world):
+    switch(world, "a")
+    new = rendering("a", fingerprint="sha256:a-2")
+
+    def predicted(text):
+        effects = world.effects()
+        files = PlannedFiles(effects.files, effects.clock, {LAYOUT.pending("a"): text})
+        return api.check(replace(effects, files=files), LAYOUT, request("a"))["actions"]
+
+    assert "put the new rendering of a in place" in predicted(new.to_json())
+    world.render_held("a", fingerprint="sha256:a-3")
+    assert (check(world, "a")["changed"], predicted("")) == (True, [])
+    files = PlannedFiles(world.effects().files, world.effects().clock, {LAYOUT.pending("a"): ""})
+    assert (files.names(LAYOUT.pending_dir), files.size(LAYOUT.pending("a"))) == ((), None)
+
+
 def test_a_prediction_can_write_nothing(world):
     effects = world.effects()
     files = PlannedFiles(effects.files, effects.clock, {LAYOUT.state_file: "x"})
