@@ -15,8 +15,8 @@ description:
     frontdoor open again.
   - A failure after the frontdoor was closed leads back to the last verified profile, which is verified again, or to a
     stopped slot whose frontdoor says why. A failure before that touches nothing.
-  - The last verified profile is started from a copy of the very files that it was verified with. What was rendered of it
-    since takes effect in the switch that starts it and verifies it.
+  - The last verified profile is started from a copy of the very files that it was verified with. What was rendered of
+    it since takes effect in the switch that starts it and verifies it.
   - A profile that is active and verified already is left alone. One that runs but is not verified (after a reboot, or
     when systemd restarted the engine) is verified in place. One that was rendered anew is restarted.
   - Outside check mode the action plugin of the same name runs the switch in the background on the host and shows its
