@@ -23,9 +23,13 @@ options:
     type: path
     default: /run/b70
   state_dir:
-    description: Directory of journal, evidence and quarantine.
+    description: Directory of journal, evidence, quarantine, and of the copy of what was verified last.
     type: path
     default: /var/lib/b70
+  unit_dir:
+    description: Where the slot's units are.
+    type: path
+    default: /etc/systemd/system
 """
 
     FRONTDOOR = r"""

@@ -212,17 +212,15 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{slot}.conf"
     files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
     units: list[dict[str, str]] = []
-    # The order of the unit names decides who names whom in Conflicts=.
     names = sorted(profiles, key=lambda name: unit_name(name, checked["slot"]))
-    for index, name in enumerate(names):
+    for name in names:
         resolved, environment = resolve(profiles[name], checked)
         base = f"{checked['config_dir']}/profiles/{name}"
         header = f"{MARKER[2:]}\nEnvironment of {resolved['unit']}; not a shell script."
-        earlier = [unit_name(other, checked["slot"]) for other in names[:index]] + list(checked["legacy_units"])
         engine = profiles[name]["engine"]
         numa = list(numa_directives(engine["numa"]))
         directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa}
-        text = unit_text(resolved, directives, earlier)
+        text = unit_text(resolved, directives)
         # Lets the host see that a unit was edited by hand.
         resolved["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
         files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})

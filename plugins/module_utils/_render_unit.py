@@ -101,14 +101,11 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier: Sequence[str]) -> str:
-    """Return the unit of one resolved profile.
+def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return the unit of one resolved profile. What keeps it exclusive is a drop-in, see `b70_slot_files`.
 
     :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``
         and the directives ``numa``.
-    :param earlier: units that must not run beside this one: those of the slot that sort before it, and legacy ones.
-        Each pair is named on one side only: mutual ``After=`` makes a transaction cyclic, while ``Conflicts=`` works
-        both ways.
     """
     engine = resolved["engine"]
     profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
@@ -124,8 +121,6 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], earlier:
         f"Documentation=file:{profile_file}.json",
         "Wants=network-online.target",
         "After=network-online.target",
-        *(f"Conflicts={unit}" for unit in earlier),
-        *(f"After={unit}" for unit in earlier),
         f"RequiresMountsFor={' '.join(_path(path) for path in mounts)}",
         # Five failed starts in half an hour are no accident: stay down, and let the frontdoor say so.
         "StartLimitIntervalSec=1800",

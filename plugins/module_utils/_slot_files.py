@@ -9,6 +9,8 @@ Effects other than the file system go through ``run(argv) -> (exit code, output,
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import getpass
 import grp
 import json
 import os
@@ -16,87 +18,46 @@ import pwd
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-Run = Callable[[list[str]], tuple[int, str, str]]
+from ._slot.effects import RENDERING
+from ._slot.host.clock import SystemClock
+from ._slot.host.files import HostFiles
+from ._slot.host.locks import FileLocks
+from ._slot.observe import remembered
+from ._slot.state_file import stamp
+from ._slot.types import SlotFault
+from ._slot_place import (
+    EXCLUSIVE,
+    NAMED,
+    OLD_EXCLUSIVE,
+    Directory,
+    Held,
+    Place,
+    Run,
+    SlotFilesError,
+    Wanted,
+    check_slot,
+    drop_ins,
+    in_use,
+    show,
+    stay,
+    text_of,
+    written_profiles,
+)
 
-MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."
-KEPT = "50-b70-kept.conf"
 _NO_PROGRAM = re.compile(r"^(\S+): Command .* is not executable: No such file or directory$")
 _ENV_LINE = re.compile(r'(#.*|[A-Z_][A-Z0-9_]*="(?:[^"\\`$\n]|\\["\\`$])*")?')
 
 
-class SlotFilesError(Exception):
-    """Nothing was written: what is wrong with which file."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One file as it must be; ``mode`` in octal digits."""
-
-    path: Path
-    content: str
-    mode: str = "0644"
-
-
-@dataclass(frozen=True)
-class Directory:
-    """A directory that must exist; what exists keeps its owner and mode."""
-
-    path: Path
-    owner: str
-    group: str
-    mode: str = "0755"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a slot's files are on the host."""
-
-    slot: str
-    config_dir: Path
-    unit_dir: Path
-    run_dir: Path
-    program_dir: Path = Path("/opt/b70/lib/b70slot")
-    command: Path = Path("/opt/b70/bin/b70ctl")
-    command_link: Path | None = None
-
-    @property
-    def settle(self) -> Path:
-        """The unit that verifies what runs; the only one that always starts at boot."""
-        return self.unit_dir / f"b70-settle-{self.slot}.service"
-
-    @property
-    def settle_at_boot(self) -> Path:
-        return self.unit_dir / "multi-user.target.wants" / self.settle.name
-
-    @property
-    def profiles_dir(self) -> Path:
-        return self.config_dir / "profiles"
-
-    @property
-    def prefix(self) -> str:
-        return f"b70-slot-{self.slot}-"
-
-    def unit(self, name: str) -> Path:
-        return self.unit_dir / f"{self.prefix}{name}.service"
-
-    def files_of(self, name: str) -> list[Path]:
-        """Return every file that belongs to a profile, units first: without its unit a profile cannot be started."""
-        unit = self.unit(name)
-        return [
-            unit,
-            unit.with_name(f"{unit.name}.d") / KEPT,
-            *(self.profiles_dir / f"{name}{end}" for end in (".json", ".env")),
-        ]
-
-
 @dataclass
 class Plan:
-    """What is to be done; ``before`` holds the present text of every file to be written that exists."""
+    """What is to be done; ``before`` holds the present text of every file to be written that exists.
+
+    ``held``: profiles in use whose rendering waits for a switch.
+    """
 
     directories: list[Directory] = field(default_factory=list)
     writes: list[Wanted] = field(default_factory=list)
@@ -104,6 +65,7 @@ class Plan:
     links: dict[Path, Path] = field(default_factory=dict)
     before: dict[Path, str] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     reload_needed: bool = False
     units: list[Wanted] = field(default_factory=list)
@@ -118,16 +80,11 @@ class Plan:
 
 
 def _of_unit(path: Path) -> bool:
-    return path.suffix == ".service" or path.name == KEPT
+    return path.suffix == ".service" or _is_drop_in(path)
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SlotFilesError(f"{path} cannot be read: {error}") from error
+def _is_drop_in(path: Path) -> bool:
+    return path.name in (EXCLUSIVE, OLD_EXCLUSIVE)
 
 
 def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
@@ -140,14 +97,7 @@ def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise SlotFilesError(f"{item.path} exists and is no regular file; move it away")
     same = stat.S_IMODE(status.st_mode) == int(item.mode, 8) and (status.st_uid, status.st_gid) == owner
-    return not same or _text(item.path) != item.content
-
-
-def _json(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(ValueError, SlotFilesError):
-        data = json.loads(_text(path) or "{}")
-        return data if isinstance(data, dict) else {}
-    return {}
+    return not same or text_of(item.path) != item.content
 
 
 def owner_ids(user: str, group: str) -> tuple[int, int]:
@@ -160,67 +110,6 @@ def owner_ids(user: str, group: str) -> tuple[int, int]:
         ) from error
 
 
-def written_profiles(place: Place) -> set[str]:
-    """Return the names of the profiles of which this slot has files of ours on the host."""
-    found = set()
-    for unit in place.unit_dir.glob(f"{place.prefix}*.service"):
-        if (_text(unit) or "").startswith(MARKER):
-            found.add(unit.name.removeprefix(place.prefix).removesuffix(".service"))
-    for path in place.profiles_dir.glob("*.json"):
-        data = _json(path)
-        if data.get("slot") == place.slot and data.get("unit") == place.unit(path.stem).name:
-            found.add(path.stem)
-    for path in place.profiles_dir.glob("*.env"):
-        head = (_text(path) or "").split("\n", 2)
-        if head[0] == MARKER and len(head) > 1 and place.unit(path.stem).name in head[1]:
-            found.add(path.stem)
-    return found
-
-
-def _show(units: Iterable[str], run: Run) -> dict[str, dict[str, str]] | None:
-    """Return ``{unit: {property: value}}`` as systemd sees it, or None when no systemd answers."""
-    names = sorted(units)
-    if not names:
-        return {}
-    wanted = "Id,LoadState,ActiveState,NeedDaemonReload"
-    code, output, _errors = run(["systemctl", "show", f"--property={wanted}", "--", *names])
-    if code:
-        return None
-    shown = {}
-    for block in output.strip().split("\n\n"):
-        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "Id" in properties:
-            shown[properties["Id"]] = properties
-    return shown
-
-
-def _in_use(place: Place, names: set[str], shown: Mapping[str, Mapping[str, str]] | None) -> dict[str, str]:
-    """Return ``{name: why}`` for the profiles whose files must stay."""
-    state = _json(place.run_dir / place.slot / "state.json")
-    switch = state.get("switch") or {}
-    active = {(state.get("profile") or {}).get("name"), switch.get("from"), switch.get("to")}
-    why = {}
-    for name in names:
-        unit = place.unit(name).name
-        if shown is None and Path("/run/systemd/system").is_dir():
-            why[name] = "systemd does not say whether it runs"
-        elif (shown or {}).get(unit, {}).get("ActiveState", "inactive") not in ("inactive", "failed"):
-            why[name] = "it is running"
-        elif any(place.unit_dir.glob(f"*.wants/{unit}")):
-            why[name] = "it starts at boot"
-        elif name in active:
-            why[name] = "the slot's state names it"
-    return why
-
-
-def _kept_drop_in(place: Place, name: str, others: Sequence[str]) -> Wanted:
-    # The rendered units do not know the kept one, so it names all of them: never two engines in one slot.
-    unit = place.unit(name)
-    lines = [MARKER, "# The profile has left the catalogue, but its unit is still in use.", "[Unit]"]
-    lines += [f"{directive}={place.unit(other).name}" for directive in ("Conflicts", "After") for other in others]
-    return Wanted(unit.with_name(f"{unit.name}.d") / KEPT, "\n".join(lines) + "\n")
-
-
 def _check_paths(files: Sequence[Wanted], place: Place) -> None:
     seen = set()
     for item in files:
@@ -230,7 +119,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         program = item.path == place.command or (
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
-        known = ours or boot or program or item.path in (place.settle, place.config_dir / "slot.json")
+        known = ours or boot or program or item.path in (place.settle, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(
                 f"{item.path} is no file of slot {place.slot}; render the files with arcpro.b70.render_slot"
@@ -240,44 +129,66 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         seen.add(item.path)
 
 
+def absent(directories: Sequence[Directory]) -> list[Directory]:
+    """Return the directories that are missing; raise SlotFilesError for what is in the way of one."""
+    for directory in directories:
+        if directory.path.exists() and not directory.path.is_dir():
+            raise SlotFilesError(f"{directory.path} exists and is no directory; move it away")
+    return [directory for directory in directories if not directory.path.exists()]
+
+
+def pending_files(plan: Plan, place: Place) -> list[dict[str, str]]:
+    """Return ``[{path, content}]`` of what waits, and of what would wait no longer: what check mode tells a switch."""
+    gone = [path for path in plan.removals if path.parent == Path(place.layout.pending_dir)]
+    waits = {str(held.file): held.new.to_json() for held in plan.held} | {str(path): "" for path in gone}
+    return [{"path": path, "content": content} for path, content in waits.items()]
+
+
 def make_plan(
     files: Sequence[Wanted], place: Place, owner: tuple[int, int], run: Run, directories: Sequence[Directory] = ()
 ) -> Plan:
     """Compare the host with ``files`` (all files of the slot) and return what is to be done; changes nothing.
 
     :param owner: user id and group id of the files.
+    :param directories: those that are missing, see `absent`.
     """
     _check_paths(files, place)
-    plan = Plan(units=[item for item in files if item.path.suffix == ".service"])
-    for directory in directories:
-        if directory.path.exists() and not directory.path.is_dir():
-            raise SlotFilesError(f"{directory.path} exists and is no directory; move it away")
-        if not directory.path.exists():
-            plan.directories.append(directory)
+    check_slot(place)
+    units = [item for item in files if item.path.suffix == ".service"]
+    plan = Plan(directories=list(directories), units=units)
     engines = {item.path.name for item in plan.units if item.path != place.settle}
     names = {name.removeprefix(place.prefix).removesuffix(".service") for name in engines}
     stale = written_profiles(place) - names
     on_disk = [unit for unit in [*map(place.unit, sorted(names | stale)), place.settle] if unit.exists()]
-    shown = _show([unit.name for unit in on_disk], run)
-    why = _in_use(place, stale, shown)
-    plan.kept = sorted(why)
+    shown = show([unit.name for unit in on_disk], run)
+    memory = remembered(HostFiles(), place.layout)
+    why = in_use(place, names | stale, shown, None if memory.verified is None else memory.verified.profile)
+    plan.kept = sorted(stale & set(why))
     plan.warnings += [
         f"Profile {name} left the catalogue, but its files stay because {why[name]}: switch to another one, run again."
         for name in plan.kept
     ]
-    everything = [*files]
-    for name in plan.kept:
-        earlier = [other for other in plan.kept if other < name]
-        everything.append(_kept_drop_in(place, name, sorted(names | set(earlier))))
+    # One that is only named, as the target of a switch that failed, is not what the slot goes back to.
+    held = {name for name in names & set(why) if why[name] != NAMED}
+    plan.held = stay(place, held, {item.path: item.content for item in files}, memory)
+    texts = {path: text for held in plan.held for path, text in zip(place.texts_of(held.name), held.stays, strict=True)}
+    here = [dataclasses.replace(item, content=texts.get(item.path, item.content)) for item in files]
+    pending = [Wanted(place.pending(held.name), held.new.to_json()) for held in plan.held]
+    legacy: list[str] = next(
+        (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
+    )
+    everything = [*here, *pending, *drop_ins(place, names | set(plan.kept), legacy)]
     for item in everything:
         if _differs(item, owner):
             plan.writes.append(item)
-            present = _text(item.path)
+            present = text_of(item.path)
             if present is not None:
                 plan.before[item.path] = present
     gone = [path for name in sorted(stale - set(why)) for path in place.files_of(name)]
-    gone += [place.files_of(name)[1] for name in sorted(names)]
-    plan.removals = [path for path in gone if path.exists()]
+    gone += [path for name in sorted(names | stale) for path in (place.drop_in(name), place.pending(name))]
+    gone += [place.drop_in(name, OLD_EXCLUSIVE) for name in sorted(names | stale)]
+    stays = {item.path for item in everything}
+    plan.removals = [path for path in dict.fromkeys(gone) if path not in stays and path.exists()]
     if any(item.path.is_relative_to(place.program_dir) for item in files):
         wanted = {item.path for item in files}
         plan.removals += [path for path in sorted(place.program_dir.rglob("*.py")) if path not in wanted]
@@ -306,7 +217,8 @@ def _command_link(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
 def validate(plan: Plan, run: Run) -> None:
     """Check every file that would be written; raise SlotFilesError with all complaints. Adds to the plan's warnings."""
     faults = []
-    for item in plan.writes:
+    waiting = [Wanted(path, text) for held in plan.held for path, _stays, text in held.differences()]
+    for item in [*plan.writes, *waiting]:
         if item.path.suffix == ".json":
             try:
                 json.loads(item.content)
@@ -315,7 +227,7 @@ def validate(plan: Plan, run: Run) -> None:
         elif item.path.suffix == ".env":
             wrong = [line for line in item.content.splitlines() if not _ENV_LINE.fullmatch(line)]
             faults += [f"{item.path} is no environment file: {line!r}" for line in wrong]
-    changed = [item for item in plan.writes if _of_unit(item.path)]
+    changed = [item for item in [*plan.writes, *waiting] if _of_unit(item.path)]
     if changed and not faults:
         faults += _verify_units(plan, changed, run)
     if faults:
@@ -324,15 +236,15 @@ def validate(plan: Plan, run: Run) -> None:
 
 def _verify_units(plan: Plan, changed: Sequence[Wanted], run: Run) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="b70-units-") as folder:
-        for item in [*plan.units, *(item for item in changed if item.path.name == KEPT)]:
-            copy = Path(folder, *item.path.parts[-2 if item.path.name == KEPT else -1 :])
+        for item in [*plan.units, *(item for item in changed if _is_drop_in(item.path))]:
+            copy = Path(folder, *item.path.parts[-2 if _is_drop_in(item.path) else -1 :])
             copy.parent.mkdir(exist_ok=True)
             copy.write_text(item.content, encoding="utf-8")
         targets = []
         for item in changed:
             unit = item.path if item.path.suffix == ".service" else item.path.parent.with_suffix("")
             if not Path(folder, unit.name).exists():
-                Path(folder, unit.name).write_text(_text(unit) or "", encoding="utf-8")
+                Path(folder, unit.name).write_text(text_of(unit) or "", encoding="utf-8")
             targets.append(str(Path(folder, unit.name)))
         code, output, errors = run(["systemd-analyze", "verify", "--man=no", *dict.fromkeys(targets)])
     if code == 127:
@@ -362,7 +274,7 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
         directory.path.chmod(int(directory.mode, 8))
         os.chown(directory.path, *ids)
     for item in sorted(plan.writes, key=lambda item: _of_unit(item.path)):
-        if item.path.name == KEPT:
+        if _is_drop_in(item.path):
             item.path.parent.mkdir(mode=0o755, exist_ok=True)
         _replace(item, owner)
     for link, target in plan.links.items():
@@ -371,9 +283,21 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
         link.symlink_to(target)
     for path in plan.removals:
         path.unlink(missing_ok=True)
-        if path.name == KEPT:
+        if _is_drop_in(path):
             with contextlib.suppress(OSError):  # somebody else's drop-ins stay
                 path.parent.rmdir()
+
+
+@contextlib.contextmanager
+def locked(place: Place, patience_s: float) -> Iterator[None]:
+    """Hold the slot's lock: no switch may find files that are being replaced. Raise SlotFilesError with its holder."""
+    clock = SystemClock()
+    note = f"pid {os.getpid()} ({getpass.getuser()}) since {stamp(clock.now())}: {RENDERING}"
+    try:
+        with FileLocks(clock).hold(place.layout.lock_file, note, patience_s):
+            yield
+    except SlotFault as fault:
+        raise SlotFilesError(f"nothing was written: {fault.message}; run again when it is done") from fault
 
 
 def _replace(item: Wanted, owner: tuple[int, int]) -> None:
@@ -397,6 +321,7 @@ def _replace(item: Wanted, owner: tuple[int, int]) -> None:
 
 def diff(plan: Plan) -> list[dict[str, str]]:
     """Return Ansible's diff: full texts of files that change, one list of programs and of files that come or go."""
+    waiting = [held.file for held in plan.held]
     entries = [
         {
             "before_header": str(item.path),
@@ -405,8 +330,14 @@ def diff(plan: Plan) -> list[dict[str, str]]:
             "after": item.content,
         }
         for item in plan.writes
-        if item.path in plan.before and item.path.suffix != ".py"
+        if item.path in plan.before and item.path.suffix != ".py" and item.path not in waiting
     ]
+    for held in plan.held:
+        if any(item.path == held.file for item in plan.writes):
+            entries += [
+                {"before_header": str(path), "after_header": f"{path}, at the next switch", "before": old, "after": new}
+                for path, old, new in held.differences()
+            ]
     new = [f"{item.path}/\n" for item in plan.directories]
     new += [f"{item.path}\n" for item in plan.writes if item.path not in plan.before or item.path.suffix == ".py"]
     new += [f"{link} -> {target}\n" for link, target in plan.links.items()]

@@ -15,6 +15,8 @@ description:
     frontdoor open again.
   - A failure after the frontdoor was closed leads back to the last verified profile, which is verified again, or to a
     stopped slot whose frontdoor says why. A failure before that touches nothing.
+  - The last verified profile is started from a copy of the very files that it was verified with. What was rendered of
+    it since takes effect in the switch that starts it and verifies it.
   - A profile that is active and verified already is left alone. One that runs but is not verified (after a reboot, or
     when systemd restarted the engine) is verified in place. One that was rendered anew is restarted.
   - Outside check mode the action plugin of the same name runs the switch as a transient unit of systemd on the host and
@@ -106,7 +108,7 @@ options:
   planned_files:
     description:
       - Only in check mode, files that earlier tasks of the same play would have written by now, as far as they differ
-        from those on the host. They are read in their place.
+        from those on the host. They are read in their place; an empty one is not there.
     type: list
     elements: dict
     default: []
@@ -395,6 +397,7 @@ ARGUMENTS = {
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
     "run_dir": {"type": "path", "default": "/run/b70"},
     "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }
 

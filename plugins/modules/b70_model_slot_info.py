@@ -150,6 +150,9 @@ profiles:
     title:
       description: Its title.
       type: str
+    pending:
+      description: Whether a new rendering of it waits for the switch that starts it. Then status and title are those.
+      type: bool
 last_verified:
   description: The profile which a failed switch would lead back to, or none.
   returned: always
@@ -216,6 +219,7 @@ ARGUMENTS = {
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
     "run_dir": {"type": "path", "default": "/run/b70"},
     "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }
 

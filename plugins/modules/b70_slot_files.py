@@ -14,8 +14,11 @@ description:
     have left the catalogue.
   - Everything is validated before anything is replaced; units through C(systemd-analyze verify), where only a program
     that is not installed yet is tolerated. Each file is replaced in one step.
-  - Files of a profile that runs, starts at boot or is named by the slot's state are never removed; a warning says so.
-    Its unit gets a drop-in that keeps it exclusive with the units that were rendered.
+  - A profile is in use when it runs, starts at boot, is named by the slot's state or was verified last. What is in
+    place of it stays; a new rendering of it waits in C(pending) below O(config_dir) for the switch that starts it. Its
+    files are never removed; a warning says so.
+  - Every unit gets a drop-in that keeps it exclusive with the slot's other units and with legacy ones.
+  - The slot's lock is held meanwhile, except in check mode, so that no switch reads what is being replaced.
   - The unit that verifies what runs is linked to start at boot. Engines are never started, stopped or enabled, and
     nothing is reloaded.
 author:
@@ -88,6 +91,14 @@ options:
     description: Holds the slot's state in C(SLOT/state.json).
     type: path
     default: /run/b70
+  state_dir:
+    description: Holds the slot's journal, and a copy of what was verified last.
+    type: path
+    default: /var/lib/b70
+  lock_timeout:
+    description: Seconds to wait for a switch of this slot to end. One that only verifies what runs is waited for.
+    type: float
+    default: 60
   program_dir:
     description: Holds the package behind C(b70ctl). Python files there that are not among O(files) are removed.
     type: path
@@ -132,6 +143,18 @@ removed_paths:
   returned: success
   type: list
   elements: str
+pending_files:
+  description:
+    - Only in check mode, what would stand in C(pending) of profiles in use, in the form of the option C(planned_files)
+      of M(arcpro.b70.b70_model_slot). An empty text stands for a file that would be removed.
+  returned: check mode
+  type: list
+  elements: dict
+pending_profiles:
+  description: Profiles in use of which a new rendering waits for a switch.
+  returned: success
+  type: list
+  elements: str
 kept_profiles:
   description: Profiles that have left the catalogue but are still in use, so that their files stay.
   returned: success
@@ -147,11 +170,12 @@ reload_needed:
   type: bool
 """
 
+import contextlib
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
 
 
 def main() -> None:
@@ -174,6 +198,8 @@ def main() -> None:
             "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
             "run_dir": {"type": "path", "default": "/run/b70"},
+            "state_dir": {"type": "path", "default": "/var/lib/b70"},
+            "lock_timeout": {"type": "float", "default": 60.0},
             "program_dir": {"type": "path", "default": "/opt/b70/lib/b70slot"},
             "command": {"type": "path", "default": "/opt/b70/bin/b70ctl"},
             "command_link": {"type": "path"},
@@ -193,21 +219,25 @@ def main() -> None:
         return int(code), str(output), str(errors)
 
     params = module.params
-    places = ("config_dir", "unit_dir", "run_dir", "program_dir", "command")
-    place = _slot_files.Place(
+    places = ("config_dir", "unit_dir", "run_dir", "state_dir", "program_dir", "command")
+    place = _slot_place.Place(
         params["slot"],
         **{key: Path(params[key]) for key in places},
         command_link=Path(params["command_link"]) if params["command_link"] else None,
     )
-    wanted = [_slot_files.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
-    directories = [_slot_files.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
+    wanted = [_slot_place.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
+    directories = [_slot_place.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
+    lock = contextlib.nullcontext() if module.check_mode else _slot_files.locked(place, params["lock_timeout"])
     try:
         owner = _slot_files.owner_ids(params["owner"], params["group"])
-        plan = _slot_files.make_plan(wanted, place, owner, run, directories)
-        _slot_files.validate(plan, run)
-        if not module.check_mode:
-            _slot_files.apply(plan, owner)
-    except (_slot_files.SlotFilesError, OSError) as error:
+        # Before the lock: that makes the directory it is in.
+        absent = _slot_files.absent(directories)
+        with lock:
+            plan = _slot_files.make_plan(wanted, place, owner, run, absent)
+            _slot_files.validate(plan, run)
+            if not module.check_mode:
+                _slot_files.apply(plan, owner)
+    except (_slot_place.SlotFilesError, OSError) as error:
         module.fail_json(msg=str(error))
     for warning in plan.warnings:
         module.warn(warning)
@@ -217,6 +247,8 @@ def main() -> None:
         changed_paths=[str(item.path) for item in plan.writes],
         removed_paths=[str(path) for path in plan.removals],
         kept_profiles=plan.kept,
+        pending_profiles=[held.name for held in plan.held],
+        pending_files=_slot_files.pending_files(plan, place) if module.check_mode else [],
         units_changed=plan.units_changed,
         reload_needed=plan.reload_needed,
         diff=_slot_files.diff(plan),

@@ -44,14 +44,23 @@ class Report:
 
 
 def read_profiles(folder: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return the resolved profiles of a slot by name, all or those named; raise CheckError for an unreadable one."""
+    """Return the resolved profiles of a slot by name, all or those named; raise CheckError for an unreadable one.
+
+    Of a profile in use that was rendered anew, what a switch would start counts.
+    """
     found = {}
     wanted = [folder / f"{name}.json" for name in names] or sorted(folder.glob("*.json"))
     for file in wanted:
+        pending = folder.parent / "pending" / file.name
         try:
+            if pending.exists():
+                found[file.stem] = json.loads(json.loads(pending.read_text(encoding="utf-8"))["profile"])
+                continue
             found[file.stem] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckError(f"{file} cannot be read ({error}); run the role slot to render it") from error
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise CheckError(
+                f"{pending if pending.exists() else file} cannot be read ({error}); run the role slot to render it"
+            ) from error
     return found
 
 

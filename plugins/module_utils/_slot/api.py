@@ -16,7 +16,7 @@ from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .machine import Kind, Plan, Seen
-from .observe import engine_answers, installed_profiles, load_profile, read_memory, slot_units
+from .observe import engine_answers, installed_profiles, load_profile, load_wanted, read_memory, slot_units
 from .progress import last_progress
 from .run import describe
 from .state_file import SlotState, parse_state
@@ -307,10 +307,11 @@ def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:
 
 def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
     try:
-        profile = load_profile(fx, layout, name)
+        profile = load_wanted(fx, layout, name)
     except SlotFault as fault:
-        return {"name": name, "status": "unreadable", "title": fault.message}
-    return {"name": name, "status": profile.status, "title": profile.title}
+        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False}
+    new = fx.files.size(layout.pending(name)) is not None
+    return {"name": name, "status": profile.status, "title": profile.title, "pending": new}
 
 
 __all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

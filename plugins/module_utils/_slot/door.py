@@ -26,6 +26,7 @@ def layout_of(params: Mapping[str, Any]) -> Layout:
         config_dir=PurePosixPath(params["config_dir"]),
         run_dir=PurePosixPath(params["run_dir"]),
         state_dir=PurePosixPath(params["state_dir"]),
+        unit_dir=PurePosixPath(params["unit_dir"]),
         frontdoor_url=params["frontdoor_url"].rstrip("/"),
     )
 

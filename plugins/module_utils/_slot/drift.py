@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 
 from .effects import Effects
-from .observe import changed_directives, load_profile, process_drift
+from .observe import changed_directives, load_profile, load_wanted, process_drift
 from .profile import Profile
 from .state_file import SlotState
 from .types import Layout, SlotFault, UnitState
@@ -21,14 +21,14 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
     state: the state file where it is that of the running process.
     """
     try:
-        profile = load_profile(fx, layout, name)
+        profile, wanted = load_profile(fx, layout, name), load_wanted(fx, layout, name)
     except SlotFault as fault:
         return {"rendering": fault.message}
     found = {
-        "rendering": _rendering(profile, None if state is None else state.fingerprint),
-        "process": _process(fx, profile, unit),
+        "rendering": _rendering(wanted, None if state is None else state.fingerprint),
+        "process": _process(fx, wanted, unit),
         "unit_file": _unit_file(fx, layout, profile, unit),
-        "directives": "" if state is None else changed_directives(profile, state),
+        "directives": "" if state is None else changed_directives(wanted, state),
     }
     return {key: text for key, text in found.items() if text}
 

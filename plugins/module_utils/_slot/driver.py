@@ -164,6 +164,7 @@ class Driver:
             run.seen = observe(self._fx, run.layout, run.request)
             self._look_back()
             run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
+            run.seen = machine.taken(run.seen, run.plan)
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
                 run.progress.start(slot=run.layout.slot, target=run.request.profile)
@@ -305,6 +306,7 @@ def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, 
     try:
         run.seen = observe(fx, layout, request)
         run.plan = machine.plan(request, run.seen)
+        run.seen = machine.taken(run.seen, run.plan)
         phase = Phase.GUARD
         cause = _lost(fx, run)
         if cause is not None:

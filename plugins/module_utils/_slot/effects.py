@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from .types import CardMemory, Holder, Reply, UnitState
 
-SETTLING = "settling what runs"  # ends the note of a lock's holder that nobody asked for: one waits for it
+# What ends the note of a lock's holder for whom one waits: it only verifies what runs, or it is done soon.
+SETTLING = "settling what runs"
+RENDERING = "writing the slot's files"
 
 
 class Clock(Protocol):
@@ -49,6 +51,9 @@ class Units(Protocol):
     def enable(self, name: str) -> None: ...
 
     def disable(self, name: str) -> None: ...
+
+    def reload(self) -> None:
+        """Reads the unit files again."""
 
     def stopping(self) -> bool:
         """Is the host going down?"""
@@ -110,7 +115,7 @@ class Locks(Protocol):
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
         """Holds the lock of this host while the context lasts; raises SlotFault that says who holds it.
 
-        A holder whose note ends with SETTLING is waited for longer: it only verifies what runs.
+        A holder whose note ends with SETTLING or RENDERING is waited for longer.
         """
 
 

@@ -98,6 +98,18 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
 
 
+def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
+    """What a start of the profile would lack, or nothing. planned: what is taken to be there."""
+    try:
+        if "weights" not in planned:
+            check_weights(fx, profile)
+        if "stack" not in planned:
+            check_stack(fx, profile)
+    except SlotFault as fault:
+        return fault.message
+    return ""
+
+
 def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen: Seen) -> None:
     """What will be written can be written, and there is room. What only verifies in place needs less of it."""
     wants = layout.unit_dir / "multi-user.target.wants"

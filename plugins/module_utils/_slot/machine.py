@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from .journal import Memory, Verified
-from .profile import Profile
+from .profile import Profile, parse_profile
 from .quarantine import Quarantine
+from .rendering import Rendering, without_a_start
 from .state_file import SlotState
 from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, SlotFault, UnitState
 
@@ -50,9 +51,13 @@ class Seen:
     same_rendering: bool = False  # the target's running engine was started from what is rendered now
     current_env_matches: bool = False
     published: bool = False  # limits and the like in the state file are those that are rendered
+    rendering: Rendering | None = None  # what the target is started from
+    live: Rendering | None = None  # what is in place of it now
+    kept: bool = True  # an engine that stays has nothing new to put in place, and its copy is kept
     memory: Memory = field(default_factory=Memory)
     verified: Verified | None = None  # the last verified profile
-    previous: Profile | None = None  # the same as it is rendered now, where it is
+    previous: Profile | None = None  # the same as it was committed, or is in place
+    back: Rendering | None = None  # what it is started from
     previous_problem: str = ""  # why there is none although the journal names one
     quarantine: Quarantine | None = None
 
@@ -120,7 +125,8 @@ def _kind(request: Request, seen: Seen) -> Kind:
     boots = [other.name for other in (*seen.units, *seen.legacy) if other.enabled]
     opened = seen.state is not None and seen.state.open
     settled = seen.memory.interrupted is None
-    if opened and settled and boots == [seen.target_unit] and seen.current_env_matches and seen.published:
+    recorded = seen.current_env_matches and seen.published and seen.kept
+    if opened and settled and boots == [seen.target_unit] and recorded:
         return Kind.NOTHING
     return Kind.FINISH
 
@@ -162,13 +168,15 @@ def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
 def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
     """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
 
-    A profile that is verified in place has a way back to itself: a fresh process of the same rendering.
+    A profile that is verified in place has a way back to itself: a fresh process of the same rendering. One that is
+    started from a new rendering has one to the rendering that was verified.
     """
     if not request.active or seen.previous is None or seen.verified is None:
         return None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
-        return seen.previous if kind in (Kind.VERIFY, Kind.RECHECK) and unchanged else None
+        another = kind in (Kind.VERIFY, Kind.RECHECK) or (seen.back is not None and seen.back != seen.rendering)
+        return seen.previous if unchanged and another else None
     return seen.previous
 
 
@@ -189,6 +197,17 @@ def plan(request: Request, seen: Seen) -> Plan:
     return Plan(kind, phases, stop, disable, _previous(request, seen, kind), actions)
 
 
+def taken(seen: Seen, plan: Plan) -> Seen:
+    """`seen` with what the plan takes of a new rendering: an engine that stays as it is proves nothing that only a
+    start applies."""
+    old, new = seen.live, seen.rendering
+    if plan.kind in (Kind.SWITCH, Kind.STOP) or old is None or new is None or new == old:
+        return seen
+    rendering = without_a_start(old, new, asked=plan.kind in (Kind.VERIFY, Kind.RECHECK))
+    target = parse_profile(rendering.profile, f"the rendering of {rendering.name}")
+    return replace(seen, target=target, rendering=rendering)
+
+
 def _actions(
     request: Request, seen: Seen, phases: tuple[Phase, ...], stop: tuple[str, ...], disable: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -203,6 +222,8 @@ def _actions(
         elif phase is Phase.STOP:
             actions += [f"stop {name}" for name in stop]
         elif phase is Phase.START:
+            if seen.rendering is not None and seen.rendering != seen.live:
+                actions.append(place_action(seen.rendering, seen.back))
             actions.append(f"start {unit}")
         elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
             cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
@@ -221,6 +242,10 @@ def _actions(
 
 
 CLOSE_ACTION = "close the frontdoor"
+
+
+def place_action(rendering: Rendering, back: Rendering | None) -> str:
+    return f"put the {'verified' if rendering == back else 'new'} rendering of {rendering.name} in place"
 
 
 def open_action(profile: str) -> str:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
-from .effects import Effects
+from .effects import Effects, Files
 from .identity import command_drift, environment_drift
 from .journal import Memory, Verified, begins_with_memory, remember
 from .machine import Seen
-from .profile import Profile, parse_profile
+from .profile import Profile
 from .quarantine import read as read_quarantine
+from .rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
 from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, parse_state, profile_part
 from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
@@ -31,7 +32,7 @@ def installed_profiles(fx: Effects, layout: Layout) -> tuple[str, ...]:
 
 
 def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
-    """The rendered profile. Raises SlotFault: unknown (with the closest names), unreadable, or of another slot."""
+    """The profile in place. Raises SlotFault: unknown (with the closest names), unreadable, or of another slot."""
     path = layout.profile_json(name)
     text = fx.files.read(path)
     if text is None:
@@ -42,21 +43,26 @@ def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
     return check_profile(layout, name, text, str(path))
 
 
-def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
-    """The profile in the JSON text of `where`, which must be that of this name and slot."""
-    profile = parse_profile(text, where)
-    if profile.name != name or profile.unit != layout.unit(name):
-        raise SlotFault(
-            f"{where} describes another profile", expected=layout.unit(name), got=f"{profile.unit} of {profile.name}"
-        )
-    return profile
+def load_wanted(fx: Effects, layout: Layout, name: str) -> Profile:
+    """The profile as a switch would take it: the rendering that waits for one, else the one in place."""
+    new = pending(fx.files, layout, name)
+    return load_profile(fx, layout, name) if new is None else _parsed(layout, new)
+
+
+def _parsed(layout: Layout, rendering: Rendering) -> Profile:
+    return check_profile(layout, rendering.name, rendering.profile, f"the rendering of {rendering.name}")
 
 
 def read_memory(fx: Effects, layout: Layout) -> Memory:
     """What the journal remembers: of its last lines, and of the file before it where it does not say that itself."""
-    text = fx.files.tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
+    return remembered(fx.files, layout)
+
+
+def remembered(files: Files, layout: Layout) -> Memory:
+    """The same, where there are only files."""
+    text = files.tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
     if not begins_with_memory(text):
-        text = (fx.files.tail(layout.older_journal(1), JOURNAL_TAIL_BYTES) or "") + text
+        text = (files.tail(layout.older_journal(1), JOURNAL_TAIL_BYTES) or "") + text
     return remember(text.splitlines())
 
 
@@ -125,7 +131,8 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     verified = last_verified(memory, state, units)
-    previous, problem = _previous(fx, layout, verified)
+    copy = committed(fx.files, layout)
+    previous, back, problem = _previous(fx, layout, verified, copy)
     seen = Seen(
         state=state,
         units=units,
@@ -133,27 +140,56 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         memory=memory,
         verified=verified,
         previous=previous,
+        back=back,
         previous_problem=problem,
         quarantine=read_quarantine(fx, layout),
     )
     if not request.active or request.profile is None:
         return seen
-    target = load_profile(fx, layout, request.profile)
+    name = request.profile
+    live = in_place(fx.files, layout, name)
+    new = _new(fx, layout, request, back)
+    target = load_profile(fx, layout, name) if new is None else _parsed(layout, new)
+    running = target if new is None else _readable(layout, live)
     unit = next((unit for unit in units if unit.name == target.unit), UnitState(target.unit))
-    same = unit.running and same_rendering(fx, layout, target, state, unit)
+    same = unit.running and running is not None and alike(target, running)
+    same = same and running is not None and same_rendering(fx, layout, running, state, unit)
     answers = same and unit.settled and engine_answers(fx, target.engine.backend_url)
+    # What the slot has where the engine stays.
+    stays = without_a_start(live, new, asked=False) if new is not None and live is not None and same else live
+    shown = target if stays is None or new is None else _parsed(layout, stays)
     # After a boot there is no state: then it is what this run will write.
     proven = state.verified if state is not None else request.gate is Gate.VERIFIED
-    wanted = current_env(layout.slot, target, proven)
+    wanted = current_env(layout.slot, shown, proven)
     return replace(
         seen,
         target=target,
+        rendering=new or live,
+        live=live,
+        kept=live == stays and (copy == stays or stays is None or not proven),
         healthy=answers,
         same_rendering=same,
         current_env_matches=fx.files.read(layout.current_env) == wanted,
-        published=state is not None
-        and all(getattr(state, key) == value for key, value in profile_part(target).items()),
+        published=state is not None and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
     )
+
+
+def _readable(layout: Layout, rendering: Rendering | None) -> Profile | None:
+    try:
+        return None if rendering is None else _parsed(layout, rendering)
+    except SlotFault:
+        return None
+
+
+def _new(fx: Effects, layout: Layout, request: Request, back: Rendering | None) -> Rendering | None:
+    """What the target is to be started from, where that is not what is in place.
+
+    A switch takes what was rendered since. Without being asked for one, the slot serves what was verified last.
+    """
+    name = request.profile or ""
+    if request.mode is Mode.SWITCH:
+        return None if request.recheck else pending(fx.files, layout, name)
+    return back if back is not None and back.name == name else None
 
 
 def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
@@ -169,16 +205,26 @@ def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
     if state is None or not (state.phase == "serving" and state.open and state.verified):
         return False
     try:
-        wanted = load_profile(fx, layout, request.profile)
+        wanted = load_wanted(fx, layout, request.profile)
     except SlotFault:
         return False
     return (state.profile_name, state.fingerprint) == (wanted.name, wanted.fingerprint)
 
 
-def _previous(fx: Effects, layout: Layout, verified: Verified | None) -> tuple[Profile | None, str]:
+def _previous(
+    fx: Effects, layout: Layout, verified: Verified | None, copy: Rendering | None
+) -> tuple[Profile | None, Rendering | None, str]:
+    """(the profile that was verified last, what its engine is started from, why there is none).
+
+    A host on which nothing was committed since it keeps copies has only what is in place.
+    """
     if verified is None:
-        return None, ""
+        return None, None, ""
     try:
-        return load_profile(fx, layout, verified.profile), ""
+        if copy is not None and copy.name == verified.profile:
+            profile = _parsed(layout, copy)
+            if profile.fingerprint == verified.fingerprint:
+                return profile, copy, ""
+        return load_profile(fx, layout, verified.profile), in_place(fx.files, layout, verified.profile), ""
     except SlotFault as fault:
-        return None, fault.message
+        return None, None, fault.message

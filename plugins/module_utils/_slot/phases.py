@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from .identity import check_process, check_served
 from .judge import came_up, healthy, is_down, stayed_up
 from .learned import compared, load_limit_s
+from .machine import place_action
 from .observe import slot_units
 from .progress import engine_hint
+from .rendering import committed, put_in_place
 from .run import EngineRun, Load, Run
 from .symptoms import diagnose
 from .types import CardMemory, Holder, SlotFault, UnitState
@@ -117,13 +119,26 @@ def _needs(run: Run) -> tuple[int | None, bool]:
 
 
 def start(run: Run) -> None:
-    """Queues the start of the unit and tells the frontdoor what is coming."""
+    """Puts in place what the engine is to be started from, and queues the start of its unit."""
     profile = run.profile
     run.canary_passed = False
+    _put_in_place(run)
     key, begun = run.learned_key(profile), run.fx.clock.monotonic()
     run.fx.units.start(profile.unit)
     run.did(f"start {profile.unit}")
     run.engine = EngineRun(profile, begun=begun, key=key)
+
+
+def _put_in_place(run: Run) -> None:
+    new, back = run.rendering, run.seen.back
+    if new is None:
+        return
+    replaced = back is not None and run.plan.previous is not None and back != new and back.name == new.name
+    if back is not None and replaced and committed(run.fx.files, run.layout) != back:
+        # What the way back needs.
+        run.fx.files.write(run.layout.committed_file, back.to_json())
+    if put_in_place(run.fx, run.layout, new):
+        run.did(place_action(new, back))
 
 
 def alive(run: Run) -> None:

@@ -13,23 +13,27 @@ from .effects import Clock, Files
 
 
 class PlannedFiles:
-    """The files of the host with planned ones before them. Reads only: a prediction writes nothing."""
+    """The files of the host with planned ones before them; an empty one will not be there.
+
+    Reads only: a prediction writes nothing.
+    """
 
     def __init__(self, files: Files, clock: Clock, planned: Mapping[PurePosixPath, str]) -> None:
         self._files, self._clock, self._planned = files, clock, planned
 
     def read(self, path: PurePosixPath) -> str | None:
-        return self._planned[path] if path in self._planned else self._files.read(path)
+        return (self._planned[path] or None) if path in self._planned else self._files.read(path)
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         return self._files.tail(path, limit)
 
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
-        planned = {known.name for known in self._planned if known.parent == path}
-        return tuple(sorted(planned | set(self._files.names(path))))
+        planned = {known.name: bool(text) for known, text in self._planned.items() if known.parent == path}
+        there = dict.fromkeys(self._files.names(path), True) | planned
+        return tuple(sorted(name for name, stays in there.items() if stays))
 
     def size(self, path: PurePosixPath) -> int | None:
-        return len(self._planned[path].encode()) if path in self._planned else self._files.size(path)
+        return (len(self._planned[path].encode()) or None) if path in self._planned else self._files.size(path)
 
     def modified(self, path: PurePosixPath) -> datetime | None:
         return self._clock.now() if path in self._planned else self._files.modified(path)

@@ -18,6 +18,7 @@ from .learned import key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
+from .rendering import Rendering
 from .types import Direction, Failure, Layout, Phase, PhaseRecord, Request, SlotFault, UnitState
 
 
@@ -89,6 +90,11 @@ class Run:
         if profile is None:
             raise SlotFault("this direction leads to no profile")
         return profile
+
+    @property
+    def rendering(self) -> Rendering | None:
+        """What the engine of this direction is started from, as far as there are files of it."""
+        return self.seen.back if self.direction is Direction.BACK else self.seen.rendering
 
     @property
     def rechecking(self) -> bool:

@@ -13,6 +13,7 @@ from .journal import INTERRUPTED, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine, disable_all
+from .rendering import committed, put_in_place
 from .run import Run, Wait, switch_part
 from .state_file import SlotState, current_env, profile_part, stamp
 from .types import Direction, End, Mode, Phase, SlotFault
@@ -29,6 +30,8 @@ def guard_checks(run: Run) -> list[str]:
         warnings.append(f"there is no way back: {run.seen.previous_problem}")
     elif run.plan.kind is Kind.SWITCH and run.plan.previous is None and run.seen.verified is not None:
         warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
+    elif run.plan.previous is not None and (lacks := guards.lacking(run.fx, run.plan.previous, run.request.planned)):
+        warnings.append(f"there is no way back: {lacks}")
     return warnings
 
 
@@ -300,6 +303,7 @@ def commit(run: Run) -> None:
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
     text = current_env(layout.slot, profile, run.verified)
     try:
+        _keep(run)
         if files.read(layout.current_env) != text:
             files.write(layout.current_env, text)
         record_end(run, outcome, profile.name, profile.fingerprint)
@@ -309,6 +313,21 @@ def commit(run: Run) -> None:
         run.warn(
             f"{profile.name} is served, but that could not be recorded ({error}); run the switch again when it can"
         )
+
+
+def _keep(run: Run) -> None:
+    """From here on this rendering is what the way back and the boot lead to, if it was verified."""
+    files, layout, rendering = run.fx.files, run.layout, run.rendering
+    if rendering is None:
+        return
+    copy = committed(files, layout)
+    if run.verified and copy != rendering:
+        files.write(layout.committed_file, rendering.to_json())
+    elif not run.verified and copy is not None and copy.name == rendering.name:
+        files.remove(layout.committed_file)
+    put_in_place(run.fx, layout, rendering)
+    if files.read(layout.pending(rendering.name)) == rendering.to_json():
+        files.remove(layout.pending(rendering.name))
 
 
 def _commit_failed(run: Run) -> None:

@@ -31,7 +31,13 @@ def profiles(info: Mapping[str, Any]) -> list[str]:
     rows = [
         ["*" if item["name"] == info["profile"] else "", item["name"], item["status"], item["title"]] for item in known
     ]
-    return [*columns(["", "PROFILE", "STATUS", "TITLE"], rows), *_quarantine(info)]
+    return [*columns(["", "PROFILE", "STATUS", "TITLE"], rows), *pending(info), *_quarantine(info)]
+
+
+def pending(info: Mapping[str, Any]) -> list[str]:
+    """One line for each profile in use that was rendered anew."""
+    names = [item["name"] for item in info.get("profiles") or () if item.get("pending")]
+    return [f"pending: a new rendering of {name} waits for the switch that starts it" for name in names]
 
 
 def _quarantine(info: Mapping[str, Any]) -> list[str]:
@@ -74,6 +80,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
     lines += _quarantine(info)
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
+    lines += pending(info)
     if info["at_work"]:
         where = f", in phase {info['progress']}" if info["progress"] else ""
         lines.append(f"at work: {info['at_work']}{where}")

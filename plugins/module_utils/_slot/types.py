@@ -271,6 +271,22 @@ class Layout:
     def profile_json(self, name: str) -> PurePosixPath:
         return self.profiles_dir / f"{name}.json"
 
+    def profile_env(self, name: str) -> PurePosixPath:
+        return self.profiles_dir / f"{name}.env"
+
+    @property
+    def pending_dir(self) -> PurePosixPath:
+        return self.config_dir / "pending"
+
+    def pending(self, name: str) -> PurePosixPath:
+        """The rendering of a profile in use that a switch will put in place."""
+        return self.pending_dir / f"{name}.json"
+
+    @property
+    def committed_file(self) -> PurePosixPath:
+        """The rendering that was verified last."""
+        return self.state_dir / "committed" / f"{self.slot}.json"
+
     @property
     def slot_file(self) -> PurePosixPath:
         """What the role rendered for the slot as a whole."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
-from ..effects import SETTLING, Clock, poll
+from ..effects import RENDERING, SETTLING, Clock, poll
 from ..types import SlotFault
 
 _INTERVAL_S = 0.2
@@ -48,7 +48,7 @@ class FileLocks:
             except BlockingIOError:
                 note = os.pread(handle, 500, 0).decode("utf-8", "replace").strip()
             # A holder writes its note just after it got the lock.
-            if waited >= timeout_s + (0 if note else _NOTE_S) and not note.endswith(SETTLING):
+            if waited >= timeout_s + (0 if note else _NOTE_S) and not note.endswith((SETTLING, RENDERING)):
                 break
         raise SlotFault(
             f"the slot's lock {path} is held by another switch: {note or 'its holder left no note'}; "

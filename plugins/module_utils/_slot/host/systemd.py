@@ -153,7 +153,7 @@ class Systemd:
     def start(self, name: str) -> None:
         unit = self.show([name])[0]
         if unit.needs_reload:
-            _checked(["systemctl", "daemon-reload"])
+            self.reload()
         # Every start here is wanted, also the sixth within half an hour: systemd's limit is for those that nobody asked
         # for. A unit that it has not loaded has no count to forget, and says so.
         _run(["systemctl", "reset-failed", "--", name])
@@ -170,6 +170,9 @@ class Systemd:
 
     def disable(self, name: str) -> None:
         _checked(["systemctl", "disable", "--no-reload", "--quiet", "--", name])
+
+    def reload(self) -> None:
+        _checked(["systemctl", "daemon-reload"])
 
     def stopping(self) -> bool:
         # Late in a shutdown the bus is gone and the answer is "offline" or none at all.

@@ -15,16 +15,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _render_unit, _slot_files
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import (
-    Directory,
-    Place,
-    SlotFilesError,
-    Wanted,
-    apply,
-    diff,
-    make_plan,
-    validate,
-)
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import absent, apply, diff, make_plan, validate
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, Place, SlotFilesError, Wanted
 
 OWNER = (os.getuid(), os.getgid())
 UNIT = """[Unit]
@@ -70,7 +62,8 @@ def systemd() -> Systemd:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     program = (tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
-    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run", *program)
+    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run", tmp_path / "state", *program)
+    (tmp_path / "etc/pending").mkdir(parents=True)
     found.profiles_dir.mkdir(parents=True)
     found.unit_dir.mkdir()
     return found
@@ -81,11 +74,16 @@ def files(place: Place, *names: str, text: str = "") -> list[Wanted]:
     for name in names:
         unit = place.unit(name).name
         data = json.dumps({"slot": place.slot, "unit": unit, "text": text})
-        head = f"{_slot_files.MARKER}\n# Environment of {unit}; not a shell script.\n"
+        head = f"{_render_unit.MARKER}\n# Environment of {unit}; not a shell script.\n"
         found.append(Wanted(place.profiles_dir / f"{name}.json", data))
         found.append(Wanted(place.profiles_dir / f"{name}.env", f'{head}# from slot main\nA="{text}"\n'))
-        found.append(Wanted(place.unit(name), f"{_slot_files.MARKER}\n{UNIT}"))
+        found.append(Wanted(place.unit(name), f"{_render_unit.MARKER}\n{UNIT}"))
     return found
+
+
+def slot_file(place: Place, **changes: object) -> Wanted:
+    data = {"schema": 1, "slot": place.slot, "legacy_units": [], "refused_statuses": []}
+    return Wanted(place.slot_file, json.dumps(data | changes))
 
 
 def converge(place: Place, systemd: Systemd, wanted: list[Wanted]) -> _slot_files.Plan:
@@ -120,10 +118,6 @@ def test_a_link_puts_the_command_into_the_path(place, systemd):
     assert not make_plan(files(place, "a"), linked, OWNER, systemd).links
 
 
-def test_the_marker_is_the_one_that_is_rendered():
-    assert _slot_files.MARKER == _render_unit.MARKER
-
-
 def test_files_are_written_and_a_second_run_changes_nothing(place, systemd):
     plan = converge(place, systemd, files(place, "a", "b"))
     assert plan.changed
@@ -131,7 +125,7 @@ def test_files_are_written_and_a_second_run_changes_nothing(place, systemd):
     assert plan.reload_needed
     assert present(place) == {f"{name}.{end}" for name in "ab" for end in ("json", "env")} | {
         f"b70-slot-main-{name}.service" for name in "ab"
-    }
+    } | {"10-b70-exclusive.conf"}
     assert (place.profiles_dir / "a.json").stat().st_mode & 0o7777 == 0o644
     assert not list(place.profiles_dir.glob(".*"))
     again = converge(place, systemd, files(place, "a", "b"))
@@ -153,11 +147,11 @@ def test_directories_are_made_with_their_owner(place, systemd, tmp_path):
     group = "root"
     if os.getuid():
         pytest.skip("only root can give directories away")
-    plan = make_plan([], place, OWNER, systemd, [Directory(tmp_path / "a/b", user, group, "0750")])
+    plan = make_plan([], place, OWNER, systemd, absent([Directory(tmp_path / "a/b", user, group, "0750")]))
     apply(plan, OWNER)
     assert (tmp_path / "a/b").stat().st_mode & 0o7777 == 0o750
     (tmp_path / "a/b").chmod(0o700)
-    assert not make_plan([], place, OWNER, systemd, [Directory(tmp_path / "a/b", user, group)]).changed
+    assert absent([Directory(tmp_path / "a/b", user, group)]) == []
 
 
 def test_a_missing_owner_is_found_before_anything_is_made(place, systemd, tmp_path):
@@ -171,7 +165,7 @@ def test_a_missing_owner_is_found_before_anything_is_made(place, systemd, tmp_pa
 def test_something_else_in_the_way_is_named(place, systemd, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SlotFilesError, match="is no directory"):
-        make_plan([], place, OWNER, systemd, [Directory(tmp_path / "file", "root", "root")])
+        absent([Directory(tmp_path / "file", "root", "root")])
     place.unit("a").symlink_to("/dev/null")  # what systemctl mask leaves
     with pytest.raises(SlotFilesError, match="no regular file"):
         make_plan(files(place, "a"), place, OWNER, systemd)
@@ -212,7 +206,7 @@ def test_leftovers_of_an_interrupted_removal_are_removed(place, systemd):
 def test_files_of_others_stay(place, systemd):
     others = {
         place.unit_dir / "b70-slot-main-mine.service": "[Unit]\nDescription=by hand\n",
-        place.unit_dir / "b70-slot-other-x.service": f"{_slot_files.MARKER}\n{UNIT}",
+        place.unit_dir / "b70-slot-other-x.service": f"{_render_unit.MARKER}\n{UNIT}",
         place.profiles_dir / "notes.json": "{}",
         place.profiles_dir / "broken.json": "{",
         place.profiles_dir / "mine.env": "A=1\n",
@@ -248,25 +242,54 @@ def test_a_profile_in_use_keeps_its_files_and_stays_exclusive(place, systemd, ho
         f"Profile b left the catalogue, but its files stay because {how}: switch to another one, run again."
     ]
     assert {"b.json", "b.env", "b70-slot-main-b.service"} <= present(place)
-    drop_in = place.unit("b").with_name("b70-slot-main-b.service.d") / "50-b70-kept.conf"
-    assert drop_in.read_text().splitlines()[2:] == [
-        "[Unit]",
-        "Conflicts=b70-slot-main-a.service",
-        "Conflicts=b70-slot-main-c.service",
-        "After=b70-slot-main-a.service",
-        "After=b70-slot-main-c.service",
-    ]
-    assert "b70-slot-main-b.service.d/50-b70-kept.conf" in systemd.verified
+    assert exclusive(place) == {"b": ["a"], "c": ["a", "b"]}
     assert not converge(place, systemd, files(place, "a", "c")).changed
 
 
-def test_a_kept_profile_that_comes_back_or_ends_loses_its_drop_in(place, systemd):
+def exclusive(place: Place) -> dict[str, list[str]]:
+    """The profiles that each profile names."""
+    found = {}
+    for drop_in in place.unit_dir.glob("*.service.d/10-b70-exclusive.conf"):
+        lines = drop_in.read_text().splitlines()
+        named = [line.removeprefix("Conflicts=") for line in lines if line.startswith("Conflicts=")]
+        assert lines[1:] == ["[Unit]", *(f"{key}={unit}" for key in ("Conflicts", "After") for unit in named)]
+        short = drop_in.parent.name.removeprefix(place.prefix).removesuffix(".service.d")
+        found[short] = [unit.removeprefix(place.prefix).removesuffix(".service") for unit in named]
+    return found
+
+
+def test_each_pair_of_units_is_named_on_one_side(place, systemd):
+    # By the names of the units: ".service" comes after "-b.service".
+    converge(place, systemd, [*files(place, "a", "a-b", "c"), slot_file(place, legacy_units=["minimax-vllm.service"])])
+    assert exclusive(place) == {
+        "a-b": ["minimax-vllm"],
+        "a": ["minimax-vllm", "a-b"],
+        "c": ["minimax-vllm", "a-b", "a"],
+    }
+    assert "b70-slot-main-c.service.d/10-b70-exclusive.conf" in systemd.verified
+
+
+def test_a_profile_that_comes_changes_no_unit_but_whom_it_excludes(place, systemd):
+    converge(place, systemd, files(place, "a", "c"))
+    plan = converge(place, systemd, files(place, "a", "b", "c"))
+    assert [item.path.parent.name for item in plan.writes if item.path in plan.before] == ["b70-slot-main-c.service.d"]
+    assert plan.reload_needed
+
+
+def test_what_kept_a_unit_exclusive_in_older_releases_goes(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    old = place.unit_dir / "b70-slot-main-a.service.d/50-b70-kept.conf"
+    old.parent.mkdir()
+    old.write_text(f"{_render_unit.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
+    assert converge(place, systemd, files(place, "a", "b")).reload_needed
+    assert not old.parent.exists()
+
+
+def test_a_kept_profile_that_ends_loses_its_drop_in(place, systemd):
     converge(place, systemd, files(place, "a", "b"))
     systemd.active[place.unit("b").name] = "active"
     converge(place, systemd, files(place, "a"))
-    back = converge(place, systemd, files(place, "a", "b"))
-    assert back.units_changed
-    assert not (place.unit_dir / "b70-slot-main-b.service.d").exists()
+    assert not converge(place, systemd, files(place, "a", "b")).changed
     converge(place, systemd, files(place, "a"))
     systemd.active.clear()
     converge(place, systemd, files(place, "a"))
@@ -277,7 +300,6 @@ def test_a_kept_profile_that_comes_back_or_ends_loses_its_drop_in(place, systemd
 def test_somebody_elses_drop_in_stays(place, systemd):
     converge(place, systemd, files(place, "a", "b"))
     folder = place.unit_dir / "b70-slot-main-b.service.d"
-    folder.mkdir()
     (folder / "local.conf").write_text("[Service]\nNice=5\n")
     converge(place, systemd, files(place, "a"))
     assert (folder / "local.conf").exists()
@@ -340,7 +362,9 @@ def test_all_changed_units_are_verified_in_one_call(place, systemd):
     assert len(calls[0]) == 3 + 3
     systemd.verify = (1, "", f"{place.unit('a').name}: Unit is broken")
     with pytest.raises(SlotFilesError, match="Unit is broken"):
-        converge(place, systemd, [Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")])
+        converge(
+            place, systemd, [Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")]
+        )
     assert "#\n" not in place.unit("a").read_text()[-3:]
 
 
@@ -390,10 +414,10 @@ def test_the_real_checker_refuses_a_broken_unit(place):
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         return answer.returncode, answer.stdout, answer.stderr
 
-    missing = Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
+    missing = Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
     plan = _slot_files.Plan(writes=[missing], units=[missing])
     validate(plan, run)
-    broken = Wanted(place.unit("a"), f"{_slot_files.MARKER}\n{UNIT}Typ=exec\n")
+    broken = Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}Typ=exec\n")
     with pytest.raises(SlotFilesError, match="Typ"):
         validate(_slot_files.Plan(writes=[broken], units=[broken]), run)
 
@@ -403,7 +427,7 @@ def program(place: Place, *names: str) -> list[Wanted]:
     return [
         *modules,
         Wanted(place.command, "#!/bin/true\n", "0755"),
-        Wanted(place.settle, f"{_slot_files.MARKER}\n{UNIT}"),
+        Wanted(place.settle, f"{_render_unit.MARKER}\n{UNIT}"),
     ]
 
 

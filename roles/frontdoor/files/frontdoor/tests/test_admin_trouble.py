@@ -158,6 +158,24 @@ async def test_a_refused_status_is_not_loaded_over_http(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_rendering_that_waits_is_what_a_load_takes(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_run, client, _helper):
+        waits = tmp_path / "pending" / "tiny-b.json"
+        waits.parent.mkdir()
+
+        async def title() -> str:
+            rows = (await client.ask("GET", MODELS, None, KEY)).json["models"]
+            return str(next(one["definition"]["title"] for one in rows if one["name"] == "tiny-b"))
+
+        before = await title()
+        new = json.dumps(profile("tiny-b", title="rendered anew"))
+        waits.write_text(json.dumps({"schema": 1, "name": "tiny-b", "unit": "", "env": "", "profile": new}))
+        assert (before, await title()) == (before, "rendered anew")
+        waits.unlink()
+        assert await title() == before
+
+
+@on_loop
 async def test_a_reload_tells_what_changed(tmp_path: Path) -> None:
     async with admin(tmp_path) as (run, client, _):
         profiles = tmp_path / "profiles"

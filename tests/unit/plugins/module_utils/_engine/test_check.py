@@ -167,6 +167,16 @@ def test_who_is_refused_is_named_with_the_engines_words(installed):
     assert check.sentences(check.Report()) == []
 
 
+def test_of_a_profile_that_was_rendered_anew_what_a_switch_would_start_is_asked_about(tmp_path):
+    for folder, text in (("profiles", "{}"), ("pending", json.dumps({"profile": '{"new": 1}'}))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.json").write_text(text)
+    assert check.read_profiles(tmp_path / "profiles") == {"a": {"new": 1}}
+    (tmp_path / "pending/a.json").write_text("{}")
+    with pytest.raises(check.CheckError, match=r"pending/a.json cannot be read .* run the role slot"):
+        check.read_profiles(tmp_path / "profiles", ["a"])
+
+
 def test_profiles_are_read_by_name_and_an_unreadable_one_is_named(tmp_path):
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "a.env").write_text("")

@@ -66,7 +66,7 @@ class FakeUnits:
             main_pid=unit.pid,
             invocation_id=unit.invocation,
             restarts=unit.restarts,
-            needs_reload=unit.needs_reload,
+            needs_reload=unit.needs_reload or unit.loaded not in (None, self._world.unit_text(unit)),
             file_state="stale",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
         )
@@ -87,7 +87,7 @@ class FakeUnits:
             # Conflicts= in the units
             if other.name != name and other.active not in ("inactive", "failed"):
                 self._world._down(other, "inactive")
-        self._world.units[name].restarts = 0
+        self._world.units[name].restarts, self._world.units[name].loaded = 0, None
         self._world.launch(self._world.units[name])
 
     def stop(self, name: str) -> None:
@@ -118,6 +118,11 @@ class FakeUnits:
         if LAYOUT.unit_dir in self._world.readonly:
             raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
         self._world.units[name].enabled = False
+
+    def reload(self) -> None:
+        self._world.step("reload")
+        for unit in self._world.units.values():
+            unit.loaded = None
 
     def stopping(self) -> bool:
         self._world.step()

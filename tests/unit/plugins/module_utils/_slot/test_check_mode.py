@@ -15,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Dri
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.planned import PlannedFiles
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import FakeUnit, World, profile_data, request
+from unit.plugins.module_utils._slot.world import FakeUnit, World, rendering, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
@@ -52,7 +52,7 @@ def test_check_mode_predicts_what_then_happens(world, start, want):
 
 def planned(world, name, parts=("unit", "stack", "weights"), slot=None, **changes):
     """Check mode, where earlier tasks of the play would have written the profile and installed these parts."""
-    files = {LAYOUT.profile_json(name): json.dumps(profile_data(name, **changes))}
+    files = {LAYOUT.profile_json(name): rendering(name, **changes).profile}
     if slot is not None:
         files[LAYOUT.slot_file] = json.dumps({"schema": 1, "slot": "main", "refused_statuses": [], **slot})
     effects = world.effects()
@@ -105,6 +105,22 @@ def test_check_mode_sees_a_planned_rendering(world):
     assert refused["failed"]
     # What is served now stays.
     assert (refused["profile"], refused["served_model"], refused["verified"]) == ("a", "a", True)
+
+
+def test_check_mode_sees_what_would_wait_for_a_switch_and_what_would_wait_no_longer(world):
+    switch(world, "a")
+    new = rendering("a", fingerprint="sha256:a-2")
+
+    def predicted(text):
+        effects = world.effects()
+        files = PlannedFiles(effects.files, effects.clock, {LAYOUT.pending("a"): text})
+        return api.check(replace(effects, files=files), LAYOUT, request("a"))["actions"]
+
+    assert "put the new rendering of a in place" in predicted(new.to_json())
+    world.render_held("a", fingerprint="sha256:a-3")
+    assert (check(world, "a")["changed"], predicted("")) == (True, [])
+    files = PlannedFiles(world.effects().files, world.effects().clock, {LAYOUT.pending("a"): ""})
+    assert (files.names(LAYOUT.pending_dir), files.size(LAYOUT.pending("a"))) == ((), None)
 
 
 def test_a_prediction_can_write_nothing(world):

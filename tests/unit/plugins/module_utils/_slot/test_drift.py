@@ -39,6 +39,7 @@ def test_nothing_differs_after_a_switch(world):
 
 def test_a_profile_that_was_rendered_anew(world):
     world.render("a", fingerprint="sha256:a-2", unit_sha256=SHA256)
+    world.put(UNIT_FILE, UNIT_TEXT)
     assert drift(world) == {"rendering": "runs sha256:a-1, rendered is sha256:a-2"}
 
 
@@ -51,6 +52,7 @@ def test_a_process_with_other_arguments(world):
 
 def test_a_unit_that_was_edited_by_hand(world):
     world.put(UNIT_FILE, UNIT_TEXT + "Nice=5\n")
+    world.effects().units.reload()
     assert "was changed by hand" in drift(world)["unit_file"]
     del world.texts[UNIT_FILE]
     assert "is missing" in drift(world)["unit_file"]

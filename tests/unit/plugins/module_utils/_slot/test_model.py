@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import remembered
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode, OnFailure
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeFiles
 from unit.plugins.module_utils._slot.world import FAULTS, LOST, FakeUnit, Killed, World, request
 
 NAMES = st.sampled_from("abc")
@@ -26,6 +27,11 @@ LEGACY = "minimax-vllm.service"
 
 def failures_of(result):
     return [failure for failure in (result["failure"], *result["failures"]) if failure]
+
+
+def started_from(engine):
+    """The unit and the environment of the process."""
+    return engine.name, engine.loaded, tuple(sorted(engine.environ.items()))
 
 
 def in_quarantine(world):
@@ -44,6 +50,7 @@ class SlotModel(RuleBasedStateMachine):
             self.world.render(name)
             self.world.unit(name).load_s = 1.0
         self.renderings = 1
+        self.proven = set()  # what engines were started from while they were served, verified
 
     def run(self, wanted, **changes):
         world = self.world
@@ -57,6 +64,8 @@ class SlotModel(RuleBasedStateMachine):
         world.check()
         outcome = result["outcome"]
         assert result["failed"] == (outcome not in ("committed", "unchanged")), result["msg"]
+        if outcome == "rolled_back":
+            assert started_from(world.engine()) in self.proven, result["msg"]
         if outcome == "committed":
             world.promise()
             assert world.running == ([LAYOUT.unit(wanted)] if wanted else [])
@@ -123,6 +132,9 @@ class SlotModel(RuleBasedStateMachine):
     @rule(name=NAMES)
     def switch_and_again(self, name):
         self.run(name)
+        if LAYOUT.pending(name) in self.world.texts:
+            # A new rendering that failed is tried again.
+            return
         if self.world.open and self.world.running == [LAYOUT.unit(name)] and not self.world.readonly:
             starts = self.world.starts
             self.run(name)
@@ -165,12 +177,29 @@ class SlotModel(RuleBasedStateMachine):
     def reboot(self):
         self.world.reboot()
         assert not self.world.open
+        for name in self.world.running:
+            # A unit that somebody enabled is none of the slot's; no rule does that.
+            assert name == LEGACY or started_from(self.world.units[name]) in self.proven
 
-    @rule(name=NAMES)
-    def render_anew(self, name):
+    @rule(name=NAMES, fault=st.sampled_from(("", "", "wrong_answer", "exit_at_start")), seen=st.booleans())
+    def render_anew(self, name, fault, seen):
+        """As the role does: of a profile in use the new rendering waits. seen: the command line tells it."""
         self.renderings += 1
         self.world.mono += 5
-        self.world.render(name, fingerprint=f"sha256:{name}-{self.renderings}")
+        argv = ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", "18080"]
+        changes = {
+            "fingerprint": f"sha256:{name}-{self.renderings}",
+            "engine__argv": [*argv, "--seed", str(self.renderings)] if seen else argv,
+            "engine__env": {"FAULT": fault} if fault else {"VLLM_CPU_KVCACHE_SPACE": "1"},
+            "title": f"{name} {self.renderings}",
+        }
+        verified = remembered(FakeFiles(self.world), LAYOUT).verified
+        unit = self.world.unit(name)
+        if unit.enabled or unit.active not in ("inactive", "failed") or (verified and verified.profile == name):
+            self.world.render_held(name, **changes)
+        else:
+            self.world.render(name, **changes)
+            self.world.texts.pop(LAYOUT.pending(name), None)
 
     @rule(name=NAMES)
     def someone_starts_a_unit(self, name):
@@ -211,6 +240,9 @@ class SlotModel(RuleBasedStateMachine):
     @invariant()
     def always(self):
         self.world.check()
+        engine = self.world.engine()
+        if engine is not None and self.world.open and self.world.state.invocation_id == engine.invocation:
+            self.proven.add(started_from(engine))
 
 
 SlotModel.TestCase.settings = settings(

@@ -97,7 +97,7 @@ def test_the_journal_is_rotated_and_still_remembered(world):
 
 def test_a_profile_that_is_started_anew_has_no_way_back_and_that_is_said(world):
     assert not switch(world, "a")["warnings"]
-    world.render("a", fingerprint="sha256:a-2")
+    world.unit("a").live_fault = "never_ready"
     world.unit("a").fault = "wrong_answer"
     result = switch(world, "a")
     assert result["outcome"] == "stopped"

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request
 from unit.plugins.module_utils._slot.fakes import (
@@ -116,6 +117,13 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
     return data
 
 
+def rendering(name: str, **changes: Any) -> Rendering:
+    """The texts of a profile. What the engine does is told by its unit and its environment, as on a host."""
+    data = profile_data(name, **changes)
+    unit = f"[Service]\nExecStart={json.dumps(data['engine']['argv'])}\n# {data['title']}\n"
+    return Rendering(name, unit, json.dumps(data["engine"]["env"]), json.dumps(data, indent=2) + "\n")
+
+
 @dataclass
 class FakeUnit:
     """A unit and the engine in it. fault: what the engine of this unit does wrong from its next start on."""
@@ -141,6 +149,7 @@ class FakeUnit:
     environ: Mapping[str, str] = field(default_factory=dict)
     answers: int = 0
     needs_reload: bool = False
+    loaded: str | None = None  # the unit's text as systemd has read it
 
     @property
     def up(self) -> bool:
@@ -182,12 +191,14 @@ class World:
     # -- setting up
 
     def render(self, name: str, **changes: Any) -> dict[str, Any]:
-        """Renders a profile and its unit, installs its weights and its stack."""
-        data = profile_data(name, **changes)
-        self.put(LAYOUT.profile_json(name), json.dumps(data))
+        """Renders a profile and its unit in place, installs its weights and its stack."""
+        data, texts = profile_data(name, **changes), rendering(name, **changes)
+        for path, text in zip(places(LAYOUT, name), (texts.unit, texts.env, texts.profile), strict=True):
+            self.put(path, text)
         slot = {"schema": 1, "slot": "main", "legacy_units": LEGACY, "refused_statuses": ["rejected", "blocked"]}
         self.put(LAYOUT.slot_file, json.dumps(slot))
-        self.units.setdefault(data["unit"], FakeUnit(data["unit"]))
+        # The role has systemd read what it wrote.
+        self.units.setdefault(data["unit"], FakeUnit(data["unit"])).loaded = None
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
         stack = data["stack"]
@@ -195,8 +206,17 @@ class World:
         self.put(PurePosixPath(data["engine"]["argv"][0]), "#!")
         return data
 
+    def render_held(self, name: str, **changes: Any) -> Rendering:
+        """Renders a profile that is in use: the rendering waits for a switch."""
+        texts = rendering(name, **changes)
+        self.put(LAYOUT.pending(name), texts.to_json())
+        return texts
+
     def put(self, path: PurePosixPath, text: str) -> None:
         self.texts[path] = (text, self.now())
+
+    def unit_text(self, unit: FakeUnit) -> str:
+        return self.texts.get(LAYOUT.unit_dir / unit.name, ("", None))[0]
 
     def unit(self, profile: str) -> FakeUnit:
         return self.units[LAYOUT.unit(profile)]
@@ -244,11 +264,14 @@ class World:
         if unit.fault == "device_lost":
             self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
-        text = self.texts.get(LAYOUT.profile_json(LAYOUT.profile_of(unit.name)))
-        if text is not None:
-            engine = json.loads(text[0])["engine"]
-            unit.cmdline = ("/usr/bin/python3", *engine["argv"])
-            unit.environ = dict(engine["env"], PATH="/usr/bin")
+        if unit.loaded is None:
+            unit.loaded = self.unit_text(unit)
+        argv = unit.loaded.partition("ExecStart=")[2].partition("\n")[0]
+        if argv.startswith("["):
+            unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
+            env = json.loads(self.texts[LAYOUT.profile_env(LAYOUT.profile_of(unit.name))][0])
+            unit.environ = dict(env, PATH="/usr/bin")
+            unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
         if unit.fault == "other_process":
             unit.cmdline = (*unit.cmdline, "--max-num-seqs", "99")
         if unit.fault == "slow_load":
@@ -267,7 +290,7 @@ class World:
         self.frontdoor_sequence = 0
         for unit in self.units.values():
             self._down(unit, "inactive")
-            unit.restarts, unit.invocation = 0, ""
+            unit.restarts, unit.invocation, unit.loaded = 0, "", None
         for unit in self.units.values():
             if unit.enabled:
                 self.launch(unit)

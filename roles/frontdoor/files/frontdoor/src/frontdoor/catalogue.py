@@ -54,13 +54,17 @@ class SettingsError(Exception):
 
 
 class Profiles:
-    """The resolved profiles on this host, read again when their directory changed."""
+    """The resolved profiles as a load takes them, read again when a directory of theirs changed.
+
+    One that is in use and was rendered anew waits beside the others until a load starts it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         # beside the profiles stands what is decided for the whole slot
         self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
-        self._seen: tuple[int, int] | None = None
+        self._pending = os.path.join(os.path.dirname(path), "pending")
+        self._seen: tuple[int, ...] | None = None
         # by the name of their file
         self._files: dict[str, dict[str, Any]] = {}
         self._profiles: dict[str, dict[str, Any]] = {}
@@ -69,8 +73,7 @@ class Profiles:
     def all(self) -> dict[str, dict[str, Any]]:
         """Profiles by name; one that cannot be read is what it was, or left out."""
         try:
-            found = os.stat(self._path)
-            seen = (found.st_mtime_ns, found.st_ino)
+            seen = (*_stamp(self._path), *(_stamp(self._pending) if os.path.isdir(self._pending) else ()))
             if seen != self._seen:
                 self._read_all()
                 self._seen = seen
@@ -111,9 +114,10 @@ class Profiles:
     def _read_all(self) -> list[str]:
         """Read all files; return what is wrong with them. Raises OSError where there is no directory."""
         files, faults = {}, []
+        waiting = os.listdir(self._pending) if os.path.isdir(self._pending) else []
         for name in sorted(name for name in os.listdir(self._path) if name.endswith(".json")):
             try:
-                files[name] = self._read(os.path.join(self._path, name))
+                files[name] = self._read(os.path.join(self._pending if name in waiting else self._path, name))
             except (OSError, ValueError) as exc:
                 faults.append(f"{name} is no profile: {exc}")
                 if name in self._files:
@@ -126,12 +130,20 @@ class Profiles:
     def _read(path: str) -> dict[str, Any]:
         with open(path, "rb") as handle:
             profile = orjson.loads(handle.read())
+        if isinstance(profile, dict) and isinstance(profile.get("profile"), str):
+            # a rendering that waits: the texts of its files
+            profile = orjson.loads(profile["profile"])
         if not isinstance(profile, dict) or not isinstance(profile.get("name"), str):
             raise ValueError("it has no name")
         for part in ("engine", "frontdoor", "model"):
             if not isinstance(profile.get(part) or {}, dict):
                 raise ValueError(f"{part} is not an object")
         return profile
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_ino
 
 
 def runtime_state(name: str, state: SlotState, running: Running | None, failed: bool) -> str:
