@@ -18,7 +18,7 @@ from .learned import key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
-from .types import Direction, Failure, Layout, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import Direction, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
 
 
 @dataclass
@@ -64,6 +64,7 @@ class Run:
     seen: Seen = field(default_factory=Seen)
     plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
     direction: Direction = Direction.FORWARD
+    beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
     engine: EngineRun | None = None
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
@@ -89,6 +90,11 @@ class Run:
         if profile is None:
             raise SlotFault("this direction leads to no profile")
         return profile
+
+    @property
+    def going_back(self) -> bool:
+        """Does this direction lead to what was verified before, not to what somebody asks for now?"""
+        return self.direction is Direction.BACK or self.request.mode is not Mode.SWITCH
 
     @property
     def rechecking(self) -> bool:

@@ -141,6 +141,7 @@ class FakeUnit:
     environ: Mapping[str, str] = field(default_factory=dict)
     answers: int = 0
     needs_reload: bool = False
+    stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
     @property
     def up(self) -> bool:
@@ -177,6 +178,8 @@ class World:
         self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
         self.mutations: list[str] = []
         self.boots = 1
+        self.settle_installed = True
+        self.settle_queued = False  # the host will settle what is left as soon as the lock is free
         self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
 
     # -- setting up
@@ -249,6 +252,7 @@ class World:
             engine = json.loads(text[0])["engine"]
             unit.cmdline = ("/usr/bin/python3", *engine["argv"])
             unit.environ = dict(engine["env"], PATH="/usr/bin")
+            unit.stop_limit_s = engine["stop_timeout_s"]
         if unit.fault == "other_process":
             unit.cmdline = (*unit.cmdline, "--max-num-seqs", "99")
         if unit.fault == "slow_load":
@@ -262,6 +266,7 @@ class World:
     def reboot(self) -> None:
         """Processes and /run are gone; what is enabled is started."""
         self.boots += 1
+        self.settle_queued = False
         for path in self.boot_only:
             self.texts.pop(path, None)
         self.frontdoor_sequence = 0
