@@ -19,7 +19,7 @@ from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
-from .host.locks import SETTLE_LIMIT_S
+from .host.locks import SWITCH_LIMIT_S
 from .observe import read_memory
 from .state_file import stamp
 from .types import Gate, Layout, Mode, OnFailure, Request, SlotFault
@@ -124,7 +124,7 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         return FAILED
     clock = SystemClock()
     if arguments.word in _CHANGES:
-        clock.heed_signals()
+        clock.heed_signals(lambda: os.write(2, b"b70ctl: told to end; what was begun is brought to an end first\n"))
     try:
         return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
     except BrokenPipeError:
@@ -202,7 +202,7 @@ def _change(
         boot = arguments.boot
         request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)
         if boot:
-            request = replace(request, lock_timeout_s=SETTLE_LIMIT_S, who="systemd")
+            request = replace(request, lock_timeout_s=SWITCH_LIMIT_S, who="systemd")
     result = api.switch(fx, layout, request)
     say(result, table.result(result))
     if arguments.word == "record" and not result["failed"]:

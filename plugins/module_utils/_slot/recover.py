@@ -90,10 +90,18 @@ def settled_request(request: Request, choice: Choice) -> Request:
 
 def close_unproven(run: Run, why: str) -> None:
     """Closes the frontdoor when it is open for a process that is gone: nobody verified what runs now."""
-    state = run.front.current()
-    if state is None or not state.open or _live(state, slot_units(run.fx, run.layout)[0]):
-        return
+    try:
+        state = run.front.current()
+        if state is not None and state.open and not _live(state, slot_units(run.fx, run.layout)[0]):
+            close(run, why)
+    except (SlotFault, OSError) as fault:
+        # The frontdoor asks systemd as well which process runs, and lets nobody in to another one.
+        run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")
+
+
+def close(run: Run, why: str) -> None:
+    """Closes the frontdoor, as far as it can be told to."""
     try:
         run.front.publish({"phase": "failed", "reason": why})
-    except SlotFault as fault:
-        run.warn(fault.message)
+    except (SlotFault, OSError) as fault:
+        run.warn(f"the frontdoor could not be closed: {fault}")
