@@ -80,6 +80,13 @@ def parser() -> argparse.ArgumentParser:
     )
     for form in (switch, stop):
         form.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="for running answers (60)")
+    for form in (switch, record):
+        form.add_argument(
+            "--health-timeout",
+            type=float,
+            metavar="S",
+            help="for the engine to be ready (what was learned, or the profile's)",
+        )
     for form in (switch, stop, verify, record, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
@@ -179,6 +186,7 @@ def _change(
             request,
             profile=arguments.profile,
             gate=Gate(arguments.gate),
+            health_timeout_s=arguments.health_timeout,
             on_failure=OnFailure(arguments.on_failure),
             drain_timeout_s=max(0.0, arguments.drain_timeout),
             accept_status=tuple(arguments.accept_status),
@@ -197,7 +205,9 @@ def _change(
             return NOT_SERVING
         request = replace(request, profile=name, recheck=True)
     elif arguments.word == "record":
-        request = replace(request, profile=arguments.profile, record_baseline=True)
+        request = replace(
+            request, profile=arguments.profile, record_baseline=True, health_timeout_s=arguments.health_timeout
+        )
     else:
         boot = arguments.boot
         request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)

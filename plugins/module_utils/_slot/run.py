@@ -14,11 +14,14 @@ from typing import Any
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
-from .learned import key_of
+from .learned import driver_of, key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
 from .types import Direction, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+
+KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
+DPKG_STATUS = PurePosixPath("/var/lib/dpkg/status")
 
 
 @dataclass
@@ -82,6 +85,7 @@ class Run:
     verified_at: str | None = None
     served: Profile | None = None
     closed_at: float | None = None  # monotonic; since then no client is served
+    _driver_words: str = ""
 
     @property
     def profile(self) -> Profile:
@@ -116,7 +120,19 @@ class Run:
         """Under what name the next start of the profile is remembered."""
         cache = profile.engine.env.get("VLLM_CACHE_ROOT")
         cached = cache is None or bool(self.fx.files.names(PurePosixPath(cache)))
-        return key_of(profile.name, profile.stack_id, cached=cached)
+        return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
+
+    def _driver(self) -> str:
+        """Driver and compiler of this host, looked up once."""
+        if not self._driver_words:
+            self._driver_words = driver_of(self._text_of(KERNEL_RELEASE), self._text_of(DPKG_STATUS))
+        return self._driver_words
+
+    def _text_of(self, path: PurePosixPath) -> str | None:
+        try:
+            return self.fx.files.read(path)
+        except OSError:
+            return None
 
     def retry_after_s(self, default: int) -> int:
         """What clients are told: the rest of the wait, or the default where nothing was learned yet."""
