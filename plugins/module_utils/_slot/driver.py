@@ -186,7 +186,8 @@ class Driver:
         run = self._run
         state = parse_state(self._fx.files.read(run.layout.state_file))
         units, _legacy = slot_units(self._fx, run.layout)
-        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode)
+        ended = quarantine.of_earlier_boot(self._fx, run.layout)
+        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
         run.request = recover.settled_request(run.request, choice)
         run.chosen = choice.why
         return choice.act
