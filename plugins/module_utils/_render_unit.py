@@ -84,6 +84,9 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         # Not oneshot: the boot would not be done before the model is loaded.
         "Type=exec",
         f"ExecStart={_path(program)} recover --boot",
+        # Nobody else would: it is what settles a switch that was killed.
+        "Restart=on-abnormal",
+        "RestartSec=2",
         # It ends what it waits for by itself and leaves an entry in the journal that the next one settles.
         "KillMode=mixed",
         "TimeoutStopSec=15",
