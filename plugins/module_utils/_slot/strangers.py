@@ -53,12 +53,17 @@ def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
     )
 
 
-def check_port(fx: Effects, profile: Profile) -> None:
-    """Raises SlotFault when anybody but the profile's unit listens on its port.
+def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
+    """Who but the profile's unit listens on its port.
 
     Linux lets processes of one user share a port, which vLLM asks for: each then gets a part of the connections.
     """
-    others = [holder for holder in fx.processes.port_holders(profile.engine.port) if holder.unit != profile.unit]
+    return tuple(holder for holder in fx.processes.port_holders(profile.engine.port) if holder.unit != profile.unit)
+
+
+def check_port(fx: Effects, profile: Profile) -> None:
+    """Raises SlotFault when anybody but the profile's unit listens on its port."""
+    others = on_port(fx, profile)
     if others:
         raise SlotFault(
             f"the port of {profile.name} is shared with a process that was not verified; end it, or wait for its end",

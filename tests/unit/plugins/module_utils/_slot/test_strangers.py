@@ -202,3 +202,14 @@ def test_one_that_comes_during_the_canary_is_found_before_it_opens(world):
     result = api.switch(effects, LAYOUT, request("a", on_failure=OnFailure.STOP))
     assert (result["failure"]["phase"], world.open) == ("open", False)
     assert "open" in names(result)
+
+
+def test_a_shared_port_is_seen_by_who_only_looks(world):
+    switch(world, "a")
+    assert api.info(world.effects(), LAYOUT)["drift"] is None
+    world.foreign = (Holder(666, "vllm serve", "b70", "", "port 18080"),)
+    info = api.info(world.effects(), LAYOUT)
+    assert "shared with a process that was not verified: port 18080: pid 666" in info["drift_of"]["port"]
+    # A caller without rights sees that somebody listens, and not that it is our engine.
+    world.foreign = (Holder(0, "a process that can't be seen", "unknown", "", "port 18080"),)
+    assert api.info(world.effects(), LAYOUT)["drift"] is None
