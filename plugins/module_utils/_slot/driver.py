@@ -20,7 +20,7 @@ from .observe import near_end, observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .state_file import parse_state, stamp
+from .state_file import SlotState, parse_state, stamp
 from .symptoms import diagnose
 from .types import Direction, End, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
 
@@ -212,6 +212,8 @@ class Driver:
     def _strangers(self) -> tuple[Holder, ...]:
         """Who holds cards beside the engine, of those to which this run may go back."""
         run, seen = self._run, self._run.seen
+        if not run.plan.forward:
+            return ()
         ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
         back = (run.plan.previous, seen.target if run.going_back else None)
         return tuple(holder for profile in back if profile for holder in strangers.on_cards(self._fx, profile, ours))
@@ -301,6 +303,13 @@ class Driver:
         except OSError as error:
             run.warn(f"the end of this run could not be written to the journal: {error}")
 
+    def _state_now(self) -> SlotState | None:
+        try:
+            return self._run.front.current()
+        except OSError as error:
+            self._run.warn(f"what is served now could not be read: {error}")
+            return None
+
     def _outcome(self, end: End) -> Outcome:
         run, state = self._run, self._run.seen.state
         profile, verified, verified_at = run.served, run.verified, run.verified_at
@@ -308,7 +317,7 @@ class Driver:
             profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
         name = profile.name if profile is not None else None
         if end is End.UNTOUCHED:
-            state = run.front.current()
+            state = self._state_now()
             served = state is not None and state.open
             name = state.profile_name if served and state else None
             verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
