@@ -232,7 +232,7 @@ def check_symptoms(lines: Sequence[str]) -> None:
 def identity(run: Run) -> None:
     """The served id and length, and the process itself, are what was rendered."""
     engine, unit = current_engine(run)
+    strangers.check_port(run.fx, engine.profile)
     check_served(engine.profile, run.fx.http.get(f"{engine.profile.engine.backend_url}/v1/models", 10.0))
     processes = run.fx.processes
-    strangers.check_port(run.fx, engine.profile)
     check_process(engine.profile, processes.cmdline(unit.main_pid), processes.environ(unit.main_pid))
