@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._slot.types import Layout
+
 FRONTDOOR = "b70-openai-frontdoor.service"
 MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."
 # Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
@@ -57,8 +59,8 @@ def unit_name(name: str, slot: str = "main") -> str:
 
 
 def settle_name(slot: str = "main") -> str:
-    """Return the unit that verifies what runs in a slot. Its name is not that of any profile's unit."""
-    return f"b70-settle-{slot}.service"
+    """Return the unit that verifies what runs in a slot."""
+    return Layout(slot=slot).settle_unit
 
 
 def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
@@ -82,6 +84,9 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         # Not oneshot: the boot would not be done before the model is loaded.
         "Type=exec",
         f"ExecStart={_path(program)} recover --boot",
+        # Nobody else would: it is what settles a switch that was killed.
+        "Restart=on-abnormal",
+        "RestartSec=2",
         # It ends what it waits for by itself and leaves an entry in the journal that the next one settles.
         "KillMode=mixed",
         "TimeoutStopSec=15",

@@ -75,7 +75,11 @@ options:
     type: float
     default: 60
   health_timeout:
-    description: Seconds which the engine gets to become healthy. The default is the profile's start timeout.
+    description:
+      - Seconds which the engine gets to become healthy.
+      - The default is what earlier starts of the profile taught on the same stack, driver and compiler, at most the
+        profile's start timeout.
+      - The way back always has all the time of its profile.
     type: float
   lock_timeout:
     description: Seconds to wait for another switch of this slot to end.

@@ -102,6 +102,9 @@ drift_of:
     unit_file:
       description: The unit's file, edited by hand or not loaded by systemd.
       type: str
+    port:
+      description: Who shares the engine's port with it, as far as the caller may see that.
+      type: str
 engine:
   description: The running unit, or none.
   returned: always

@@ -90,7 +90,11 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     else:
         after = _before(outcome.seen)
     result["diff"] = _diff(_before(outcome.seen), after, layout.slot)
-    result["quarantine"] = _quarantine(fx, layout)
+    try:
+        result["quarantine"] = _quarantine(fx, layout)
+    except OSError as error:
+        result["quarantine"] = None
+        result["warnings"].append(f"whether this host is in quarantine could not be read: {error}")
     return result
 
 

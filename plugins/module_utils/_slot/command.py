@@ -19,7 +19,7 @@ from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
-from .host.locks import SETTLE_LIMIT_S
+from .host.locks import SWITCH_LIMIT_S
 from .observe import read_memory
 from .state_file import stamp
 from .types import Gate, Layout, Mode, OnFailure, Request, SlotFault
@@ -80,6 +80,13 @@ def parser() -> argparse.ArgumentParser:
     )
     for form in (switch, stop):
         form.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="for running answers (60)")
+    for form in (switch, record):
+        form.add_argument(
+            "--health-timeout",
+            type=float,
+            metavar="S",
+            help="for the engine to be ready (what was learned, or the profile's)",
+        )
     for form in (switch, stop, verify, record, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
@@ -124,7 +131,7 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         return FAILED
     clock = SystemClock()
     if arguments.word in _CHANGES:
-        clock.heed_signals()
+        clock.heed_signals(lambda: os.write(2, b"b70ctl: told to end; what was begun is brought to an end first\n"))
     try:
         return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
     except BrokenPipeError:
@@ -179,6 +186,7 @@ def _change(
             request,
             profile=arguments.profile,
             gate=Gate(arguments.gate),
+            health_timeout_s=arguments.health_timeout,
             on_failure=OnFailure(arguments.on_failure),
             drain_timeout_s=max(0.0, arguments.drain_timeout),
             accept_status=tuple(arguments.accept_status),
@@ -197,12 +205,14 @@ def _change(
             return NOT_SERVING
         request = replace(request, profile=name, recheck=True)
     elif arguments.word == "record":
-        request = replace(request, profile=arguments.profile, record_baseline=True)
+        request = replace(
+            request, profile=arguments.profile, record_baseline=True, health_timeout_s=arguments.health_timeout
+        )
     else:
         boot = arguments.boot
         request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)
         if boot:
-            request = replace(request, lock_timeout_s=SETTLE_LIMIT_S, who="systemd")
+            request = replace(request, lock_timeout_s=SWITCH_LIMIT_S, who="systemd")
     result = api.switch(fx, layout, request)
     say(result, table.result(result))
     if arguments.word == "record" and not result["failed"]:

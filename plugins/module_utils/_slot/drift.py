@@ -12,11 +12,13 @@ from .effects import Effects
 from .observe import changed_directives, load_profile, load_wanted, process_drift
 from .profile import Profile
 from .state_file import SlotState
+from .strangers import named, on_port
 from .types import Layout, SlotFault, UnitState
 
 
 def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: SlotState | None) -> Mapping[str, str]:
-    """The differences by what differs: rendering (its fingerprint), process, unit_file, directives. Empty without any.
+    """The differences by what differs: rendering (its fingerprint), process, unit_file, directives, port. Empty without
+    any.
 
     state: the state file where it is that of the running process.
     """
@@ -29,8 +31,15 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
         "process": _process(fx, wanted, unit),
         "unit_file": _unit_file(fx, layout, profile, unit),
         "directives": "" if state is None else changed_directives(wanted, state),
+        "port": _port(fx, profile),
     }
     return {key: text for key, text in found.items() if text}
+
+
+def _port(fx: Effects, profile: Profile) -> str:
+    # Whose process it is, is told to root; to others an engine of ours is one that can't be seen.
+    seen = [holder for holder in on_port(fx, profile) if holder.pid]
+    return f"shared with a process that was not verified: {named(seen)}" if seen else ""
 
 
 def _rendering(profile: Profile, fingerprint: str | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from . import asking, machine, phases, quarantine, recover, settle
+from . import asking, machine, phases, quarantine, recover, settle, strangers
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink
@@ -20,9 +20,9 @@ from .observe import near_end, observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .state_file import parse_state, stamp
+from .state_file import SlotState, parse_state, stamp
 from .symptoms import diagnose
-from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import Direction, End, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
 
 LOG_LINES = 12
 LOG_CHARS = 240
@@ -69,7 +69,7 @@ class Driver:
         self._run = Run(fx, layout, request, FrontdoorLink(fx, layout), progress)
         self._do: dict[Phase, Callable[[Run], None]] = {
             Phase.GUARD: settle.guard,
-            Phase.JOURNAL: settle.journal,
+            Phase.JOURNAL: self._journal,
             Phase.CLOSE: settle.close,
             Phase.DRAIN: settle.drain,
             Phase.STOP: phases.stop,
@@ -80,7 +80,7 @@ class Driver:
             Phase.IDENTITY: phases.identity,
             Phase.FIRST_TOKEN: asking.first_token,
             Phase.CANARY: asking.canary,
-            Phase.OPEN: settle.open_frontdoor,
+            Phase.OPEN: self._open,
             Phase.ENABLE: settle.enable,
             Phase.COMMIT: settle.commit,
             Phase.RESTORE: settle.restore,
@@ -94,10 +94,12 @@ class Driver:
                 result = self._phase(step)
                 state = machine.advance(state, result)
                 run.failures = state.failures
-                if isinstance(result, Failure) and step.phase not in _BEFORE and self._fx.units.stopping():
+                if isinstance(result, Failure) and step.phase not in _BEFORE and self._going_down():
                     # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
-                    # open, and the next one settles it.
+                    # open, and the next one settles it. Until then nobody is served by what has just failed.
                     state = replace(state, end=End.INTERRUPTED)
+                    if run.rechecking and step.phase in VERIFYING_PHASES:
+                        recover.close(run, run.reason())
             end = state.end or End.UNCHANGED
             if self._locked and run.request.mode is not Mode.SWITCH and end in (End.UNCHANGED, End.UNTOUCHED):
                 recover.close_unproven(run, run.reason() or run.chosen)
@@ -105,6 +107,13 @@ class Driver:
                 self._record(end)
             run.progress.say("end", outcome=str(end))
         return self._outcome(end)
+
+    def _going_down(self) -> bool:
+        """Whoever gives no answer goes down: what this run leaves open is settled in either case."""
+        try:
+            return self._fx.units.stopping()
+        except (SlotFault, OSError):
+            return True
 
     def _phase(self, step: Step) -> Plan | Failure | None:
         run, clock = self._run, self._fx.clock
@@ -115,11 +124,11 @@ class Driver:
         try:
             result = self._perform(step)
         except SlotFault as fault:
-            result = self._failure(step, fault)
+            result = self._explained(step, fault)
         except OSError as error:
-            result = self._failure(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
+            result = self._explained(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
         except Exception as error:  # a mistake of ours must not leave the host half-way
-            result = self._failure(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
+            result = self._explained(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
         failed = isinstance(result, Failure)
         seconds = clock.monotonic() - begun
         run.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
@@ -165,6 +174,7 @@ class Driver:
             self._look_back()
             run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
             run.seen = machine.taken(run.seen, run.plan)
+            run.beside = self._strangers()
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
                 run.progress.start(slot=run.layout.slot, target=run.request.profile)
@@ -177,7 +187,8 @@ class Driver:
         run = self._run
         state = parse_state(self._fx.files.read(run.layout.state_file))
         units, _legacy = slot_units(self._fx, run.layout)
-        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode)
+        ended = quarantine.of_earlier_boot(self._fx, run.layout)
+        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
         run.request = recover.settled_request(run.request, choice)
         run.chosen = choice.why
         return choice.act
@@ -199,11 +210,48 @@ class Driver:
             self._run.warn(text)
         return held
 
+    def _strangers(self) -> tuple[Holder, ...]:
+        """Who holds cards beside the engine, of those to which this run may go back."""
+        run, seen = self._run, self._run.seen
+        if not run.plan.forward:
+            return ()
+        ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+        back = (run.plan.previous, seen.target if run.going_back else None)
+        return tuple(holder for profile in back if profile for holder in strangers.on_cards(self._fx, profile, ours))
+
+    def _journal(self, run: Run) -> None:
+        """Before anything is touched the host is told to settle what this run may leave behind, should it be killed.
+
+        That waits for this run's lock. It is restarted, because one that is about to end would take no notice.
+        """
+        if run.request.mode is not Mode.BOOT:
+            try:
+                self._fx.units.restart(run.layout.settle_unit)
+            except SlotFault as fault:
+                why = fault.got or fault.message
+                run.warn(
+                    f"{run.layout.settle_unit} can't be started ({why}): were this run killed, it would not be settled"
+                )
+        settle.journal(run)
+
+    @staticmethod
+    def _open(run: Run) -> None:
+        strangers.check_port(run.fx, run.profile)
+        settle.open_frontdoor(run)
+
     @staticmethod
     def _alive(run: Run) -> None:
         phases.alive(run)
         if not run.rechecking:
             settle.verifying_state(run)
+
+    def _explained(self, step: Step, fault: SlotFault) -> Failure:
+        """The failure with its evidence; without it where the evidence can't be had: the way back goes on."""
+        try:
+            return self._failure(step, fault)
+        except Exception as error:
+            self._run.warn(f"why phase {step.phase} failed could not be looked into: {type(error).__name__}: {error}")
+            return Failure(step.phase, step.direction, fault.message, fault.expected, fault.got)
 
     def _failure(self, step: Step, fault: SlotFault) -> Failure:
         log, unit_settled = self._log(step.phase)
@@ -256,6 +304,13 @@ class Driver:
         except OSError as error:
             run.warn(f"the end of this run could not be written to the journal: {error}")
 
+    def _state_now(self) -> SlotState | None:
+        try:
+            return self._run.front.current()
+        except OSError as error:
+            self._run.warn(f"what is served now could not be read: {error}")
+            return None
+
     def _outcome(self, end: End) -> Outcome:
         run, state = self._run, self._run.seen.state
         profile, verified, verified_at = run.served, run.verified, run.verified_at
@@ -263,7 +318,7 @@ class Driver:
             profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
         name = profile.name if profile is not None else None
         if end is End.UNTOUCHED:
-            state = run.front.current()
+            state = self._state_now()
             served = state is not None and state.open
             name = state.profile_name if served and state else None
             verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None

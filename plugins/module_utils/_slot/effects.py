@@ -45,6 +45,9 @@ class Units(Protocol):
     def stop(self, name: str) -> None:
         """Queues the stop; doesn't wait."""
 
+    def restart(self, name: str) -> None:
+        """Queues a restart, or a start where it does not run; doesn't wait."""
+
     def forget_failure(self, name: str) -> None:
         """Clears the failed state of a unit that is down."""
 

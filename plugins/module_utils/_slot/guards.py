@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from . import strangers
 from .effects import Effects
 from .machine import Kind, Plan, Seen
 from .profile import Profile
@@ -177,5 +178,9 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         check_stack(fx, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, profile)
-    check_port(fx, profile, [unit.name for unit in (*seen.units, *seen.legacy) if unit.running])
+    ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+    check_port(fx, profile, ours)
+    if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
+        # What the host serves by itself ran beside that holder before.
+        strangers.check_cards(fx, profile, ours)
     return [warning] if warning else []

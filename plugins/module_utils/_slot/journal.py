@@ -50,6 +50,8 @@ class Attempt:
     why: str = ""
     gate: str = ""
     profile: str | None = None  # what was served at its end
+    on_failure: str = ""
+    boot: str = ""  # the id of the boot that it was made in
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -96,6 +98,8 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         who=_text(line.get("who")),
         why=_text(line.get("why")),
         gate=_text(line.get("gate")),
+        on_failure=_text(line.get("on_failure")),
+        boot=_text(line.get("boot")),
     )
     return replace(memory, attempts=(*memory.attempts, attempt)[-KEPT_ATTEMPTS:])
 

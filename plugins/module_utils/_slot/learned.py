@@ -3,25 +3,49 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What earlier starts teach about the next one: how long it may take, and how long clients will wait. Pure.
 
-Starts are compared with starts of the same profile on the same stack. Those that found no compile cache are a kind of
-their own: they take many times as long.
+Starts are compared with starts of the same profile on the same stack, driver and compiler: caches of others are there
+and of no use. Those that found no compile cache are a kind of their own: they take many times as long.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 KEPT = 5
+KEPT_KEYS = 200  # several times what a catalogue has: each driver makes new ones
 FACTOR = 4.0
 SLACK_S = 120.0
 
 
-def key_of(profile: str, stack_id: str, *, cached: bool) -> str:
-    """Under what name starts are remembered."""
-    return f"{profile} on {stack_id}" + ("" if cached else ", nothing cached")
+_DRIVER_PACKAGES = ("intel-", "libze", "libigc", "libigdfcl", "libigdgmm", "level-zero")
+_INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.M)
+_VERSION = re.compile(r"^Version: (\S+)$", re.M)
+
+
+def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
+    """Driver and compiler in a few words, from the kernel's release and dpkg's status file; None is unknown."""
+    packages = "driver packages unknown"
+    if dpkg_status is not None:
+        wanted = tuple(f"Package: {prefix}" for prefix in _DRIVER_PACKAGES)
+        entries = [part for part in dpkg_status.split("\n\n") if part.lstrip("\n").startswith(wanted)]
+        found = sorted(
+            f"{part.split()[1]} {version[1]}"
+            for part in entries
+            if _INSTALLED.search(part) and (version := _VERSION.search(part))
+        )
+        digest = hashlib.sha256("\n".join(found).encode()).hexdigest()[:8]
+        packages = f"driver packages {digest}" if found else "no driver packages"
+    return f"linux {(kernel or '').strip() or 'unknown'} and {packages}"
+
+
+def key_of(profile: str, stack_id: str, driver: str, *, cached: bool) -> str:
+    """Under what name starts are remembered. driver: see `driver_of`, empty for a profile without cards."""
+    return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + ("" if cached else ", nothing cached")
 
 
 @dataclass(frozen=True)
@@ -69,7 +93,8 @@ def learned_of(data: Any) -> Learned:
 
 
 def _appended(table: Mapping[str, tuple[float, ...]], key: str, seconds: float) -> dict[str, tuple[float, ...]]:
-    return {**table, key: (*table.get(key, ()), seconds)[-KEPT:]}
+    others = [item for item in table.items() if item[0] != key][1 - KEPT_KEYS :]
+    return {**dict(others), key: (*table.get(key, ()), seconds)[-KEPT:]}
 
 
 def load_limit_s(loads: Sequence[float], start_timeout_s: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import strangers
 from .identity import check_process, check_served
 from .judge import came_up, healthy, is_down, stayed_up
 from .learned import compared, load_limit_s
@@ -36,12 +37,12 @@ _HOPELESS = ("device_lost",)  # others end the process by themselves, and some a
 def stop(run: Run) -> None:
     """Stops every unit of the slot and every legacy unit; waits until systemd says they are down."""
     known = disable_all(run)
-    names = [unit.name for unit in known if unit.running]
-    for name in names:
-        run.fx.units.stop(name)
-        run.did(f"stop {name}")
-    limit = _stop_limit(run, names)
-    waiting = list(names)
+    running = [unit for unit in known if unit.running]
+    for unit in running:
+        run.fx.units.stop(unit.name)
+        run.did(f"stop {unit.name}")
+    limit = max((unit.stop_limit_s or DEFAULT_STOP_LIMIT_S for unit in running), default=0.0) + STOP_MARGIN_S
+    waiting = [unit.name for unit in running]
     for _waited in run.poll(limit, _FAST_S):
         seen = run.fx.units.show(waiting)
         for unit in seen:
@@ -71,29 +72,38 @@ def disable_all(run: Run) -> tuple[UnitState, ...]:
     return (*legacy, *units)
 
 
-def _stop_limit(run: Run, names: list[str]) -> float:
-    limits = [DEFAULT_STOP_LIMIT_S]
-    for profile in (run.seen.target, run.plan.previous):
-        if profile is not None and profile.unit in names:
-            limits.append(profile.engine.stop_timeout_s)
-    return max(limits) + STOP_MARGIN_S
-
-
 def release(run: Run) -> None:
-    """Waits until the backend's port is free and no process holds a card that the next engine needs."""
-    port, cards = _needs(run)
-    nodes = run.fx.processes.render_nodes() if cards else ()
+    """Waits until the backend's port is free and no process holds a card that the next engine needs.
+
+    What was verified before is started beside a stranger nevertheless: it ran so, or the stranger came meanwhile. Only
+    a worker that an engine of ours left behind has to go.
+    """
+    port, nodes = _needs(run)
+    processes = run.fx.processes
+    before = {(holder.pid, holder.command) for holder in run.beside} if run.going_back else set()
+    beside: list[Holder] = []
     found: tuple[Holder, ...] = ()
     for _waited in run.poll(RELEASE_LIMIT_S, _FAST_S):
-        found = (*(run.fx.processes.port_holders(port) if port else ()), *run.fx.processes.device_holders(nodes))
+        on_cards = processes.device_holders(nodes)
+        beside = [holder for holder in on_cards if (holder.pid, holder.command) in before]
+        found = (
+            *(processes.port_holders(port) if port else ()),
+            *(holder for holder in on_cards if holder not in beside),
+        )
         if not found:
-            _await_memory(run, nodes)
-            return
-    raise SlotFault(
-        f"the slot was not let go of within {RELEASE_LIMIT_S:g} s; whoever holds it is not ours to end",
-        expected="a free port and free cards",
-        got="; ".join(holder.describe() for holder in found[:4]),
-    )
+            break
+    else:
+        user = run.unit(run.profile.unit).user or "root" if run.going_back else ""
+        if not user or any(holder.user == user or holder.what not in nodes for holder in found):
+            raise SlotFault(
+                f"the slot was not let go of within {RELEASE_LIMIT_S:g} s; whoever holds it is not ours to end",
+                expected="a free port and free cards",
+                got=strangers.named(found),
+            )
+        beside += found
+    if beside:
+        run.warn(f"{run.profile.name} is started beside who holds a card of it: {strangers.named(beside)}")
+    _await_memory(run, nodes)
 
 
 def _await_memory(run: Run, nodes: Sequence[str]) -> None:
@@ -107,15 +117,16 @@ def _await_memory(run: Run, nodes: Sequence[str]) -> None:
         if not busy:
             return
     said = "; ".join(card.describe() for card in busy)
-    run.warn(f"no process holds a card, but after {MEMORY_LIMIT_S:g} s memory is still taken ({said})")
+    run.warn(f"no process of the slot holds a card, but after {MEMORY_LIMIT_S:g} s memory is still taken ({said})")
 
 
-def _needs(run: Run) -> tuple[int | None, bool]:
+def _needs(run: Run) -> tuple[int | None, tuple[str, ...]]:
+    """The port and the device files that have to be free."""
     if run.request.active:
-        return run.profile.engine.port, run.profile.cards > 0
+        return run.profile.engine.port, strangers.cards_of(run.fx, run.profile)
     state = run.seen.state
     tail = (state.backend_url or "").rpartition(":")[2] if state is not None else ""
-    return (int(tail) if tail.isdigit() else None), False
+    return (int(tail) if tail.isdigit() else None), ()
 
 
 def start(run: Run) -> None:
@@ -170,11 +181,13 @@ def current_engine(run: Run) -> tuple[EngineRun, UnitState]:
 def health(run: Run) -> None:
     """Waits for GET /health of the engine, and gives up at once when its unit does."""
     engine, unit = current_engine(run)
-    loads = run.seen.memory.learned.loads.get(engine.key, ())
-    most = run.request.health_timeout_s or engine.profile.engine.start_timeout_s
+    # What was verified before gets all the time that its profile gives it: giving it up early would leave nothing.
+    asked = None if run.going_back else run.request.health_timeout_s
+    loads = () if run.going_back else run.seen.memory.learned.loads.get(engine.key, ())
+    most = asked or engine.profile.engine.start_timeout_s
     if run.rechecking:
         most = min(most, RECHECK_LIMIT_S)
-    limit = run.request.health_timeout_s or load_limit_s(loads, most)
+    limit = asked or load_limit_s(loads, most)
     url = f"{engine.profile.engine.backend_url}/health"
     watch = _LogWatch(run)
     got = "nothing"
@@ -234,6 +247,7 @@ def check_symptoms(lines: Sequence[str]) -> None:
 def identity(run: Run) -> None:
     """The served id and length, and the process itself, are what was rendered."""
     engine, unit = current_engine(run)
+    strangers.check_port(run.fx, engine.profile)
     check_served(engine.profile, run.fx.http.get(f"{engine.profile.engine.backend_url}/v1/models", 10.0))
     processes = run.fx.processes
     check_process(engine.profile, processes.cmdline(unit.main_pid), processes.environ(unit.main_pid))

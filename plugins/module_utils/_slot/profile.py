@@ -56,7 +56,6 @@ class Engine:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     start_timeout_s: float
-    stop_timeout_s: float
     task: str = "generate"
     directives: tuple[str, ...] = ()  # of its unit, as far as they are the profile's own
 
@@ -191,7 +190,6 @@ def _engine(read: _Reader) -> Engine:
         argv=argv,
         env={str(key): str(value) for key, value in env.items()},
         start_timeout_s=float(read.get("start_timeout_s", (int, float), 2400)),
-        stop_timeout_s=float(read.get("stop_timeout_s", (int, float), 240)),
         task=read.get("task", str, "generate"),
         directives=read.strings("directives", []),
     )

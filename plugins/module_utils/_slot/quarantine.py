@@ -91,6 +91,13 @@ def read(fx: Effects, layout: Layout) -> Quarantine | None:
     return found if found.boot_id in ("", boot_id(fx)) else None
 
 
+def of_earlier_boot(fx: Effects, layout: Layout) -> Quarantine | None:
+    """The quarantine that a reboot ended, as long as none has followed on it; None where there was none."""
+    text = fx.files.read(layout.quarantine_file)
+    found = None if text is None else parse(text)
+    return found if found is not None and found.boot_id not in ("", boot_id(fx)) else None
+
+
 def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> Match | None:
     """What the log of the engine that was served says, when its process is gone and the log names a lost card."""
     if state is None or state.phase != "serving" or not state.engine or not state.invocation_id:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .journal import Memory
+from .journal import INTERRUPTED, Memory
 from .observe import slot_units
 from .profile import STATUSES
+from .quarantine import Quarantine
 from .run import Run
 from .state_file import SlotState
-from .types import End, Gate, Layout, Mode, Request, SlotFault, UnitState
+from .types import End, Gate, Layout, Mode, OnFailure, Request, SlotFault, UnitState
 
 # A profile that was committed once was accepted then, whatever its status says.
 _ANY_STATUS = STATUSES
@@ -45,8 +46,30 @@ def gate_of(memory: Memory, profile: str) -> Gate:
     return Gate.VERIFIED
 
 
-def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], memory: Memory, mode: Mode) -> Choice:
-    """What the slot is to serve now.
+def brought_back(memory: Memory, ended: Quarantine | None) -> str | None:
+    """What a reboot brings back: what was committed last, where the slot was stopped since because a card was lost.
+
+    ended: the quarantine that the reboot ended. A slot that somebody wanted stopped stays so.
+    """
+    finished = [attempt for attempt in memory.attempts if attempt.outcome not in (None, INTERRUPTED, End.UNTOUCHED)]
+    if ended is None or not finished:
+        return None
+    last = finished[-1]
+    if last.outcome != End.STOPPED or last.on_failure != OnFailure.ROLLBACK or last.boot != ended.boot_id:
+        return None
+    served = (known for known in reversed(finished) if known.outcome in (End.COMMITTED, End.ROLLED_BACK))
+    return next((known.profile for known in served), None)
+
+
+def choose(
+    layout: Layout,
+    state: SlotState | None,
+    units: Sequence[UnitState],
+    memory: Memory,
+    mode: Mode,
+    ended: Quarantine | None = None,
+) -> Choice:
+    """What the slot is to serve now. ended: see `brought_back`.
 
     Only a switch enables a unit, at its commit, and disables it before it stops it: so the enabled unit is what shall
     run. Between those two the journal knows, in the entry that has no end. An engine that somebody started by hand is
@@ -55,12 +78,13 @@ def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], 
     lost = memory.interrupted
     enabled = next((layout.profile_of(unit.name) for unit in units if unit.enabled), None)
     running = next((layout.profile_of(unit.name) for unit in units if unit.running), None)
+    back = brought_back(memory, ended)
     if lost is not None and lost.target is None:
         return Choice(None, f"the stop {lost.id} was interrupted")
     if lost is not None:
         served = state.profile_name if state is not None and state.phase == "serving" and _live(state, units) else None
         verified = memory.verified.profile if memory.verified is not None else None
-        name = served or enabled or verified
+        name = served or enabled or verified or back
         why = f"the switch {lost.id} to {lost.target} was interrupted in phase {lost.phase or 'journal'}"
         if name is None:
             return Choice(None, f"{why}, and no profile was verified before it")
@@ -70,6 +94,8 @@ def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], 
             return Choice(
                 None, f"{running} runs without having been committed by a switch; it is not served", act=False
             )
+        if back is not None:
+            return Choice(back, f"{back} was served until a card was lost before this boot", gate_of(memory, back))
         return Choice(None, "no profile was committed, so nothing is to run", act=False)
     if mode is Mode.BOOT and running not in (None, enabled):
         return Choice(None, f"{running} was started by hand while {enabled} is the committed one", act=False)
@@ -90,10 +116,18 @@ def settled_request(request: Request, choice: Choice) -> Request:
 
 def close_unproven(run: Run, why: str) -> None:
     """Closes the frontdoor when it is open for a process that is gone: nobody verified what runs now."""
-    state = run.front.current()
-    if state is None or not state.open or _live(state, slot_units(run.fx, run.layout)[0]):
-        return
+    try:
+        state = run.front.current()
+        if state is not None and state.open and not _live(state, slot_units(run.fx, run.layout)[0]):
+            close(run, why)
+    except (SlotFault, OSError) as fault:
+        # The frontdoor asks systemd as well which process runs, and lets nobody in to another one.
+        run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")
+
+
+def close(run: Run, why: str) -> None:
+    """Closes the frontdoor, as far as it can be told to."""
     try:
         run.front.publish({"phase": "failed", "reason": why})
-    except SlotFault as fault:
-        run.warn(fault.message)
+    except (SlotFault, OSError) as fault:
+        run.warn(f"the frontdoor could not be closed: {fault}")

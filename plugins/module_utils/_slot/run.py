@@ -14,12 +14,15 @@ from typing import Any
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
-from .learned import key_of
+from .learned import driver_of, key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
 from .rendering import Rendering
-from .types import Direction, Failure, Layout, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import Direction, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+
+KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
+DPKG_STATUS = PurePosixPath("/var/lib/dpkg/status")
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Run:
     seen: Seen = field(default_factory=Seen)
     plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
     direction: Direction = Direction.FORWARD
+    beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
     engine: EngineRun | None = None
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
@@ -82,6 +86,7 @@ class Run:
     verified_at: str | None = None
     served: Profile | None = None
     closed_at: float | None = None  # monotonic; since then no client is served
+    _driver_words: str = ""
 
     @property
     def profile(self) -> Profile:
@@ -95,6 +100,11 @@ class Run:
     def rendering(self) -> Rendering | None:
         """What the engine of this direction is started from, as far as there are files of it."""
         return self.seen.back if self.direction is Direction.BACK else self.seen.rendering
+
+    @property
+    def going_back(self) -> bool:
+        """Does this direction lead to what was verified before, not to what somebody asks for now?"""
+        return self.direction is Direction.BACK or self.request.mode is not Mode.SWITCH
 
     @property
     def rechecking(self) -> bool:
@@ -116,7 +126,19 @@ class Run:
         """Under what name the next start of the profile is remembered."""
         cache = profile.engine.env.get("VLLM_CACHE_ROOT")
         cached = cache is None or bool(self.fx.files.names(PurePosixPath(cache)))
-        return key_of(profile.name, profile.stack_id, cached=cached)
+        return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
+
+    def _driver(self) -> str:
+        """Driver and compiler of this host, looked up once."""
+        if not self._driver_words:
+            self._driver_words = driver_of(self._text_of(KERNEL_RELEASE), self._text_of(DPKG_STATUS))
+        return self._driver_words
+
+    def _text_of(self, path: PurePosixPath) -> str | None:
+        try:
+            return self.fx.files.read(path)
+        except OSError:
+            return None
 
     def retry_after_s(self, default: int) -> int:
         """What clients are told: the rest of the wait, or the default where nothing was learned yet."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import guards
+from . import guards, quarantine
 from .journal import INTERRUPTED, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
@@ -72,6 +72,8 @@ def _begin(run: Run) -> None:
         **{"from": run.served_before, "to": run.request.profile if run.request.active else None},
         fingerprint=run.seen.fingerprint,
         gate=str(run.request.gate),
+        on_failure=str(run.request.on_failure),
+        boot=quarantine.boot_id(run.fx),
         who=run.request.who,
         why=run.request.why,
     )

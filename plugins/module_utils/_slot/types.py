@@ -159,6 +159,8 @@ class UnitState:
     started_at: str = ""  # ISO 8601, UTC, of the main process
     job: int = 0  # number of the queued job, 0 without one
     needs_reload: bool = False
+    stop_limit_s: float = 0.0  # after which systemd kills it; 0 where there is none, or it is unknown
+    user: str = ""  # that its processes run as, empty for root
 
     @property
     def running(self) -> bool:
@@ -336,6 +338,11 @@ class Layout:
 
     def unit(self, profile: str) -> str:
         return f"{self.unit_prefix}{profile}.service"
+
+    @property
+    def settle_unit(self) -> str:
+        """What verifies the slot by itself. Its name is not that of any profile's unit."""
+        return f"b70-settle-{self.slot}.service"
 
     @property
     def unit_prefix(self) -> str:

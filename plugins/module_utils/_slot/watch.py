@@ -68,8 +68,8 @@ class Watcher:
     def gone(self) -> str:
         return (
             f"the switch {self.switch_id} on {self.host} vanished in phase {self.phase or 'start'}: its process was "
-            "killed or the host was rebooted. The frontdoor stays closed; run the same play again, it settles what "
-            "was interrupted."
+            "killed or the host was rebooted. The host settles what was interrupted by itself; status.yml says what "
+            "is served then, and the same play may be run again."
         )
 
     def _records(self, text: str) -> Iterator[Mapping[str, Any]]:

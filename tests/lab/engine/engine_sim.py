@@ -56,6 +56,7 @@ FAULTS = {
     "die": "dies at the first generation and logs a lost device",
     "ignore-term": "takes no notice of SIGTERM and SIGINT",
     "slow-stop": "needs stop_s to stop",
+    "share-port": "shares its port with whoever asks for that too",
     "keep-port": "leaves the port behind with another process for hold_s",
     "keep-device": "leaves the device file behind with another process for hold_s",
     "flood": "writes flood_per_s lines into its log while it loads",
@@ -414,6 +415,7 @@ def serve(engine: Engine) -> None:
     early = engine.has("slow-ready")
     if not early:
         load(engine)
+    Server.allow_reuse_port = engine.has("share-port")
     engine.server = Server((engine.host, engine.port), handler)
     threading.Thread(target=engine.server.serve_forever, daemon=True).start()
     if early:

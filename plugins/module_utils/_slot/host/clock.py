@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
 from ..types import SlotFault
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
 
 class ToldToEndFault(SlotFault):
-    """SIGTERM came."""
+    """SIGTERM came, or SIGINT."""
 
-    def __init__(self) -> None:
-        super().__init__("the switch was told to end (SIGTERM)")
+    def __init__(self, by: str = "SIGTERM") -> None:
+        super().__init__(f"the switch was told to end ({by})")
 
 
 class SystemClock:
     def __init__(self) -> None:
-        self._told_to_end = False
+        self._told_by = ""  # the signal that came and has not taken effect yet
         self._waiting = False
+        self._told: Callable[[], object] = lambda: None
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -35,9 +38,9 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         """Sleeps. Raises SlotFault, once, when the process was told to end: every wait comes by here."""
-        if self._told_to_end:
-            self._told_to_end = False
-            raise ToldToEndFault
+        if self._told_by:
+            by, self._told_by = self._told_by, ""
+            raise ToldToEndFault(by)
         time.sleep(max(0.0, seconds))
 
     @contextmanager
@@ -48,24 +51,28 @@ class SystemClock:
         try:
             yield
         except ToldToEndFault:
-            self._told_to_end = False
+            self._told_by = ""
             raise
         finally:
             self._waiting = False
 
-    def heed_signals(self) -> None:
-        """SIGTERM ends the current wait, also that for an answer, and leads back.
+    def heed_signals(self, told: Callable[[], object] = lambda: None) -> None:
+        """SIGTERM and SIGINT end the current wait, also that for an answer, and lead back. told: is called then.
 
         A closed terminal or a lost connection changes nothing.
         """
+        self._told = told
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._terminated)
+        for number in _ENDING:
+            signal.signal(number, self._terminated)
 
-    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
         # Once: the way back that follows must not be broken off as well.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self._told_to_end = True
+        for ending in _ENDING:
+            signal.signal(ending, signal.SIG_IGN)
+        self._told_by = signal.Signals(number).name
+        self._told()
         if self._waiting:
             # Should this be lost on its way, the next wait raises it again.
-            raise ToldToEndFault
+            raise ToldToEndFault(self._told_by)

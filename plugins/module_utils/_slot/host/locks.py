@@ -16,6 +16,7 @@ from ..types import SlotFault
 
 _INTERVAL_S = 0.2
 _NOTE_S = 1.0
+SWITCH_LIMIT_S = 86400.0  # longer than any switch: who settles what one leaves behind must not give up before it ends
 SETTLE_LIMIT_S = 3600.0  # the load of the largest model, and of one more on the way back
 
 

@@ -116,6 +116,11 @@ def _holder(pid: int, what: str) -> Holder:
     return Holder(pid, command or "gone", user, unit_of(_read(f"/proc/{pid}/cgroup").decode()), what)
 
 
+def _address(node: str) -> tuple[str, str]:
+    name = os.path.basename(node)
+    return os.path.basename(os.path.realpath(f"/sys/class/drm/{name}/device")), name
+
+
 class ProcTable:
     def cmdline(self, pid: int) -> tuple[str, ...]:
         return _words(f"/proc/{pid}/cmdline") if pid > 0 else ()
@@ -143,7 +148,8 @@ class ProcTable:
             device = _read(f"{root}/{name}/device/device").decode().strip()
             if (vendor, device) in CARDS:
                 nodes.append(f"/dev/dri/{name}")
-        return tuple(nodes)
+        # By address, as a mask of cards counts them; the kernel numbers them as they come.
+        return tuple(sorted(nodes, key=_address))
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         if not paths:

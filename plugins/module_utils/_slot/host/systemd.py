@@ -16,7 +16,7 @@ from ..types import SlotFault, UnitState
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"
-    "UnitFileState,ExecMainStartTimestamp,Job,NeedDaemonReload"
+    "UnitFileState,ExecMainStartTimestamp,Job,NeedDaemonReload,TimeoutStopUSec,User"
 )
 _QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
@@ -25,6 +25,8 @@ _TRIES, _AGAIN_S = 3, 0.5
 _LOOKED = re.compile(r'"GET /(?:health|metrics|v1/models)\b[^"]*" 200')
 _LOOKS = 5  # how many lines are read for one that tells something
 _LINE_CHARS = 400
+_SPAN_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN = re.compile(rf"([\d.]+)({'|'.join(_SPAN_UNITS)})")
 _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
 
@@ -38,6 +40,8 @@ def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.C
             check=False,
             text=True,
             errors="replace",
+            # A key that ends a command reaches all of its terminal's foreground: ours heeds it, these would die of it.
+            start_new_session=True,
         )
     except FileNotFoundError as error:
         raise SlotFault(f"{argv[0]} is not installed; a slot needs systemd") from error
@@ -111,9 +115,17 @@ def parse_show(text: str) -> tuple[UnitState, ...]:
                 started_at=_iso(started),
                 job=_number(values.get("Job", "").split(" ")[0]),
                 needs_reload=values.get("NeedDaemonReload", "") == "yes",
+                stop_limit_s=seconds_of(values.get("TimeoutStopUSec", "")),
+                user=values.get("User", ""),
             )
         )
     return tuple(units)
+
+
+def seconds_of(span: str) -> float:
+    """Seconds of a time span as systemd writes it, such as "1min 30s"; 0 of one without an end, or unreadable."""
+    words = [_SPAN.fullmatch(word) for word in span.split()]
+    return sum(float(word[1]) * _SPAN_UNITS[word[2]] for word in words if word) if all(words) else 0.0
 
 
 def _iso(unix: str) -> str:
@@ -162,6 +174,9 @@ class Systemd:
     def stop(self, name: str) -> None:
         _checked(["systemctl", "stop", "--no-block", "--", name])
 
+    def restart(self, name: str) -> None:
+        _checked(["systemctl", "restart", "--no-block", "--", name])
+
     def forget_failure(self, name: str) -> None:
         _checked(["systemctl", "reset-failed", "--", name])
 
@@ -175,8 +190,18 @@ class Systemd:
         _checked(["systemctl", "daemon-reload"])
 
     def stopping(self) -> bool:
-        # Late in a shutdown the bus is gone and the answer is "offline" or none at all.
-        return _run(["systemctl", "is-system-running"]).stdout.strip() in ("stopping", "offline", "unknown", "")
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_AGAIN_S)
+            try:
+                word = _run(["systemctl", "is-system-running"]).stdout.strip()
+            except SlotFault:
+                continue
+            if word not in ("offline", "unknown", ""):
+                return word == "stopping"
+        # Late in a shutdown the bus is gone and the answer is "offline" or none at all. One that is missed once is no
+        # answer: the end of a session takes the question with it, and a manager that reloads itself lets it wait.
+        return True
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         match = [f"--unit={unit.name}"]

@@ -69,6 +69,8 @@ class FakeUnits:
             needs_reload=unit.needs_reload or unit.loaded not in (None, self._world.unit_text(unit)),
             file_state="stale",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
+            stop_limit_s=unit.stop_limit_s,
+            user="b70",
         )
 
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
@@ -101,6 +103,12 @@ class FakeUnits:
             return
         wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
         unit.stop_until = self._world.mono + wait
+
+    def restart(self, name: str) -> None:
+        self._world.step(f"restart {name}")
+        if not self._world.settle_installed:
+            raise SlotFault(f"`systemctl restart {name}` failed with 5", got=f"Unit {name} not found.")
+        self._world.settle_queued = True
 
     def forget_failure(self, name: str) -> None:
         self._world.step()
@@ -321,7 +329,8 @@ class FakeProcesses:
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         self._world.step()
-        return self._world.device_users if paths else ()
+        ended = {unit.name for unit in self._world.units.values() if not unit.up}
+        return tuple(user for user in self._world.device_users if user.what in paths and user.unit not in ended)
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         self._world.step()

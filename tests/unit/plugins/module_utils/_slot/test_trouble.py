@@ -52,8 +52,15 @@ def test_a_card_that_is_still_held_is_named_and_nobody_is_killed(world):
     world.cards = 2
     world.render("b", cards=2)
     switch(world, "a")
-    world.device_users = (Holder(77, "clinfo", "ann", "", "/dev/dri/renderD128"),)
-    result = switch(world, "b")
+    effects = world.effects()
+    stop = effects.units.stop
+
+    def then(name):
+        stop(name)
+        world.device_users = (Holder(77, "clinfo", "ann", "", "/dev/dri/renderD128"),)
+
+    effects.units.stop = then
+    result = api.switch(effects, LAYOUT, request("b"))
     world.promise()
     assert result["failure"]["phase"] == "release"
     assert "/dev/dri/renderD128: pid 77 (clinfo, user ann)" in result["msg"]

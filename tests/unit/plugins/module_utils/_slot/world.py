@@ -120,7 +120,11 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
 def rendering(name: str, **changes: Any) -> Rendering:
     """The texts of a profile. What the engine does is told by its unit and its environment, as on a host."""
     data = profile_data(name, **changes)
-    unit = f"[Service]\nExecStart={json.dumps(data['engine']['argv'])}\n# {data['title']}\n"
+    engine = data["engine"]
+    unit = (
+        f"[Service]\nExecStart={json.dumps(engine['argv'])}\nTimeoutStopSec={engine['stop_timeout_s']}\n"
+        f"# {data['title']}\n"
+    )
     return Rendering(name, unit, json.dumps(data["engine"]["env"]), json.dumps(data, indent=2) + "\n")
 
 
@@ -150,6 +154,7 @@ class FakeUnit:
     answers: int = 0
     needs_reload: bool = False
     loaded: str | None = None  # the unit's text as systemd has read it
+    stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
     @property
     def up(self) -> bool:
@@ -186,6 +191,8 @@ class World:
         self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
         self.mutations: list[str] = []
         self.boots = 1
+        self.settle_installed = True
+        self.settle_queued = False  # the host will settle what is left as soon as the lock is free
         self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
 
     # -- setting up
@@ -272,6 +279,7 @@ class World:
             env = json.loads(self.texts[LAYOUT.profile_env(LAYOUT.profile_of(unit.name))][0])
             unit.environ = dict(env, PATH="/usr/bin")
             unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
+            unit.stop_limit_s = float(unit.loaded.partition("TimeoutStopSec=")[2].partition("\n")[0])
         if unit.fault == "other_process":
             unit.cmdline = (*unit.cmdline, "--max-num-seqs", "99")
         if unit.fault == "slow_load":
@@ -285,6 +293,7 @@ class World:
     def reboot(self) -> None:
         """Processes and /run are gone; what is enabled is started."""
         self.boots += 1
+        self.settle_queued = False
         for path in self.boot_only:
             self.texts.pop(path, None)
         self.frontdoor_sequence = 0

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who else uses what an engine needs: the cards of its profile, and its port. Nobody is ended here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from .effects import Effects, poll
+from .profile import Profile
+from .types import Holder, SlotFault
+
+PATIENCE_S = 3.0  # who only looks at a card is gone by then
+_INTERVAL_S = 0.2
+_MASK = "ZE_AFFINITY_MASK"
+
+
+def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Device files of the cards that the profile may use. nodes: those of the host, in the order of their addresses.
+
+    A mask counts in that order. One that can't be understood, and none, leave out no card.
+    """
+    if profile.cards <= 0:
+        return ()
+    numbers = [word.strip().partition(".")[0] for word in profile.engine.env.get(_MASK, "").split(",")]
+    if all(number.isdigit() and int(number) < len(nodes) for number in numbers):
+        return tuple(nodes[number] for number in sorted({int(number) for number in numbers}))
+    return tuple(nodes)
+
+
+def cards_of(fx: Effects, profile: Profile) -> tuple[str, ...]:
+    """The same on this host."""
+    return nodes_of(profile, fx.processes.render_nodes()) if profile.cards > 0 else ()
+
+
+def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
+    """Who holds a card of the profile and belongs to none of our units."""
+    return tuple(holder for holder in fx.processes.device_holders(cards_of(fx, profile)) if holder.unit not in ours)
+
+
+def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
+    """Raises SlotFault when a stranger keeps a card of the profile."""
+    found: tuple[Holder, ...] = ()
+    for _waited in poll(fx.clock, PATIENCE_S, _INTERVAL_S):
+        found = on_cards(fx, profile, ours)
+        if not found:
+            return
+    raise SlotFault(
+        f"a card of profile {profile.name} is held by a process that is not ours to end; end it, or wait for its end",
+        expected="free cards",
+        got=named(found),
+    )
+
+
+def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
+    """Who but the profile's unit listens on its port.
+
+    Linux lets processes of one user share a port, which vLLM asks for: each then gets a part of the connections.
+    """
+    return tuple(holder for holder in fx.processes.port_holders(profile.engine.port) if holder.unit != profile.unit)
+
+
+def check_port(fx: Effects, profile: Profile) -> None:
+    """Raises SlotFault when anybody but the profile's unit listens on its port."""
+    others = on_port(fx, profile)
+    if others:
+        raise SlotFault(
+            f"the port of {profile.name} is shared with a process that was not verified; end it, or wait for its end",
+            expected=f"only {profile.unit} on port {profile.engine.port}",
+            got=named(others),
+        )
+
+
+def named(holders: Sequence[Holder]) -> str:
+    """Some of them, for a message."""
+    return "; ".join(holder.describe() for holder in holders[:4])

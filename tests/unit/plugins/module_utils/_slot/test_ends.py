@@ -1,0 +1,221 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a run ends when somebody ends it, when systemd does not answer, and when explaining a failure fails itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show, seconds_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, SlotFault
+from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import request
+
+
+@pytest.fixture
+def world():
+    return host("abc", load_s=1.0)
+
+
+@pytest.fixture
+def signals():
+    kept = (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in kept}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_key_that_ends_a_command_leads_back_like_a_signal_to_end(signals):
+    clock, told = SystemClock(), []
+    clock.heed_signals(lambda: told.append("told"))
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(SlotFault, match=r"told to end \(SIGINT\)"):
+        clock.sleep(0.0)
+    # The way back is not broken off, by neither of them.
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    clock.sleep(0.0)
+    assert told == ["told"]
+
+
+def test_a_key_of_the_terminal_does_not_end_what_systemd_is_asked():
+    done = systemd._run(["ps", "-o", "sid=", "-p", str(os.getpid())])
+    assert int(done.stdout) == os.getsid(0)
+    done = systemd._run(["sh", "-c", "ps -o pgid= -p $$"])
+    assert int(done.stdout) != os.getpgid(0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "stopping"),
+    [
+        (["stopping"], True),
+        (["running"], False),
+        (["degraded"], False),
+        (["", "running"], False),
+        (["unknown", "offline", "degraded"], False),
+        ([None, "starting"], False),
+        (["", "stopping"], True),
+        (["", "", ""], True),  # late in a shutdown nobody answers any more
+        ([None, None, None], True),
+    ],
+)
+def test_only_systemd_s_word_is_a_shutdown(monkeypatch, answers, stopping):
+    left = list(answers)
+
+    def run(argv, limit_s=60.0):
+        answer = left.pop(0)
+        if answer is None:
+            raise SlotFault("no answer")
+        return subprocess.CompletedProcess(argv, 0, f"{answer}\n", "")
+
+    monkeypatch.setattr(systemd, "_run", run)
+    monkeypatch.setattr(systemd, "_AGAIN_S", 0.0)
+    assert systemd.Systemd().stopping() is stopping
+    assert left == []
+
+
+def test_a_recheck_with_wrong_answers_is_closed_also_when_the_host_seems_to_go_down(world):
+    switch(world, "a")
+    world.engine().live_fault = "wrong_answer"
+    world.gate_verified = False
+    world.going_down = True
+    result = switch(world, "a", recheck=True)
+    assert (result["outcome"], world.open) == ("interrupted", False)
+    assert "canary" in world.state.reason
+    # It did not go down after all: what the switch left queued settles it.
+    world.going_down = False
+    assert world.settle_queued
+    world.engine().live_fault = ""
+    assert recover(world)["profile"] == "a"
+    world.promise()
+
+
+def broken(effects, part, name, error, when=lambda: True):
+    """An effect that raises from now on."""
+    real = getattr(getattr(effects, part), name)
+
+    def fail(*args, **kwargs):
+        if when():
+            raise error
+        return real(*args, **kwargs)
+
+    setattr(getattr(effects, part), name, fail)
+    return effects
+
+
+@pytest.mark.parametrize("error", [SlotFault("no answer"), OSError(5, "Input/output error")])
+@pytest.mark.parametrize("mode", [Mode.SWITCH, Mode.BOOT])
+def test_a_systemd_that_does_not_say_whether_it_stops_breaks_nothing_off(world, error, mode):
+    switch(world, "a")
+    if mode is Mode.BOOT:
+        world.unit("a").fault = "wrong_answer"
+        world.crash("a")
+    world.unit("b").fault = "wrong_answer"
+    effects = broken(world.effects(), "units", "stopping", error)
+    result = api.switch(effects, LAYOUT, request("b", mode=mode))
+    assert (result["failed"], result["outcome"]) == (True, "interrupted")
+    assert not world.open or world.state.invocation_id != world.engine().invocation
+
+
+def test_a_boot_that_can_t_be_verified_tells_so_whatever_systemd_answers(world):
+    """The guard refuses it, and who runs can't be asked any more when the frontdoor is to be closed."""
+    switch(world, "a")
+    world.crash("a")
+    for path in [path for path in world.texts if path.name in ("model.safetensors", "config.json")]:
+        del world.texts[path]
+    asked = []
+
+    def second():
+        asked.append(1)
+        return len(asked) > 2
+
+    effects = broken(world.effects(), "units", "survey", SlotFault("`systemctl` gave no answer"), second)
+    result = api.switch(effects, LAYOUT, request("x", mode=Mode.BOOT))
+    assert (result["failed"], result["outcome"]) == (True, "untouched")
+    assert any("gave no answer" in text for text in result["warnings"])
+
+
+def test_a_state_that_can_t_be_written_does_not_break_off_what_the_host_does_by_itself(world):
+    switch(world, "a")
+    world.crash("a")
+    for path in [path for path in world.texts if path.name in ("model.safetensors", "config.json")]:
+        del world.texts[path]
+    world.readonly.add(LAYOUT.state_file)
+    result = recover(world)
+    assert (result["failed"], result["outcome"]) == (True, "untouched")
+    assert any("Read-only file system" in text for text in result["warnings"])
+
+
+def test_a_failure_that_can_t_be_explained_still_leads_back(world):
+    switch(world, "a")
+    world.unit("b").fault = "device_lost"
+    effects = world.effects()
+    read = effects.files.read
+
+    def refuse(path: PurePosixPath):
+        if path == LAYOUT.quarantine_file and world.running == [LAYOUT.unit("b")]:
+            raise OSError(5, "Input/output error", str(path))
+        return read(path)
+
+    effects.files.read = refuse
+    result = api.switch(effects, LAYOUT, request("b"))
+    world.promise()
+    assert (result["outcome"], result["profile"]) == ("rolled_back", "a")
+    assert "will not become ready" in result["failure"]["message"]
+    assert any("Input/output error" in text for text in result["warnings"])
+    assert quarantine.read(world.effects(), LAYOUT) is None
+
+
+def test_a_unit_is_waited_for_as_long_as_systemd_gives_it(world):
+    """What runs is neither what was verified last nor what is asked for."""
+    switch(world, "a")
+    world.render("c", engine__stop_timeout_s=900)
+    world.effects().units.start(LAYOUT.unit("c"))
+    world.unit("c").stop_s = 600.0
+    result = switch(world, "b")
+    world.promise()
+    assert (result["outcome"], result["profile"]) == ("committed", "b")
+    assert 600 < next(phase["seconds"] for phase in result["phases"] if phase["name"] == "stop") < 603
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"),
+    [("4min", 240), ("1min 30s", 90), ("1h 500ms", 3600.5), ("2.5s", 2.5), ("infinity", 0), ("", 0), ("1fortnight", 0)],
+)
+def test_time_spans_of_systemd(span, seconds):
+    assert seconds_of(span) == seconds
+
+
+def test_what_systemd_tells_of_a_unit_s_end_and_user():
+    (unit,) = parse_show("Id=x.service\nTimeoutStopUSec=4min 10s\nUser=b70\n")
+    assert (unit.stop_limit_s, unit.user) == (250.0, "b70")
+
+
+@pytest.mark.parametrize("path", [LAYOUT.state_file, LAYOUT.quarantine_file], ids=lambda path: path.name)
+def test_a_file_that_can_t_be_read_ends_a_run_in_words(world, path):
+    switch(world, "a")
+    effects = world.effects()
+    read = effects.files.read
+
+    def refuse(asked: PurePosixPath):
+        if asked == path:
+            raise IsADirectoryError(21, "Is a directory", str(asked))
+        return read(asked)
+
+    effects.files.read = refuse
+    for mode in (Mode.SWITCH, Mode.BOOT):
+        result = api.switch(effects, LAYOUT, request("b", mode=mode))
+        assert (result["failed"], result["outcome"]) == (True, "untouched")
+        assert f"Is a directory: {path}" in result["msg"]
+    assert world.running == [LAYOUT.unit("a")]
