@@ -22,7 +22,20 @@ from .progress import Progress
 from .run import VERIFYING_PHASES, Run
 from .state_file import parse_state, stamp
 from .symptoms import diagnose
-from .types import Direction, End, Failure, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import (
+    Direction,
+    End,
+    Failure,
+    Fault,
+    Layout,
+    Mode,
+    Phase,
+    PhaseRecord,
+    Request,
+    SlotFault,
+    ToldToEndFault,
+    UnitState,
+)
 
 LOG_LINES = 12
 LOG_CHARS = 240
@@ -113,8 +126,8 @@ class Driver:
         self._announce(step)
         result: Plan | Failure | None = None
         try:
-            result = self._perform(step)
-        except SlotFault as fault:
+            result = self._to_its_end(step)
+        except Fault as fault:
             result = self._failure(step, fault)
         except OSError as error:
             result = self._failure(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
@@ -143,6 +156,16 @@ class Driver:
                 self._fx.files.append(run.layout.journal_file, line, sync=True)
             except OSError:
                 run.warn("the journal could not be written to")
+
+    def _to_its_end(self, step: Step) -> Plan | None:
+        """Performs it. Being told to end, which comes once, leads back: so it does not break off the way back."""
+        try:
+            return self._perform(step)
+        except ToldToEndFault as fault:
+            if step.direction is Direction.FORWARD or self._fx.units.stopping():
+                raise
+            self._run.warn(f"{fault.message} on the way back, which goes on")
+            return self._perform(step)
 
     def _perform(self, step: Step) -> Plan | None:
         run = self._run
@@ -204,7 +227,7 @@ class Driver:
         if not run.rechecking:
             settle.verifying_state(run)
 
-    def _failure(self, step: Step, fault: SlotFault) -> Failure:
+    def _failure(self, step: Step, fault: Fault) -> Failure:
         log, unit_settled = self._log(step.phase)
         match = diagnose([*log, fault.message, fault.got or ""])
         if match is not None and match.symptom.harmless and unit_settled:
@@ -222,6 +245,7 @@ class Driver:
             log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
+            told=isinstance(fault, ToldToEndFault),
         )
         engine = self._run.engine
         if match is not None and match.symptom.id in quarantine.SYMPTOMS and engine is not None and log:

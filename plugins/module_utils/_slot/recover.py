@@ -13,7 +13,7 @@ from .observe import slot_units
 from .profile import STATUSES
 from .run import Run
 from .state_file import SlotState
-from .types import End, Gate, Layout, Mode, Request, SlotFault, UnitState
+from .types import End, Fault, Gate, Layout, Mode, Request, UnitState
 
 # A profile that was committed once was accepted then, whatever its status says.
 _ANY_STATUS = STATUSES
@@ -95,5 +95,6 @@ def close_unproven(run: Run, why: str) -> None:
         return
     try:
         run.front.publish({"phase": "failed", "reason": why})
-    except SlotFault as fault:
+    except Fault as fault:
+        # It is written; being told to end now only ends the wait for the frontdoor.
         run.warn(fault.message)

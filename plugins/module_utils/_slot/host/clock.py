@@ -12,14 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from ..types import SlotFault
-
-
-class ToldToEndFault(SlotFault):
-    """SIGTERM came."""
-
-    def __init__(self) -> None:
-        super().__init__("the switch was told to end (SIGTERM)")
+from ..types import ToldToEndFault
 
 
 class SystemClock:
@@ -34,7 +27,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps. Raises SlotFault, once, when the process was told to end: every wait comes by here."""
+        """Sleeps. Raises ToldToEndFault, once, when the process was told to end: every wait comes by here."""
         if self._told_to_end:
             self._told_to_end = False
             raise ToldToEndFault

@@ -41,6 +41,7 @@ class FakeClock:
         return self._world.now()
 
     def sleep(self, seconds: float) -> None:
+        self._world.heed()
         self._world.mono += max(seconds, 0.001)
         self._world.tick()
 
@@ -138,6 +139,7 @@ class FakeHttp:
 
     def get(self, url: str, timeout_s: float) -> Reply:
         self._world.step()
+        self._world.heed()
         if url == f"{LAYOUT.frontdoor_url}/status":
             return self._status()
         engine = self._ready()
@@ -166,6 +168,7 @@ class FakeHttp:
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         self._world.step()
+        self._world.heed()
         engine = self._ready()
         if engine is None:
             return Reply(0, error="refused")

@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request, ToldToEndFault
 from unit.plugins.module_utils._slot.fakes import (
     LAYOUT,
     FakeClock,
@@ -155,6 +155,8 @@ class World:
         self.starts = 0
         self.effects_done = 0
         self.kill_at: int | None = None
+        self.told_at: int | None = None  # the effect at which SIGTERM comes
+        self.told = False  # it came, and no wait has heeded it yet
         self.frontdoor_present = True
         self.frontdoor_stuck = False
         self.frontdoor_sequence = 0
@@ -339,6 +341,12 @@ class World:
             processes=FakeProcesses(self),
         )
 
+    def heed(self) -> None:
+        """Every wait comes by here, as with the real clock: being told to end is raised once."""
+        if self.told:
+            self.told = False
+            raise ToldToEndFault
+
     def step(self, mutation: str | None = None) -> None:
         self.effects_done += 1
         self.tick()
@@ -346,6 +354,8 @@ class World:
         if self.kill_at is not None and self.effects_done >= self.kill_at:
             self.kill_at = None
             raise Killed
+        if self.told_at is not None and self.effects_done >= self.told_at:
+            self.told_at, self.told = None, True
         if mutation is not None:
             self.mutations.append(mutation)
 
