@@ -229,7 +229,7 @@ class Driver:
 
     def _failure(self, step: Step, fault: Fault) -> Failure:
         log, unit_settled = self._log(step.phase)
-        match = diagnose([*log, fault.message, fault.got or ""])
+        match = diagnose(log, (fault.message, fault.got or ""))
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         # An engine that still runs and only answers wrongly is not explained by what it logged last.
@@ -248,7 +248,7 @@ class Driver:
             told=isinstance(fault, ToldToEndFault),
         )
         engine = self._run.engine
-        if match is not None and match.symptom.id in quarantine.SYMPTOMS and engine is not None and log:
+        if match is not None and match.symptom.quarantines and match.logged and engine is not None:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
             self._quarantine(cause)

@@ -20,7 +20,6 @@ from .symptoms import Match, diagnose
 from .types import Failure, Layout, SlotFault, UnitState
 
 SCHEMA = 1
-SYMPTOMS = ("device_lost",)
 BOOT_ID = PurePosixPath("/proc/sys/kernel/random/boot_id")
 LOG_LINES = 300
 _LINE_CHARS = 300
@@ -98,7 +97,7 @@ def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[Uni
     if any(unit.invocation_id == state.invocation_id and unit.settled for unit in units):
         return None
     match = diagnose(fx.units.log(_process_of(state), LOG_LINES))
-    return match if match is not None and match.symptom.id in SYMPTOMS else None
+    return match if match is not None and match.symptom.quarantines else None
 
 
 def _process_of(state: SlotState) -> UnitState:
