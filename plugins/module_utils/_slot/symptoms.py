@@ -35,7 +35,11 @@ class Symptom:
 
 # What stands before the words of an exception, in Python and in C++.
 _RAISED = r"(?:[\w.]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: |what\(\): +)?"
-_DRIVER = r"(?:Worker failed with error ')?(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|UR backend failed\. UR backend returns): ?-?\d+ \(|ur error )?"
+_WORKER = r"(?:Worker failed with error ')?"
+_DRIVER = (
+    _WORKER + r"(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|"
+    r"UR backend failed\. UR backend returns): ?-?\d+ \(|ur error )?"
+)
 
 
 def _symptom(
@@ -47,7 +51,7 @@ def _symptom(
 SYMPTOMS = (
     _symptom(
         "device_lost",
-        rf"{_DRIVER}UR_RESULT_ERROR_DEVICE_LOST|(?:Worker failed with error ')?level_zero backend failed with error: 20\b|GPU HANG",
+        rf"{_DRIVER}UR_RESULT_ERROR_DEVICE_LOST|{_WORKER}level_zero backend failed with error: 20\b|GPU HANG",
         "a card was lost: a fault of driver or runtime under load",
         "Keep the log, reboot the host when the next engine fails too, then lower max_num_seqs.",
         fatal=True,
@@ -150,7 +154,8 @@ SYMPTOMS = (
     ),
     _symptom(
         "too_little_memory",
-        r"(?:\S+\.service: )?[\w ,=']{0,60}(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
+        r"(?:\S+\.service: )?[\w ,=']{0,60}"
+        r"(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
         "the kernel or systemd ended the process, most often for want of memory",
         "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
         fatal=True,

@@ -3,10 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What clients can have an engine write into its log is not taken for the engine's own words.
 
-The lines have the shapes of vLLM 0.20 to 0.32 below systemd: its prefix of process, its time and place, uvicorn's access log.
+The lines have the shapes of vLLM 0.20 to 0.32: its prefix of process, its time and place, uvicorn's access log.
 """
 
 from __future__ import annotations
+
+import subprocess
 
 import pytest
 
@@ -15,6 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import syste
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, UnitState
 from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import LOST
 
 API, CORE, WORKER = "(APIServer pid=4711) ", "(EngineCore_DP0 pid=4790) ", "(Worker_TP0 pid=4801) "
@@ -23,7 +26,7 @@ NATIVE = "RuntimeError: Native API failed. Native API returns: 20 (UR_RESULT_ERR
 PLANTED = [
     f'{API}INFO:     127.0.0.1:41234 - "POST /v1/chat/completions?{LOST.replace(" ", "%20")} HTTP/1.1" 200 OK',
     'INFO:     127.0.0.1:41234 - "GET /v1/models?UR_RESULT_ERROR_DEVICE_LOST HTTP/1.1" 404 Not Found',
-    f"{API}INFO 11-22 09:08:44 [logger.py:39] Received request chatcmpl-1: prompt: '{LOST}', params: SamplingParams(n=1)",
+    f"{API}INFO 11-22 09:08:44 [logger.py:39] Received request chatcmpl-1: prompt: '{LOST}', params: None",
     f"{API}INFO 11-22 09:08:44 [request_logger.py:70] Received request cmpl-{LOST}: params: None, lora_request: None.",
     f"{API}{STAMP}[serving.py:321] The model `{LOST}` does not exist.",
     f"{CORE}{STAMP}[dump_input.py:81] Dumping scheduler output for model execution: SchedulerOutput(stop=['{LOST}'])",
@@ -37,7 +40,7 @@ MEANT = [
     f"{WORKER}{LOST}",
     f"{CORE}{STAMP}[core.py:1140] {LOST}",
     f"{CORE}{STAMP}[v1/worker/xpu_worker.py:88] {NATIVE}",
-    f"{CORE}{STAMP}[core.py:1140] RuntimeError: Worker failed with error '{LOST[14:]}', please check the stack trace above",
+    f"{CORE}{STAMP}[core.py:1140] RuntimeError: Worker failed with error '{LOST[14:]}', please check the stack",
     f"  what():  {LOST[14:]}",
 ]
 
@@ -78,9 +81,9 @@ def test_no_symptom_is_read_from_the_access_log(words):
 
 def test_the_symptoms_are_found_behind_the_prefixes_of_vllm():
     room = (
-        "ValueError: To serve at least one request with the model's max seq len (118000), (14.41 GiB KV cache is needed, "
-        "which is larger than the available KV cache memory (13.97 GiB). Based on the available memory, the estimated "
-        "maximum model length is 114432. Try increasing `gpu_memory_utilization`"
+        "ValueError: To serve at least one request with the model's max seq len (118000), (14.41 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (13.97 GiB). Based on the available memory, the "
+        "estimated maximum model length is 114432. Try increasing `gpu_memory_utilization`"
     )
     rows = {
         f"{CORE}{STAMP}[core.py:1140] {room}": "context_does_not_fit",
@@ -117,7 +120,7 @@ def test_an_engine_that_ends_after_a_client_sent_such_words_is_served_again(mode
     result = recover(world, mode)
     world.promise()
     assert (result["outcome"], result["quarantine"]) == ("committed", None)
-    assert quarantine.read(world.effects(), quarantine.Layout()) is None
+    assert quarantine.read(world.effects(), LAYOUT) is None
     assert not switch(world, "b")["failed"]
 
 
@@ -145,7 +148,7 @@ def read(monkeypatch, exported):
 
     def done(argv, limit_s):
         calls.append(argv)
-        return systemd.subprocess.CompletedProcess(argv, 0, exported, b"")
+        return subprocess.CompletedProcess(argv, 0, exported, b"")
 
     monkeypatch.setattr(systemd, "_done", done)
     lines = systemd.Systemd().log(UnitState("b70-slot-main-a.service", invocation_id="1" * 32), 300)
