@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from .effects import Effects
 from .identity import command_drift, environment_drift
-from .journal import Memory, Verified, begins_with_memory, remember
+from .journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
 from .machine import Seen
 from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
@@ -53,11 +54,18 @@ def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
 
 
 def read_memory(fx: Effects, layout: Layout) -> Memory:
-    """What the journal remembers: of its last lines, and of the file before it where it does not say that itself."""
-    text = fx.files.tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
-    if not begins_with_memory(text):
-        text = (fx.files.tail(layout.older_journal(1), JOURNAL_TAIL_BYTES) or "") + text
-    return remember(text.splitlines())
+    """What the journal remembers: of its last lines, and of the files before it where it does not say that itself.
+
+    A file that can't be read is passed over: a run that would have to write to it is told so then.
+    """
+    text = ""
+    for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
+        with suppress(OSError):
+            text = f"{fx.files.tail(path, JOURNAL_TAIL_BYTES) or ''}\n{text}".lstrip("\n")
+        if begins_with_memory(text):
+            break
+    # Not at other ends of lines: what an engine said may hold them.
+    return remember(text.split("\n"))
 
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import guards
-from .journal import INTERRUPTED, encode, encode_memory
+from .journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine, disable_all
@@ -19,7 +19,6 @@ from .types import Direction, End, Mode, Phase, SlotFault
 
 DEFAULT_RETRY_AFTER_S = 30
 JOURNAL_ROTATE_BYTES = 2**20  # about two hundred switches
-JOURNALS_KEPT = 5
 
 
 def guard_checks(run: Run) -> list[str]:
@@ -77,13 +76,20 @@ def _begin(run: Run) -> None:
 
 
 def _rotate(run: Run) -> None:
-    """Begins a new journal with what the old ones teach; the oldest is given up."""
+    """Begins a new journal with what the old ones teach; the oldest is given up.
+
+    The new one is whole, on disk and can be read before the old one goes.
+    """
     files, layout = run.fx.files, run.layout
+    files.write(layout.next_journal, encode_memory(run.seen.memory))
+    if not begins_with_memory(files.read(layout.next_journal) or ""):
+        run.warn(f"{layout.next_journal} does not hold what was written to it; {layout.journal_file} is used on")
+        return
     for number in range(JOURNALS_KEPT - 1, 0, -1):
         if files.size(layout.older_journal(number)) is not None:
             files.rename(layout.older_journal(number), layout.older_journal(number + 1))
     files.rename(layout.journal_file, layout.older_journal(1))
-    files.append(layout.journal_file, encode_memory(run.seen.memory), sync=True)
+    files.rename(layout.next_journal, layout.journal_file)
 
 
 def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:

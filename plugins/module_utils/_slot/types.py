@@ -330,6 +330,11 @@ class Layout:
         """The journal before this one (1), the one before that (2) …"""
         return self.journal_file.with_name(f"{self.journal_file.name}.{number}")
 
+    @property
+    def next_journal(self) -> PurePosixPath:
+        """The journal that is about to begin."""
+        return self.journal_file.with_name(f"{self.journal_file.name}.next")
+
     def unit(self, profile: str) -> str:
         return f"{self.unit_prefix}{profile}.service"
 
