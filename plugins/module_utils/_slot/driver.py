@@ -89,7 +89,7 @@ class Driver:
             Phase.RELEASE: phases.release,
             Phase.START: phases.start,
             Phase.ALIVE: self._alive,
-            Phase.HEALTH: phases.health,
+            Phase.HEALTH: self._health,
             Phase.IDENTITY: phases.identity,
             Phase.FIRST_TOKEN: asking.first_token,
             Phase.CANARY: asking.canary,
@@ -213,7 +213,7 @@ class Driver:
         held = self._quarantine(cause)
         run.seen = replace(run.seen, quarantine=held)
         # The log of that process has been judged: nobody looks at it again.
-        recover.close_unproven(run, held.describe())
+        recover.close_unproven(run, held.published())
 
     def _quarantine(self, cause: quarantine.Cause) -> quarantine.Quarantine:
         held, problems = quarantine.impose(self._fx, self._run.layout, cause)
@@ -224,6 +224,12 @@ class Driver:
     @staticmethod
     def _alive(run: Run) -> None:
         phases.alive(run)
+        if not run.rechecking:
+            settle.loading_state(run)
+
+    @staticmethod
+    def _health(run: Run) -> None:
+        phases.health(run)
         if not run.rechecking:
             settle.verifying_state(run)
 

@@ -51,6 +51,10 @@ class Quarantine:
             f"{kept}; it ends with a reboot, or with `b70ctl clear-quarantine`"
         )
 
+    def published(self) -> str:
+        """The same for everybody: where its evidence is, and what ends it, is for whoever is on the host."""
+        return f"this host is in quarantine since {self.since}, symptom {self.symptom}"
+
 
 def parse(text: str) -> Quarantine:
     """The record. One that can't be read stands for a quarantine of which nothing else is known."""

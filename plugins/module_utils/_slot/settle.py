@@ -105,6 +105,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         profile=profile,
         fingerprint=fingerprint,
         verified=run.verified,
+        reason=run.reason(),
         seconds=seconds,
         key="" if run.wait is None else run.wait.key,
         loads=[load.as_dict() for load in run.loads],
@@ -153,7 +154,8 @@ def close(run: Run) -> None:
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
     }
     if not halting:
-        fields["switch"] = switch_part(run)
+        # What is only verified is not stopped before: all that is waited for is its load.
+        fields["switch"] = switch_part(run, loading=Phase.STOP not in run.plan.forward)
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")
@@ -191,25 +193,34 @@ def drain(run: Run) -> None:
         disable_all(run)
 
 
-def verifying_state(run: Run) -> None:
+def loading_state(run: Run) -> None:
     """Tells the frontdoor whose engine is coming up; it stays closed."""
+    _show_coming(run, "switching", "loads", loading=True)
+
+
+def verifying_state(run: Run) -> None:
+    """The same of one that answers, and has yet to answer right."""
+    _show_coming(run, "verifying", "is being verified", loading=False)
+
+
+def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
     profile = run.profile
     engine = run.engine
     fields: dict[str, Any] = {
         **profile_part(profile),
-        "phase": "verifying",
+        "phase": phase,
         "reason": _close_reason(run),
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
-        "switch": switch_part(run),
+        "switch": switch_part(run, loading=loading),
         "engine": None if engine is None else _engine_part(run),
     }
     try:
         run.front.publish(fields)
     except SlotFault:
-        run.warn("the frontdoor was slow to show that the engine is being verified")
+        run.warn(f"the frontdoor was slow to show that the engine {words}")
     except OSError as error:
         # It stays closed, as it was told before; only what it says is older.
-        run.warn(f"that the engine is being verified could not be written to {run.layout.state_file} ({error})")
+        run.warn(f"that the engine {words} could not be written to {run.layout.state_file} ({error})")
 
 
 def _engine_part(run: Run) -> Mapping[str, Any] | None:

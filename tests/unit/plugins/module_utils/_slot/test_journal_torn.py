@@ -101,9 +101,9 @@ def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
         for name in ("write", "append", "rename"):
             act = getattr(effects.files, name)
 
-            def fill_up(path, *rest, act=act, **more):
+            def fill_up(path, *rest, act=act, done=done, room=number, **more):
                 done.append(path)
-                if len(done) > number and path.is_relative_to(LAYOUT.state_dir):
+                if len(done) > room and path.is_relative_to(LAYOUT.state_dir):
                     if more:
                         # as much of the line as there was room for
                         act(path, rest[0][:30], **more)

@@ -142,7 +142,7 @@ def runtime_state(name: str, state: SlotState, running: Running | None, failed: 
     if state.phase in ("switching", "verifying"):
         if move.get("to") == name:
             return LOADING
-        if state.phase == "switching" and move.get("from") == name:
+        if state.phase == "switching" and move.get("from") == name and not move.get("loading"):
             return UNLOADING
     elif (state.profile or {}).get("name") == name:
         return LOADED if state.phase == "serving" else MODEL_FAILED

@@ -20,6 +20,13 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _failed_phase(failures: Any) -> str | None:
+    """All that is told of an end without a reason for everybody: the messages quote logs and command lines."""
+    first = failures[0] if isinstance(failures, list) and failures else None
+    phase = _text(first.get("phase")) if isinstance(first, dict) else None
+    return phase and f"phase {phase}"
+
+
 def remember(raw: bytes) -> list[dict[str, Any]]:
     """The last switches in lines of the journal, newest first; what cannot be read is left out."""
     found: dict[str, dict[str, Any]] = {}
@@ -34,9 +41,7 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
             began |= {"from": _text(entry.get("from")), "to": _text(entry.get("to"))}
             found[name] = {**began, "outcome": None, "served": None, "seconds": None, "reason": None}
         elif event == "end" and name in found:
-            failures = entry.get("failures")
-            first = failures[0] if isinstance(failures, list) and failures else None
-            reason = _text(first.get("message")) if isinstance(first, dict) else None
+            reason = _text(entry.get("reason")) or _failed_phase(entry.get("failures"))
             seconds = entry.get("seconds")
             found[name]["outcome"] = _text(entry.get("outcome"))
             found[name]["served"] = _text(entry.get("profile"))

@@ -114,6 +114,7 @@ def _profile(table: dict[str, Any]) -> dict[str, Any] | None:
 def _switch(table: dict[str, Any]) -> dict[str, Any] | None:
     switch = _part(table, "switch", ("id", "from", "to", "started_at"))
     _number(switch or {}, "eta_s", 0, "switch.")
+    _get(switch or {}, "loading", (bool,), "switch.")
     return switch
 
 
