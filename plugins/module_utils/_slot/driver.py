@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from . import asking, machine, phases, quarantine, recover, settle
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
-from .frontdoor import FrontdoorLink
+from .frontdoor import FrontdoorLink, read_state
 from .journal import encode
 from .machine import Kind, Plan, Seen, Step
 from .observe import near_end, observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .state_file import parse_state, stamp
+from .state_file import stamp
 from .symptoms import diagnose
 from .types import (
     Direction,
@@ -197,7 +197,7 @@ class Driver:
     def _choose(self) -> bool:
         """Settles what this run is to do. False: nothing."""
         run = self._run
-        state = parse_state(self._fx.files.read(run.layout.state_file))
+        state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
         choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode)
         run.request = recover.settled_request(run.request, choice)

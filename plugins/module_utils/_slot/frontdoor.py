@@ -22,6 +22,14 @@ _HTTP_TIMEOUT_S = 2.0
 SPARE_BYTES = 16384  # several states; a state that replaces another needs room for both
 
 
+def read_state(fx: Effects, layout: Layout) -> SlotState | None:
+    """The state on disk, or None where there is none that can be read."""
+    try:
+        return parse_state(fx.files.read(layout.state_file))
+    except OSError:
+        return None
+
+
 class FrontdoorLink:
     """Publishes states and waits until the frontdoor has applied them. An absent frontdoor counts as closed."""
 
@@ -31,7 +39,7 @@ class FrontdoorLink:
 
     def current(self) -> SlotState | None:
         """The state on disk, or None where there is none that can be read."""
-        return parse_state(self._fx.files.read(self._layout.state_file))
+        return read_state(self._fx, self._layout)
 
     def status(self) -> Mapping[str, Any] | None:
         """The `frontdoor` part of its /status, {} when it can't be understood, None when nobody answers."""
@@ -80,6 +88,9 @@ class FrontdoorLink:
     def _write(self, text: str) -> None:
         """Replaces the state file, also where /run has become full: some room for that is kept."""
         files, spare = self._fx.files, self._layout.spare_file
+        for directory in (self._layout.run_dir, self._layout.slot_run_dir):
+            if files.hidden(directory):
+                files.unhide(directory)
         try:
             files.write(self._layout.state_file, text)
         except OSError as error:

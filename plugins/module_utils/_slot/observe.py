@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from .effects import Effects
+from .frontdoor import read_state
 from .identity import command_drift, environment_drift
 from .journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
 from .machine import Seen
 from .profile import Profile, parse_profile
 from .quarantine import read as read_quarantine
 from .slot_file import read_slot_file
-from .state_file import SlotState, current_env, parse_state, profile_part
+from .state_file import SlotState, current_env, profile_part
 from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
@@ -129,7 +130,7 @@ def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitStat
 
 def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
-    state = parse_state(fx.files.read(layout.state_file))
+    state = read_state(fx, layout)
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     verified = last_verified(memory, state, units)
@@ -158,8 +159,9 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         target=target,
         healthy=answers,
         same_rendering=same,
-        current_env_matches=fx.files.read(layout.current_env) == wanted,
+        current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
         published=state is not None
+        and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
         and all(getattr(state, key) == value for key, value in profile_part(target).items()),
     )
 
@@ -173,7 +175,7 @@ def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
         return False
     if not (fx.files.read(layout.lock_file) or "").rstrip().endswith(f": {request.profile}"):
         return False
-    state = parse_state(fx.files.read(layout.state_file))
+    state = read_state(fx, layout)
     if state is None or not (state.phase == "serving" and state.open and state.verified):
         return False
     try:

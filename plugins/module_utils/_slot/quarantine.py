@@ -87,7 +87,10 @@ def boot_id(fx: Effects) -> str:
 
 def read(fx: Effects, layout: Layout) -> Quarantine | None:
     """The quarantine that holds now, or None."""
-    text = fx.files.read(layout.quarantine_file)
+    try:
+        text = fx.files.read(layout.quarantine_file)
+    except OSError:
+        text = ""
     if text is None:
         return None
     found = parse(text)

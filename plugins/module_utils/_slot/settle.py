@@ -317,7 +317,7 @@ def commit(run: Run) -> None:
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
     text = current_env(layout.slot, profile, run.verified)
     try:
-        if files.read(layout.current_env) != text:
+        if files.read(layout.current_env) != text or files.hidden(layout.current_env):
             files.write(layout.current_env, text)
         record_end(run, outcome, profile.name, profile.fingerprint)
     except OSError as error:

@@ -57,5 +57,5 @@ def test_what_a_client_is_told(phase: str, switch: dict[str, Any], message: str)
 
 def test_a_switch_that_does_not_know_whether_it_loads_is_refused() -> None:
     raw = b'{"schema": 1, "sequence": 1, "phase": "switching", "switch": {"loading": "yes"}}'
-    with pytest.raises(StateError, match="switch.loading has the wrong type"):
+    with pytest.raises(StateError, match=r"switch\.loading has the wrong type"):
         parse(raw, CONFIG)

@@ -205,8 +205,13 @@ class FakeFiles:
         if any(path.is_relative_to(root) for root in self._world.full):
             raise OSError(28, "No space left on device", str(path))
 
+    def _readable(self, path: PurePosixPath) -> None:
+        if path in self._world.unreadable:
+            raise OSError(22, "is not a regular file, remove it", str(path))
+
     def read(self, path: PurePosixPath) -> str | None:
         self._world.step()
+        self._readable(path)
         if path == BOOT_ID:
             return f"boot-{self._world.boots}\n"
         found = self._world.texts.get(path)
@@ -214,6 +219,7 @@ class FakeFiles:
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         self._world.step()
+        self._readable(path)
         found = self._world.texts.get(path)
         return None if found is None else found[0][-limit:]
 
@@ -224,6 +230,7 @@ class FakeFiles:
     def write(self, path: PurePosixPath, text: str) -> None:
         self._world.step(f"write {path}")
         self._may(path)
+        self._world.hidden.discard(path)
         self._world.put(path, text)
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
@@ -245,6 +252,14 @@ class FakeFiles:
     def rename(self, path: PurePosixPath, new: PurePosixPath) -> None:
         self._world.step(f"rename {path}")
         self._world.texts[new] = self._world.texts.pop(path)
+
+    def hidden(self, path: PurePosixPath) -> str | None:
+        self._world.step()
+        return f"{path} has the mode 0600" if path in self._world.hidden else None
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        self._world.step()
+        self._world.hidden.discard(directory)
 
     def size(self, path: PurePosixPath) -> int | None:
         self._world.step()

@@ -97,7 +97,8 @@ def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
     known = memory(full_journal())
     for number in range(12):
         world = full_journal()
-        effects, done = world.effects(), []
+        effects = world.effects()
+        done: list[PurePosixPath] = []
         for name in ("write", "append", "rename"):
             act = getattr(effects.files, name)
 

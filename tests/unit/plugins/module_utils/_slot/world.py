@@ -162,6 +162,8 @@ class World:
         self.frontdoor_sequence = 0
         self.generations: list[float] = []  # monotonic ends of running generations
         self.readonly: set[PurePosixPath] = set()
+        self.hidden: set[PurePosixPath] = set()  # what only root can read
+        self.unreadable: set[PurePosixPath] = set()  # no files, but something in their place
         self.full: set[PurePosixPath] = set()
         self.free = 10 * 2**30
         self.foreign: tuple[Holder, ...] = ()

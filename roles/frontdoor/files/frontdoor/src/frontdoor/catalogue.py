@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from frontdoor import regular
 from frontdoor.state import SlotState
 
 LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloaded", "unloading", "failed"
@@ -103,8 +104,8 @@ class Profiles:
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
         try:
-            with open(self._slot_file, "rb") as handle:
-                return tuple(str(status) for status in orjson.loads(handle.read())["refused_statuses"])
+            found = orjson.loads(regular.read(self._slot_file))
+            return tuple(str(status) for status in found["refused_statuses"])
         except (OSError, orjson.JSONDecodeError, LookupError, TypeError):
             return _REFUSED
 
@@ -124,8 +125,7 @@ class Profiles:
 
     @staticmethod
     def _read(path: str) -> dict[str, Any]:
-        with open(path, "rb") as handle:
-            profile = orjson.loads(handle.read())
+        profile = orjson.loads(regular.read(path))
         if not isinstance(profile, dict) or not isinstance(profile.get("name"), str):
             raise ValueError("it has no name")
         for part in ("engine", "frontdoor", "model"):

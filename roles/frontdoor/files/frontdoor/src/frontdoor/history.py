@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from frontdoor import regular
+
 KEPT = 10
 # what is read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
@@ -66,9 +68,7 @@ class History:
             found = os.stat(self._path)
             seen = (found.st_mtime_ns, found.st_ino, found.st_size)
             if seen != self._seen:
-                with open(self._path, "rb") as handle:
-                    handle.seek(max(0, found.st_size - _TAIL_BYTES))
-                    self._switches = remember(handle.read())
+                self._switches = remember(regular.read(self._path, _TAIL_BYTES))
                 self._seen = seen
         except OSError:
             self._seen, self._switches = None, []
