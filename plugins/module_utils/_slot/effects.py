@@ -50,6 +50,9 @@ class Units(Protocol):
 
     def disable(self, name: str) -> None: ...
 
+    def reload(self) -> None:
+        """Has systemd read its units again: until then it shows those as enabled that were when it read them."""
+
     def stopping(self) -> bool:
         """Is the host going down?"""
 

@@ -171,7 +171,7 @@ def _show(names: Sequence[str]) -> dict[str, UnitState]:
 class Systemd:
     """Enabling and disabling leave out systemd's reload: links in `.wants` count at the next boot, and every reload
     would cost a part of a second in which no client is served. So the unit files are asked for their state, not the
-    manager, which remembers an older one.
+    manager, which remembers an older one until `reload`.
     """
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
@@ -194,7 +194,7 @@ class Systemd:
     def start(self, name: str) -> None:
         unit = self.show([name])[0]
         if unit.needs_reload:
-            _checked(["systemctl", "daemon-reload"])
+            self.reload()
         # Every start here is wanted, also the sixth within half an hour: systemd's limit is for those that nobody asked
         # for. A unit that it has not loaded has no count to forget, and says so.
         _run(["systemctl", "reset-failed", "--", name])
@@ -211,6 +211,9 @@ class Systemd:
 
     def disable(self, name: str) -> None:
         _checked(["systemctl", "disable", "--no-reload", "--quiet", "--", name])
+
+    def reload(self) -> None:
+        _checked(["systemctl", "daemon-reload"])
 
     def stopping(self) -> bool:
         # Late in a shutdown the bus is gone and the answer is "offline" or none at all.

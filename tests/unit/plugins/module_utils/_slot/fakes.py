@@ -68,7 +68,7 @@ class FakeUnits:
             invocation_id=unit.invocation,
             restarts=unit.restarts,
             needs_reload=unit.needs_reload,
-            file_state="stale",
+            file_state="enabled" if unit.shown else "disabled",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
         )
 
@@ -119,6 +119,13 @@ class FakeUnits:
         if LAYOUT.unit_dir in self._world.readonly:
             raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
         self._world.units[name].enabled = False
+
+    def reload(self) -> None:
+        self._world.step("reload")
+        if self._world.reload_fails:
+            raise SlotFault("`systemctl daemon-reload` failed with 1", got="Connection timed out")
+        for unit in self._world.units.values():
+            unit.shown = unit.enabled
 
     def stopping(self) -> bool:
         self._world.step()

@@ -126,6 +126,7 @@ class FakeUnit:
     stop_s: float = 0.5
     exists: bool = True
     enabled: bool = False
+    shown: bool = False  # what `systemctl status` says of that: what it was at the last reload
     active: str = "inactive"
     sub: str = "dead"
     result: str = "success"
@@ -174,6 +175,7 @@ class World:
         self.lock_for_s = float("inf")  # so long the other one holds it
         self.gate_verified = True
         self.going_down = False
+        self.reload_fails = False
         self._state_text: str | None = None
         self._state: SlotState | None = None
         self.logs: dict[str, tuple[str, ...]] = {}  # by invocation; log_lines for all others
