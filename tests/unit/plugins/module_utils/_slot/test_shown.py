@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
@@ -33,7 +35,7 @@ def test_an_enabled_unit_is_shown_as_enabled(fault, way_back):
 
 def test_it_is_read_again_when_clients_are_served_and_only_after_a_change():
     world = host("ab", load_s=1.0)
-    effects = world.effects()
+    effects: Any = world.effects()
     reload, seen = effects.units.reload, []
 
     def note():
@@ -51,7 +53,7 @@ def test_it_is_read_again_when_clients_are_served_and_only_after_a_change():
 
 def test_what_a_killed_switch_left_is_shown_after_the_next_run():
     world = host("ab", load_s=1.0)
-    effects = world.effects()
+    effects: Any = world.effects()
 
     def die():
         raise Killed
