@@ -47,7 +47,7 @@ print(len([line for line in lines if "APIServer" in line]), None if found is Non
 
 
 @pytest.mark.parametrize("harm", ["chmod 600", "chown 12345", "rm", "fifo", "mkdir", "chmod 700 directory"])
-def test_a_state_that_the_frontdoor_cannot_read_is_repaired(rig: Rig, recorded: Begin, harm: str) -> None:
+def test_a_state_that_the_frontdoor_cannot_read_is_repaired(rig: Rig, harm: str) -> None:
     rig.have("sim-a")
     assert_serves(rig, "sim-a")
     before = rig.facts()
@@ -74,7 +74,7 @@ def test_a_state_that_the_frontdoor_cannot_read_is_repaired(rig: Rig, recorded: 
     assert rig.facts().engines == before.engines, "the engine was started anew"
 
 
-def test_systemd_shows_what_starts_at_boot(rig: Rig, recorded: Begin) -> None:
+def test_systemd_shows_what_starts_at_boot(rig: Rig) -> None:
     rig.have("sim-a")
     for profile in ("sim-b", "sim-a"):
         assert rig.ctl("switch", profile).code == 0
@@ -89,6 +89,7 @@ def test_systemd_shows_what_starts_at_boot(rig: Rig, recorded: Begin) -> None:
 def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", load_s=LOAD_S)
+    recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
         wait_for(lambda: loading(rig), 120, "the engine loads")
         answer = wait_for(
@@ -98,6 +99,7 @@ def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) ->
         )
         told = status(rig)
         output, _errors = process.communicate(timeout=300)
+    assert answer is not None
     assert answer.status == 503, answer
     assert "the model slot is loading sim-b in the place of sim-a" in answer.error, answer
     assert (told["phase"], told["switch"]["from"], told["switch"]["to"]) == ("switching", "sim-a", "sim-b"), told
