@@ -155,7 +155,8 @@ def close(run: Run) -> None:
     }
     if not halting:
         # What is only verified is not stopped before: all that is waited for is its load.
-        fields["switch"] = switch_part(run, loading=Phase.STOP not in run.plan.forward)
+        verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
+        fields["switch"] = switch_part(run, loading=verifies)
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")

@@ -137,3 +137,9 @@ def test_what_settles_loads_and_does_not_switch(world):
     )
     told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
     assert told == [("switching", True), ("switching", True), ("verifying", False), ("serving", None)]
+    world.unit("a").live_fault, world.unit("a").fault = "wrong_answer", ""
+    world.unit("a").invocation = "another"
+    _result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.RECOVER)))
+    told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
+    there, back = [("switching", True), ("switching", True)], [("switching", False), ("switching", True)]
+    assert told == [*there, ("verifying", False), *back, ("verifying", False), ("serving", None)]
