@@ -39,6 +39,8 @@ def phases() -> dict[str, dict[str, Any]]:
         "unverified": {"verified": False, "verified_at": None},
         # long enough not to be over when a slow machine looks
         "switching": {**closed, "phase": "switching", "switch": {**move, "started_at": _ago(70), "eta_s": 160}},
+        "loading": {**closed, "phase": "switching", "switch": {**move, "loading": True}},
+        "settling": {**closed, "phase": "switching", "switch": {**move, "from": new, "loading": True, "eta_s": None}},
         "verifying": {**closed, "phase": "verifying", "switch": {**move, "eta_s": None}},
         "overdue": {**closed, "phase": "verifying", "switch": {**move, "started_at": _ago(90)}},
         "back": {**closed, "phase": "switching", "switch": back, "reason": went_wrong},

@@ -98,6 +98,8 @@ TOLD = {
     "serving": ("Serving, verified", TITLE, "Takes text and image, 32,768 tokens of context."),
     "unverified": ("Serving, not verified", TITLE, "has not given its canary answers"),
     "switching": ("Switching", MOVE, r"About \d+ s left."),
+    "loading": ("Loading", MOVE, "before anyone is let in."),
+    "settling": ("Loading", NEW, r"before anyone is let in. \d+ s so far; how long it takes is not known yet."),
     "verifying": ("Verifying", MOVE, r"before anyone is let in. \d+ s so far; how long it takes is not known yet."),
     "overdue": ("Verifying", MOVE, "It takes longer than the 64 s it took the last time."),
     "back": ("Switching", f"{NEW} → {OLD}", "no new requests are taken"),
@@ -121,7 +123,8 @@ def test_every_phase_is_told_as_it_is(browser: Browser, show: Show, phase: str) 
     far = browser.run(
         "(b => b.hidden ? null : b.getAttribute('aria-valuenow') ?? '?')(document.getElementById('progress'))"
     )
-    assert (far is None) is (phase not in ("switching", "verifying", "overdue", "back")), far
+    moving = ("switching", "loading", "settling", "verifying", "overdue", "back")
+    assert (far is None) is (phase not in moving), far
     if phase == "switching":
         assert 30 < int(far) < 98
     if phase == "overdue":

@@ -15,11 +15,12 @@ from . import quarantine
 from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
+from .frontdoor import read_state
 from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, load_wanted, read_memory, slot_units
 from .progress import last_progress
 from .run import describe
-from .state_file import SlotState, parse_state
+from .state_file import SlotState
 from .table import not_looked_at
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
 
@@ -229,7 +230,7 @@ def nothing(layout: Layout) -> dict[str, Any]:
 
 def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     """What is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
-    state = parse_state(fx.files.read(layout.state_file))
+    state = read_state(fx, layout)
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     running = [unit for unit in units if unit.running]

@@ -13,16 +13,30 @@ from dataclasses import dataclass, replace
 from . import asking, machine, phases, quarantine, recover, settle, strangers
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
-from .frontdoor import FrontdoorLink
+from .frontdoor import FrontdoorLink, read_state
 from .journal import encode
 from .machine import Kind, Plan, Seen, Step
 from .observe import near_end, observe, read_memory, slot_units
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
-from .state_file import SlotState, parse_state, stamp
+from .state_file import stamp
 from .symptoms import diagnose
-from .types import Direction, End, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import (
+    Direction,
+    End,
+    Failure,
+    Fault,
+    Holder,
+    Layout,
+    Mode,
+    Phase,
+    PhaseRecord,
+    Request,
+    SlotFault,
+    ToldToEndFault,
+    UnitState,
+)
 
 LOG_LINES = 12
 LOG_CHARS = 240
@@ -76,7 +90,7 @@ class Driver:
             Phase.RELEASE: phases.release,
             Phase.START: phases.start,
             Phase.ALIVE: self._alive,
-            Phase.HEALTH: phases.health,
+            Phase.HEALTH: self._health,
             Phase.IDENTITY: phases.identity,
             Phase.FIRST_TOKEN: asking.first_token,
             Phase.CANARY: asking.canary,
@@ -122,8 +136,8 @@ class Driver:
         self._announce(step)
         result: Plan | Failure | None = None
         try:
-            result = self._perform(step)
-        except SlotFault as fault:
+            result = self._to_its_end(step)
+        except Fault as fault:
             result = self._explained(step, fault)
         except OSError as error:
             result = self._explained(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
@@ -152,6 +166,16 @@ class Driver:
                 self._fx.files.append(run.layout.journal_file, line, sync=True)
             except OSError:
                 run.warn("the journal could not be written to")
+
+    def _to_its_end(self, step: Step) -> Plan | None:
+        """Performs it. Being told to end, which comes once, leads back: so it does not break off the way back."""
+        try:
+            return self._perform(step)
+        except ToldToEndFault as fault:
+            if step.direction is Direction.FORWARD or self._going_down():
+                raise
+            self._run.warn(f"{fault.message} on the way back, which goes on")
+            return self._perform(step)
 
     def _perform(self, step: Step) -> Plan | None:
         run = self._run
@@ -185,7 +209,7 @@ class Driver:
     def _choose(self) -> bool:
         """Settles what this run is to do. False: nothing."""
         run = self._run
-        state = parse_state(self._fx.files.read(run.layout.state_file))
+        state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
         ended = quarantine.of_earlier_boot(self._fx, run.layout)
         choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
@@ -202,7 +226,7 @@ class Driver:
         held = self._quarantine(cause)
         run.seen = replace(run.seen, quarantine=held)
         # The log of that process has been judged: nobody looks at it again.
-        recover.close_unproven(run, held.describe())
+        recover.close_unproven(run, held.published())
 
     def _quarantine(self, cause: quarantine.Cause) -> quarantine.Quarantine:
         held, problems = quarantine.impose(self._fx, self._run.layout, cause)
@@ -243,19 +267,26 @@ class Driver:
     def _alive(run: Run) -> None:
         phases.alive(run)
         if not run.rechecking:
+            settle.loading_state(run)
+
+    @staticmethod
+    def _health(run: Run) -> None:
+        phases.health(run)
+        if not run.rechecking:
             settle.verifying_state(run)
 
-    def _explained(self, step: Step, fault: SlotFault) -> Failure:
+    def _explained(self, step: Step, fault: Fault) -> Failure:
         """The failure with its evidence; without it where the evidence can't be had: the way back goes on."""
         try:
             return self._failure(step, fault)
         except Exception as error:
             self._run.warn(f"why phase {step.phase} failed could not be looked into: {type(error).__name__}: {error}")
-            return Failure(step.phase, step.direction, fault.message, fault.expected, fault.got)
+            told = isinstance(fault, ToldToEndFault)
+            return Failure(step.phase, step.direction, fault.message, fault.expected, fault.got, told=told)
 
-    def _failure(self, step: Step, fault: SlotFault) -> Failure:
+    def _failure(self, step: Step, fault: Fault) -> Failure:
         log, unit_settled = self._log(step.phase)
-        match = diagnose([*log, fault.message, fault.got or ""])
+        match = diagnose(log, (fault.message, fault.got or ""))
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         # An engine that still runs and only answers wrongly is not explained by what it logged last.
@@ -271,9 +302,10 @@ class Driver:
             log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
+            told=isinstance(fault, ToldToEndFault),
         )
         engine = self._run.engine
-        if match is not None and match.symptom.id in quarantine.SYMPTOMS and engine is not None and log:
+        if match is not None and match.symptom.quarantines and match.logged and engine is not None:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
             self._quarantine(cause)
@@ -304,13 +336,6 @@ class Driver:
         except OSError as error:
             run.warn(f"the end of this run could not be written to the journal: {error}")
 
-    def _state_now(self) -> SlotState | None:
-        try:
-            return self._run.front.current()
-        except OSError as error:
-            self._run.warn(f"what is served now could not be read: {error}")
-            return None
-
     def _outcome(self, end: End) -> Outcome:
         run, state = self._run, self._run.seen.state
         profile, verified, verified_at = run.served, run.verified, run.verified_at
@@ -318,7 +343,7 @@ class Driver:
             profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
         name = profile.name if profile is not None else None
         if end is End.UNTOUCHED:
-            state = self._state_now()
+            state = run.front.current()
             served = state is not None and state.open
             name = state.profile_name if served and state else None
             verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None

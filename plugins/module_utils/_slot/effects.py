@@ -56,7 +56,7 @@ class Units(Protocol):
     def disable(self, name: str) -> None: ...
 
     def reload(self) -> None:
-        """Reads the unit files again."""
+        """Reads the unit files again. Until then systemd shows those as enabled that were when it read them."""
 
     def stopping(self) -> bool:
         """Is the host going down?"""
@@ -76,7 +76,10 @@ class Http(Protocol):
 
 
 class Files(Protocol):
-    """Files. Errors are OSError."""
+    """Files. Errors are OSError; something else than a file in a file's place is one, and never holds anybody up.
+
+    What is written can be read by everybody, whatever the caller's umask.
+    """
 
     def read(self, path: PurePosixPath) -> str | None:
         """The text, or None where there is no such file."""
@@ -88,7 +91,7 @@ class Files(Protocol):
         """Sorted names in a directory; empty where there is none."""
 
     def write(self, path: PurePosixPath, text: str) -> None:
-        """Replaces the file atomically, mode 0644, on disk when it returns."""
+        """Replaces the file atomically, on disk when it returns; a directory in its place is moved aside."""
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
         """Appends, after a newline where a crash left none; on disk when it returns if sync."""
@@ -100,6 +103,13 @@ class Files(Protocol):
         """Removes the file where it is there."""
 
     def rename(self, path: PurePosixPath, new: PurePosixPath) -> None: ...
+
+    def hidden(self, path: PurePosixPath) -> str | None:
+        """Why others can't read a file or look into a directory that is there, as they could when it was made; or
+        None."""
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        """Lets everybody look into the directory."""
 
     def size(self, path: PurePosixPath) -> int | None:
         """Bytes, or None where there is no such file or directory."""

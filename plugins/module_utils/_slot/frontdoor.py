@@ -22,6 +22,14 @@ _HTTP_TIMEOUT_S = 2.0
 SPARE_BYTES = 16384  # several states; a state that replaces another needs room for both
 
 
+def read_state(fx: Effects, layout: Layout) -> SlotState | None:
+    """The state on disk, or None where there is none that can be read."""
+    try:
+        return parse_state(fx.files.read(layout.state_file))
+    except OSError:
+        return None
+
+
 class FrontdoorLink:
     """Publishes states and waits until the frontdoor has applied them. An absent frontdoor counts as closed."""
 
@@ -31,7 +39,7 @@ class FrontdoorLink:
 
     def current(self) -> SlotState | None:
         """The state on disk, or None where there is none that can be read."""
-        return parse_state(self._fx.files.read(self._layout.state_file))
+        return read_state(self._fx, self._layout)
 
     def status(self) -> Mapping[str, Any] | None:
         """The `frontdoor` part of its /status, {} when it can't be understood, None when nobody answers."""
@@ -45,36 +53,44 @@ class FrontdoorLink:
         return part if isinstance(part, Mapping) else {}
 
     def publish(self, fields: Mapping[str, Any]) -> bool:
-        """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S."""
-        before, seen = self.current(), self.status()
-        self._sequence = max(
-            self._sequence, before.sequence if before else 0, _number(seen, "state_sequence") if seen else 0
-        )
-        self._sequence += 1
-        state = SlotState(
-            slot=self._layout.slot,
-            sequence=self._sequence,
-            updated_at=stamp(self._fx.clock.now()),
-            **dict(fields),
-        )
-        self._write(state.to_json())
-        if seen is None:
-            return False
+        """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
+
+        It is written before anything is waited for: whoever is told to end meanwhile has said what holds. Only where
+        no state is left to count on from, the frontdoor is asked first.
+        """
+        before = self.current()
+        known = before.sequence if before else self._sequence or _number(self.status(), "state_sequence")
+        self._next(fields, known)
+        seen: Mapping[str, Any] | None = {}
         for _waited in poll(self._fx.clock, ACK_LIMIT_S, _ACK_INTERVAL_S):
             seen = self.status()
             if seen is None:
                 return False
-            if _number(seen, "state_sequence") >= self._sequence:
+            applied = _number(seen, "state_sequence")
+            if applied == self._sequence:
                 return True
+            if applied > self._sequence:
+                # It goes by a later state than the one that was found on disk.
+                self._next(fields, applied)
         raise SlotFault(
             f"the frontdoor at {self._layout.frontdoor_url} did not apply the new state within {ACK_LIMIT_S:g} s",
             expected=f"state_sequence {self._sequence}",
             got=f"state_sequence {seen.get('state_sequence')}" if seen else "no readable /status",
         )
 
+    def _next(self, fields: Mapping[str, Any], known: int) -> None:
+        """Writes the state that follows on the last known one."""
+        self._sequence = max(self._sequence, known) + 1
+        moment = stamp(self._fx.clock.now())
+        state = SlotState(slot=self._layout.slot, sequence=self._sequence, updated_at=moment, **dict(fields))
+        self._write(state.to_json())
+
     def _write(self, text: str) -> None:
         """Replaces the state file, also where /run has become full: some room for that is kept."""
         files, spare = self._fx.files, self._layout.spare_file
+        for directory in (self._layout.run_dir, self._layout.slot_run_dir):
+            if files.hidden(directory):
+                files.unhide(directory)
         try:
             files.write(self._layout.state_file, text)
         except OSError as error:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .learned import Learned, learned_of
 from .types import End
 
 KEPT_ATTEMPTS = 20
+JOURNALS_KEPT = 5
 INTERRUPTED = "interrupted"
 
 
@@ -31,6 +33,7 @@ class Verified:
     fingerprint: str
     at: str
     cases: tuple[Mapping[str, Any], ...] = ()  # {name, repeats} of each case that it passed
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Attempt:
     profile: str | None = None  # what was served at its end
     on_failure: str = ""
     boot: str = ""  # the id of the boot that it was made in
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -76,12 +80,16 @@ class Memory:
     verified: Verified | None = None
     attempts: tuple[Attempt, ...] = ()
     learned: Learned = field(default_factory=Learned)
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     @property
     def interrupted(self) -> Attempt | None:
         """The last attempt, when it never came to its end."""
         last = self.attempts[-1] if self.attempts else None
         return last if last is not None and last.outcome is None else None
+
+
+_R = TypeVar("_R", Verified, Attempt)
 
 
 def _text(value: Any) -> str:
@@ -146,30 +154,49 @@ def _learn(learned: Learned, line: Mapping[str, Any], outcome: str) -> Learned:
 
 
 def _restored(line: Mapping[str, Any]) -> Memory:
-    """The memory in a `memory` line. Raises TypeError where it is not of that shape."""
-    verified = line.get("verified")
-    known = None
-    if verified is not None:
-        known = Verified(**{**verified, "cases": tuple(verified.get("cases") or ())})
-    attempts = tuple(Attempt(**attempt) for attempt in line.get("attempts") or ())
-    return Memory(known, attempts, learned_of(line.get("learned")))
+    """The memory in a `memory` line. Raises ValueError where it is not of that shape."""
+    try:
+        verified = line.get("verified")
+        known = None if verified is None else _record(Verified, verified)
+        if known is not None:
+            known = replace(known, cases=tuple(dict(case) for case in known.cases))
+        attempts = tuple(_record(Attempt, attempt) for attempt in line.get("attempts") or ())
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a memory of another shape: {error}") from error
+    more = {key: value for key, value in line.items() if key not in ("event", "verified", "attempts", "learned")}
+    return Memory(known, attempts, learned_of(line.get("learned")), more)
+
+
+def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:
+    """The record, with what this version does not know of it as `more`."""
+    names = kind.__dataclass_fields__
+    known = {key: value for key, value in data.items() if key in names}
+    return kind(**known, more={key: value for key, value in data.items() if key not in names})
+
+
+def _fields(record: Verified | Attempt) -> dict[str, Any]:
+    """The opposite."""
+    fields = dict(record.__dict__)
+    return {**fields.pop("more"), **fields}
 
 
 def encode_memory(memory: Memory) -> str:
     """The line that begins a file which follows another one."""
-    return encode(
-        "memory",
-        verified=None
-        if memory.verified is None
-        else {**memory.verified.__dict__, "cases": list(memory.verified.cases)},
-        attempts=[attempt.__dict__ for attempt in memory.attempts],
-        learned=memory.learned.as_dict(),
-    )
+    known = {
+        "verified": None if memory.verified is None else _fields(memory.verified),
+        "attempts": [_fields(attempt) for attempt in memory.attempts],
+        "learned": memory.learned.as_dict(),
+    }
+    return encode("memory", **{**memory.more, **known})
 
 
 def begins_with_memory(text: str) -> bool:
-    """Does this journal need none of the files before it?"""
-    return text.startswith('{"event":"memory"')
+    """Does this journal need none of the files before it? One whose first line a crash tore does."""
+    try:
+        line = json.loads(text.partition("\n")[0])
+        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(_restored(line))
+    except ValueError:
+        return False
 
 
 def remember(lines: Iterable[str]) -> Memory:
@@ -184,10 +211,8 @@ def remember(lines: Iterable[str]) -> Memory:
             continue
         event = line.get("event")
         if event == "memory":
-            try:
+            with suppress(ValueError):
                 memory = _restored(line)
-            except (TypeError, AttributeError):
-                continue
         elif event == "begin":
             memory = _begin(memory, line)
         elif event == "phase" and memory.attempts and memory.attempts[-1].id == line.get("id"):

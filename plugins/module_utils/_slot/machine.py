@@ -324,7 +324,9 @@ def _end(state: State, last: Phase) -> End:
 
 
 def _failed(state: State, phase: Phase, failure: Failure) -> State:
-    state = replace(state, failures=(*state.failures, failure))
+    # One that was told to end as it opened has let clients in: what leads away from there drains them.
+    opened = state.opened or (phase is Phase.OPEN and failure.told)
+    state = replace(state, failures=(*state.failures, failure), opened=opened)
     if state.direction is Direction.HALT:
         # What can still be done for a closed, stopped slot is done: one failure doesn't skip the rest.
         return _next(state, phase)
@@ -332,7 +334,8 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
     if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL):
         return replace(state, todo=(), end=End.UNTOUCHED)
-    if phase in (Phase.CLOSE, Phase.DRAIN) or state.plan.kind is Kind.FINISH:
+    unharmed = state.plan.kind is Kind.RECHECK and failure.told
+    if phase in (Phase.CLOSE, Phase.DRAIN) or state.plan.kind is Kind.FINISH or unharmed:
         # The engine is as it was: what the frontdoor was told before holds again.
         return replace(state, direction=Direction.BACK, todo=(Phase.RESTORE,))
     if state.on_failure is OnFailure.LEAVE:

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from .effects import Effects, Files
+from .frontdoor import read_state
 from .identity import command_drift, environment_drift
-from .journal import Memory, Verified, begins_with_memory, remember
+from .journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
 from .machine import Seen
 from .profile import Profile
 from .quarantine import read as read_quarantine
 from .rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
 from .slot_file import read_slot_file
-from .state_file import SlotState, current_env, parse_state, profile_part
+from .state_file import SlotState, current_env, profile_part
 from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
@@ -54,16 +56,23 @@ def _parsed(layout: Layout, rendering: Rendering) -> Profile:
 
 
 def read_memory(fx: Effects, layout: Layout) -> Memory:
-    """What the journal remembers: of its last lines, and of the file before it where it does not say that itself."""
+    """What the journal remembers: of its last lines, and of the files before it where it does not say that itself."""
     return remembered(fx.files, layout)
 
 
 def remembered(files: Files, layout: Layout) -> Memory:
-    """The same, where there are only files."""
-    text = files.tail(layout.journal_file, JOURNAL_TAIL_BYTES) or ""
-    if not begins_with_memory(text):
-        text = (files.tail(layout.older_journal(1), JOURNAL_TAIL_BYTES) or "") + text
-    return remember(text.splitlines())
+    """The same, where there are only files.
+
+    A file that can't be read is passed over: a run that would have to write to it is told so then.
+    """
+    text = ""
+    for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
+        with suppress(OSError):
+            text = f"{files.tail(path, JOURNAL_TAIL_BYTES) or ''}\n{text}".lstrip("\n")
+        if begins_with_memory(text):
+            break
+    # Not at other ends of lines: what an engine said may hold them.
+    return remember(text.split("\n"))
 
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
@@ -127,7 +136,7 @@ def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitStat
 
 def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
-    state = parse_state(fx.files.read(layout.state_file))
+    state = read_state(fx, layout)
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     verified = last_verified(memory, state, units)
@@ -169,8 +178,10 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         kept=live == stays and (copy == stays or stays is None or not proven),
         healthy=answers,
         same_rendering=same,
-        current_env_matches=fx.files.read(layout.current_env) == wanted,
-        published=state is not None and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
+        current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
+        published=state is not None
+        and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
+        and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
     )
 
 
@@ -201,7 +212,7 @@ def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
         return False
     if not (fx.files.read(layout.lock_file) or "").rstrip().endswith(f": {request.profile}"):
         return False
-    state = parse_state(fx.files.read(layout.state_file))
+    state = read_state(fx, layout)
     if state is None or not (state.phase == "serving" and state.open and state.verified):
         return False
     try:

@@ -38,6 +38,12 @@ class PlannedFiles:
     def modified(self, path: PurePosixPath) -> datetime | None:
         return self._clock.now() if path in self._planned else self._files.modified(path)
 
+    def hidden(self, path: PurePosixPath) -> str | None:
+        return self._files.hidden(path)
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        raise _refused(directory)
+
     def writable(self, path: PurePosixPath) -> str | None:
         return self._files.writable(path)
 

@@ -20,7 +20,6 @@ from .symptoms import Match, diagnose
 from .types import Failure, Layout, SlotFault, UnitState
 
 SCHEMA = 1
-SYMPTOMS = ("device_lost",)
 BOOT_ID = PurePosixPath("/proc/sys/kernel/random/boot_id")
 LOG_LINES = 300
 _LINE_CHARS = 300
@@ -51,6 +50,10 @@ class Quarantine:
             f"this host is in quarantine since {self.since}, symptom {self.symptom} in the log of the engine{whose}"
             f"{kept}; it ends with a reboot, or with `b70ctl clear-quarantine`"
         )
+
+    def published(self) -> str:
+        """The same for everybody: where its evidence is, and what ends it, is for whoever is on the host."""
+        return f"this host is in quarantine since {self.since}, symptom {self.symptom}"
 
 
 def parse(text: str) -> Quarantine:
@@ -84,7 +87,10 @@ def boot_id(fx: Effects) -> str:
 
 def read(fx: Effects, layout: Layout) -> Quarantine | None:
     """The quarantine that holds now, or None."""
-    text = fx.files.read(layout.quarantine_file)
+    try:
+        text = fx.files.read(layout.quarantine_file)
+    except OSError:
+        text = ""
     if text is None:
         return None
     found = parse(text)
@@ -105,7 +111,7 @@ def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[Uni
     if any(unit.invocation_id == state.invocation_id and unit.settled for unit in units):
         return None
     match = diagnose(fx.units.log(_process_of(state), LOG_LINES))
-    return match if match is not None and match.symptom.id in SYMPTOMS else None
+    return match if match is not None and match.symptom.quarantines else None
 
 
 def _process_of(state: SlotState) -> UnitState:

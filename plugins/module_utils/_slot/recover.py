@@ -14,7 +14,7 @@ from .profile import STATUSES
 from .quarantine import Quarantine
 from .run import Run
 from .state_file import SlotState
-from .types import End, Gate, Layout, Mode, OnFailure, Request, SlotFault, UnitState
+from .types import End, Fault, Gate, Layout, Mode, OnFailure, Request, UnitState
 
 # A profile that was committed once was accepted then, whatever its status says.
 _ANY_STATUS = STATUSES
@@ -120,7 +120,7 @@ def close_unproven(run: Run, why: str) -> None:
         state = run.front.current()
         if state is not None and state.open and not _live(state, slot_units(run.fx, run.layout)[0]):
             close(run, why)
-    except (SlotFault, OSError) as fault:
+    except (Fault, OSError) as fault:
         # The frontdoor asks systemd as well which process runs, and lets nobody in to another one.
         run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")
 
@@ -129,5 +129,6 @@ def close(run: Run, why: str) -> None:
     """Closes the frontdoor, as far as it can be told to."""
     try:
         run.front.publish({"phase": "failed", "reason": why})
-    except (SlotFault, OSError) as fault:
+    except (Fault, OSError) as fault:
+        # It may be written; being told to end now only ends the wait for the frontdoor.
         run.warn(f"the frontdoor could not be closed: {fault}")

@@ -18,6 +18,7 @@ from .learned import driver_of, key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress
+from .published import reason_of
 from .rendering import Rendering
 from .types import Direction, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
 
@@ -162,8 +163,8 @@ class Run:
         return self.fx.units.show([name])[0]
 
     def reason(self) -> str:
-        """The failures so far in one line, for the frontdoor's answer."""
-        return "; then ".join(describe(failure) for failure in self.failures)
+        """The failures so far in one line, for the frontdoor's answer: nothing that they quote."""
+        return reason_of(self.failures)
 
 
 def describe(failure: Failure) -> str:
@@ -177,8 +178,8 @@ def describe(failure: Failure) -> str:
     return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
 
 
-def switch_part(run: Run) -> Mapping[str, Any]:
-    """The `switch` part of the state file."""
+def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
+    """The `switch` part of the state file. loading: the engine's process runs, and does not answer yet."""
     eta_s = None if run.wait is None else run.wait.eta_s
     return {
         "id": run.request.switch_id,
@@ -186,6 +187,7 @@ def switch_part(run: Run) -> Mapping[str, Any]:
         "to": run.profile.name if run.direction is not Direction.HALT and run.request.active else None,
         "started_at": "" if run.wait is None else run.wait.since,
         "eta_s": None if eta_s is None else round(eta_s),
+        "loading": loading,
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import guards, quarantine
-from .journal import INTERRUPTED, encode, encode_memory
+from .journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine, disable_all
@@ -20,7 +20,6 @@ from .types import Direction, End, Mode, Phase, SlotFault
 
 DEFAULT_RETRY_AFTER_S = 30
 JOURNAL_ROTATE_BYTES = 2**20  # about two hundred switches
-JOURNALS_KEPT = 5
 
 
 def guard_checks(run: Run) -> list[str]:
@@ -82,13 +81,20 @@ def _begin(run: Run) -> None:
 
 
 def _rotate(run: Run) -> None:
-    """Begins a new journal with what the old ones teach; the oldest is given up."""
+    """Begins a new journal with what the old ones teach; the oldest is given up.
+
+    The new one is whole, on disk and can be read before the old one goes.
+    """
     files, layout = run.fx.files, run.layout
+    files.write(layout.next_journal, encode_memory(run.seen.memory))
+    if not begins_with_memory(files.read(layout.next_journal) or ""):
+        run.warn(f"{layout.next_journal} does not hold what was written to it; {layout.journal_file} is used on")
+        return
     for number in range(JOURNALS_KEPT - 1, 0, -1):
         if files.size(layout.older_journal(number)) is not None:
             files.rename(layout.older_journal(number), layout.older_journal(number + 1))
     files.rename(layout.journal_file, layout.older_journal(1))
-    files.append(layout.journal_file, encode_memory(run.seen.memory), sync=True)
+    files.rename(layout.next_journal, layout.journal_file)
 
 
 def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:
@@ -104,6 +110,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         profile=profile,
         fingerprint=fingerprint,
         verified=run.verified,
+        reason=run.reason(),
         seconds=seconds,
         key="" if run.wait is None else run.wait.key,
         loads=[load.as_dict() for load in run.loads],
@@ -152,7 +159,9 @@ def close(run: Run) -> None:
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
     }
     if not halting:
-        fields["switch"] = switch_part(run)
+        # What is only verified is not stopped before: all that is waited for is its load.
+        verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
+        fields["switch"] = switch_part(run, loading=verifies)
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")
@@ -190,25 +199,34 @@ def drain(run: Run) -> None:
         disable_all(run)
 
 
-def verifying_state(run: Run) -> None:
+def loading_state(run: Run) -> None:
     """Tells the frontdoor whose engine is coming up; it stays closed."""
+    _show_coming(run, "switching", "loads", loading=True)
+
+
+def verifying_state(run: Run) -> None:
+    """The same of one that answers, and has yet to answer right."""
+    _show_coming(run, "verifying", "is being verified", loading=False)
+
+
+def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
     profile = run.profile
     engine = run.engine
     fields: dict[str, Any] = {
         **profile_part(profile),
-        "phase": "verifying",
+        "phase": phase,
         "reason": _close_reason(run),
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
-        "switch": switch_part(run),
+        "switch": switch_part(run, loading=loading),
         "engine": None if engine is None else _engine_part(run),
     }
     try:
         run.front.publish(fields)
     except SlotFault:
-        run.warn("the frontdoor was slow to show that the engine is being verified")
+        run.warn(f"the frontdoor was slow to show that the engine {words}")
     except OSError as error:
         # It stays closed, as it was told before; only what it says is older.
-        run.warn(f"that the engine is being verified could not be written to {run.layout.state_file} ({error})")
+        run.warn(f"that the engine {words} could not be written to {run.layout.state_file} ({error})")
 
 
 def _engine_part(run: Run) -> Mapping[str, Any] | None:
@@ -288,9 +306,21 @@ def enable(run: Run) -> None:
         )
 
 
+def _show_boot(run: Run) -> None:
+    """Has systemd show what starts at boot. Only now, when nobody waits for an engine any more."""
+    try:
+        on_disk = [unit for part in slot_units(run.fx, run.layout) for unit in part]
+        shown = run.fx.units.show([unit.name for unit in on_disk])
+        if [unit.enabled for unit in shown] != [unit.enabled for unit in on_disk]:
+            run.fx.units.reload()
+    except SlotFault as fault:
+        run.warn(f"systemd shows what starts at boot as it was, until its next reload ({fault.message})")
+
+
 def commit(run: Run) -> None:
     """Makes the end durable: identity file and journal."""
     files, layout = run.fx.files, run.layout
+    _show_boot(run)
     if run.direction is Direction.HALT:
         _commit_failed(run)
         return
@@ -306,7 +336,7 @@ def commit(run: Run) -> None:
     text = current_env(layout.slot, profile, run.verified)
     try:
         _keep(run)
-        if files.read(layout.current_env) != text:
+        if files.read(layout.current_env) != text or files.hidden(layout.current_env):
             files.write(layout.current_env, text)
         record_end(run, outcome, profile.name, profile.fingerprint)
     except OSError as error:

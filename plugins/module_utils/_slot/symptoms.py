@@ -10,13 +10,16 @@ first group of the pattern found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from .logline import by_clients, message_of
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """id: stable name. fatal: the engine won't come back by itself. harmless: explains a line, not a failure."""
+    """id: stable name. fatal: the engine won't come back by itself. harmless: explains a line, not a failure.
+    quarantines: no other profile is taken by a host whose engine says so."""
 
     id: str
     pattern: re.Pattern[str]
@@ -25,38 +28,51 @@ class Symptom:
     fatal: bool = False
     harmless: bool = False
 
+    @property
+    def quarantines(self) -> bool:
+        return self.id == "device_lost"
+
+
+# What stands before the words of an exception, in Python and in C++.
+_RAISED = r"(?:[\w.]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: |what\(\): +)?"
+_WORKER = r"(?:Worker failed with error ')?"
+_DRIVER = (
+    _WORKER + r"(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|"
+    r"UR backend failed\. UR backend returns): ?-?\d+ \(|ur error )?"
+)
+
 
 def _symptom(
     id: str, pattern: str, meaning: str, advice: str, *, fatal: bool = False, harmless: bool = False
 ) -> Symptom:
-    return Symptom(id, re.compile(pattern), meaning, advice, fatal, harmless)
+    return Symptom(id, re.compile(_RAISED + f"(?:{pattern})"), meaning, advice, fatal, harmless)
 
 
 SYMPTOMS = (
     _symptom(
         "device_lost",
-        r"UR_RESULT_ERROR_DEVICE_LOST|level_zero backend failed with error: 20\b|GPU HANG",
+        rf"{_DRIVER}UR_RESULT_ERROR_DEVICE_LOST|{_WORKER}level_zero backend failed with error: 20\b|GPU HANG",
         "a card was lost: a fault of driver or runtime under load",
         "Keep the log, reboot the host when the next engine fails too, then lower max_num_seqs.",
         fatal=True,
     ),
     _symptom(
         "out_of_resources",
-        r"UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|XPU out of memory|torch\.OutOfMemoryError",
+        rf"{_DRIVER}UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|XPU out of memory|torch\.OutOfMemoryError",
         "a card ran out of memory or of command space",
         "Lower max_num_seqs and the frontdoor's max_active_generations, or max_model_len.",
         fatal=True,
     ),
     _symptom(
         "context_does_not_fit",
-        r"estimated maximum model length is (\d+)",
+        r"(?:To serve at least one request .{0,500}?\b)?(?:the )?estimated maximum model length is (\d+)",
         "the context does not fit into the memory that is left for the KV cache",
         "Set max_model_len to at most {1}, or free memory on the cards.",
         fatal=True,
     ),
     _symptom(
         "context_does_not_fit",
-        r"To serve at least one request with the models's max seq len",
+        r"To serve at least one request with the model(?:s)?'s max seq len",
         "the context does not fit into the memory that is left for the KV cache",
         "Lower max_model_len, or free memory on the cards (a display takes some).",
         fatal=True,
@@ -70,7 +86,7 @@ SYMPTOMS = (
     ),
     _symptom(
         "kernels_abi",
-        r"undefined symbol: \S*(?:torch|c10|at)\S*",
+        r"(?:Failed to import from .{0,200})?\S+: undefined symbol: \S*(?:torch|c10|at)\S*",
         "a binary was built for another version of PyTorch",
         "Build vllm-xpu-kernels from source against the installed torch: run the role stack again.",
         fatal=True,
@@ -84,7 +100,7 @@ SYMPTOMS = (
     ),
     _symptom(
         "removed_argument",
-        r"unrecognized arguments: (.{1,120})",
+        r"(?:[\w .-]{1,60}: error: )?unrecognized arguments: (.{1,120})",
         "the installed engine does not know an argument of the profile",
         "Remove {1} from the profile: engines drop arguments between versions.",
         fatal=True,
@@ -125,7 +141,7 @@ SYMPTOMS = (
     ),
     _symptom(
         "multimodal_profiling",
-        r"image token.{0,40}no images|[Ff]ound \d+ image token",
+        r"[\w ,']{0,60}(?:image token.{0,40}no images|[Ff]ound \d+ image token)",
         "the engine profiles picture input with none allowed",
         "Keep only the image count in limit_mm_per_prompt.",
         fatal=True,
@@ -138,6 +154,7 @@ SYMPTOMS = (
     ),
     _symptom(
         "too_little_memory",
+        r"(?:\S+\.service: )?[\w ,=']{0,60}"
         r"(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
         "the kernel or systemd ended the process, most often for want of memory",
         "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
@@ -145,14 +162,14 @@ SYMPTOMS = (
     ),
     _symptom(
         "no_compiler",
-        r"No working C\+\+ compiler found|InvalidCxxCompiler|Failed to find C compiler",
+        r"(?:[\w.]+: )?(?:No working C\+\+ compiler found|InvalidCxxCompiler|Failed to find C compiler)",
         "the engine compiles a kernel at run time and the host has no compiler",
         "Install g++ on the host (role host or the stack's packages).",
         fatal=True,
     ),
     _symptom(
         "port_in_use",
-        r"(?:[Aa]ddress already in use|Errno 98)",
+        r"[Aa]ddress already in use|\[?Errno 98\b",
         "the engine's port was taken",
         "See who holds it: `ss -ltnp`.",
         fatal=True,
@@ -166,20 +183,20 @@ SYMPTOMS = (
     ),
     _symptom(
         "missing_weights",
-        r"(?:No such file or directory: '([^']+)'|does not appear to have a file named (\S+))",
+        r"(?:\[Errno 2\] )?No such file or directory: '([^']+)'|\S+ does not appear to have a file named (\S+)",
         "a file is missing",
         "Run the role model_weights again.",
         fatal=True,
     ),
     _symptom(
         "engine_core_died",
-        r"EngineDeadError|EngineCore (?:failed to start|encountered an issue)",
+        r"(?:[\w.]+\.)?EngineDeadError|EngineCore (?:failed to start|encountered an issue)",
         "the engine's core process died",
         "The reason stands before that in the unit's log (journalctl -u UNIT).",
     ),
     _symptom(
         "compiler_crash",
-        r"IGC: Internal Compiler Error|Build failed with error code: -11|ocloc.{0,80}\b245\b",
+        r"[\w .:'\[\]-]{0,60}(?:IGC: Internal Compiler Error|Build failed with error code: -11|ocloc.{0,80}\b245\b)",
         "the kernel compiler crashed and another way was taken",
         "Harmless as long as the engine starts; when it does not, use a new cache key and lower max_num_seqs.",
         harmless=True,
@@ -196,18 +213,33 @@ SYMPTOMS = (
 
 @dataclass(frozen=True)
 class Match:
+    """line: where it was found. logged: that is a line of the engine's log."""
+
     symptom: Symptom
     advice: str
     line: str
+    logged: bool = True
 
 
-def diagnose(lines: Iterable[str]) -> Match | None:
-    """The most telling known symptom in the lines, newest first; a harmless one only where there is no other."""
-    newest_first = list(lines)[::-1]
+def diagnose(lines: Iterable[str], said: Sequence[str] = ()) -> Match | None:
+    """The most telling known symptom in an engine's log, newest line first; a harmless one only where there is no
+    other. said: what was found to be wrong, in words that are no lines of a log.
+
+    A line counts by what it begins to say, behind its prefixes: further on it may repeat what a client sent. What
+    ends in quarantine is not believed of the process that listens to clients, however the line begins.
+    """
+    newest_first = [(line, message_of(line), by_clients(line)) for line in lines][::-1]
     for symptom in SYMPTOMS:
-        for line in newest_first:
-            found = symptom.pattern.search(line)
+        for line, message, doubtful in newest_first:
+            found = None if symptom.quarantines and doubtful else symptom.pattern.match(message)
             if found is not None:
-                groups = next((group for group in found.groups() if group), "")
-                return Match(symptom, symptom.advice.replace("{1}", groups.strip()), line)
+                return Match(symptom, symptom.advice.replace("{1}", _group(found)), line)
+        for text in said:
+            found = symptom.pattern.search(text)
+            if found is not None:
+                return Match(symptom, symptom.advice.replace("{1}", _group(found)), text, logged=False)
     return None
+
+
+def _group(found: re.Match[str]) -> str:
+    return next((group for group in found.groups() if group), "").strip()

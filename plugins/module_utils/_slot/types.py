@@ -80,8 +80,8 @@ class End(StrEnum):
     STUCK = "stuck"  # failed, and the engine could not be stopped; the frontdoor is closed
 
 
-class SlotFault(Exception):
-    """A phase could not do its work.
+class Fault(Exception):
+    """What ends a phase.
 
     message: a sentence that names what was wrong and where. expected/got: the two sides where there are two.
     log_tail: the engine's last log lines, bounded by the caller.
@@ -97,6 +97,17 @@ class SlotFault(Exception):
         self.log_tail = log_tail
 
 
+class SlotFault(Fault):
+    """A phase could not do its work. Who can do without that work catches this one."""
+
+
+class ToldToEndFault(Fault):
+    """SIGTERM or SIGINT came. No SlotFault: what does without some answer must not take this for a missing one."""
+
+    def __init__(self, by: str = "SIGTERM") -> None:
+        super().__init__(f"the switch was told to end ({by})")
+
+
 @dataclass(frozen=True)
 class Failure:
     """A failed phase, with its evidence."""
@@ -109,6 +120,7 @@ class Failure:
     log_tail: tuple[str, ...] = ()
     symptom: str | None = None  # id of the known symptom found in the evidence
     advice: str | None = None  # what to do about that symptom
+    told: bool = False  # the run was told to end; nothing was found to be wrong
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -335,6 +347,11 @@ class Layout:
     def older_journal(self, number: int) -> PurePosixPath:
         """The journal before this one (1), the one before that (2) …"""
         return self.journal_file.with_name(f"{self.journal_file.name}.{number}")
+
+    @property
+    def next_journal(self) -> PurePosixPath:
+        """The journal that is about to begin."""
+        return self.journal_file.with_name(f"{self.journal_file.name}.next")
 
     def unit(self, profile: str) -> str:
         return f"{self.unit_prefix}{profile}.service"

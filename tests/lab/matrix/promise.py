@@ -46,6 +46,11 @@ def assert_serves(rig: Rig, *profiles: str) -> str:
     return name
 
 
+def loading(rig: Rig) -> bool:
+    """Does the new engine run, and not answer yet?"""
+    return bool((rig.state().get("switch") or {}).get("loading"))
+
+
 def assert_stopped(rig: Rig, *reasons: str) -> None:
     """Assert that nothing runs, nothing boots, and that a client is told why in these words."""
     told, facts = status(rig), rig.facts()

@@ -178,7 +178,10 @@ class Watch:
         seen: tuple[int, int] = (-1, 0)
         while not self._enough.wait(0.006):
             try:
-                with open(self.rig.root / STATE_FILE) as file:
+                # Something else may have its place, and must not hold this up.
+                with open(
+                    self.rig.root / STATE_FILE, opener=lambda path, how: os.open(path, how | os.O_NONBLOCK)
+                ) as file:
                     about = os.fstat(file.fileno())
                     if (about.st_ino, about.st_mtime_ns) == seen:
                         continue

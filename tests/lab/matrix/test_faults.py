@@ -91,7 +91,9 @@ def test_an_engine_that_is_broken(rig: Rig, recorded: Begin, situation: str, fau
     else:
         second = "identity" if situation == "broken" else ""
         assert_failed(done, "stopped", fault.phases, fault.symptom, second=second)
-        assert_stopped(rig, *(failure["message"] for failure in [done.data["failure"], *done.data["failures"]]))
+        assert_stopped(
+            rig, *(f"phase {failure['phase']}" for failure in [done.data["failure"], *done.data["failures"]])
+        )
     assert recording.names() == (set() if situation == "first" else {"sim-a"})
 
 
@@ -121,7 +123,7 @@ def test_an_engine_that_does_not_want_to_go(rig: Rig, recorded: Begin, situation
         assert_serves(rig, old)
     else:
         assert_failed(done, "stopped", ("identity",), None, second="identity" if situation == "broken" else "")
-        assert_stopped(rig, done.data["failure"]["message"])
+        assert_stopped(rig, f"phase {done.data['failure']['phase']}: ")
     assert recording.names() <= {old, new}
     if situation != "first":
         taken = {

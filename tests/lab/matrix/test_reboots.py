@@ -86,7 +86,7 @@ def test_an_engine_that_is_broken_after_a_reboot_is_not_served(rig: Rig, recorde
     recording = recorded()
     go_down(rig, "reboot")
     try:
-        assert_stopped(rig, "canary case exact_ok of sim-a failed")
+        assert_stopped(rig, "phase canary: a canary answer was wrong")
     finally:
         rig.tell_next_boot("sim-a")
     assert recording.names() <= {"sim-a"}

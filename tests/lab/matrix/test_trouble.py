@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from matrix.promise import assert_serves, assert_stopped, status
+from matrix.promise import assert_serves, assert_stopped, loading, status
 from matrix.recording import Recording, ask
 from matrix.rig import JOURNAL, Rig, wait_for
 
@@ -72,7 +72,8 @@ def test_a_holder_that_stays_is_named_and_left_alone(rig: Rig, recorded: Begin, 
     assert f"{what}: pid {keeper} (" in done.data["msg"], done
     assert "user b70" in done.data["msg"], done
     assert rig.must("systemctl", "show", "--value", "--property=MainPID", "b70-sim-keeper.service").strip() == keeper
-    assert_stopped(rig, f"pid {keeper}")
+    assert_stopped(rig, "phase release: the port or a card was not let go of")
+    assert keeper not in status(rig)["reason"], "everybody is told whose process it is"
     assert recording.names() <= {old}
     if kind == "port":
         assert f"pid {keeper}" in refused(rig), "the guard does not say who holds the port"
@@ -162,7 +163,7 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
     rig.tell("sim-b", load_s=LOAD_S)
     with own_disk(rig, "32m"):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
+            wait_for(lambda: loading(rig), 120, "the engine loads")
             fill(rig)
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
@@ -188,7 +189,7 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
+            wait_for(lambda: loading(rig), 120, "the engine loads")
             fill(rig, RUN_DIR)
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
@@ -196,7 +197,7 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
         ends = {"new one passes": "committed", "new one fails": "rolled_back", "both fail": "stopped"}
         assert result["outcome"] == ends[kind], (output, errors)
         if kind == "both fail":
-            assert_stopped(rig, "canary", "exited 3")
+            assert_stopped(rig, "phase canary", "phase health on the way back")
         else:
             assert_serves(rig, "sim-b" if kind == "new one passes" else "sim-a")
             done = rig.ctl("switch", "sim-short")
@@ -238,7 +239,7 @@ def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, reco
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
-        wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the first switch works")
+        wait_for(lambda: loading(rig), 120, "the first switch works")
         second = rig.ctl("switch", "sim-short")
         assert first.poll() is None, f"it waited for the end of the first: {second}"
         output, _errors = first.communicate(timeout=300)
@@ -283,7 +284,7 @@ def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_a
     rig.tell("sim-b", "hang")
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-        wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
+        wait_for(lambda: loading(rig), 120, "the engine loads")
         wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), 120, "an answer is waited for")
         pid = json.loads(rig.read("run/b70/main/progress.jsonl").splitlines()[0])["pid"]
         rig.must("kill", "-TERM", str(pid))

@@ -12,16 +12,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from ..types import SlotFault
+from ..types import ToldToEndFault
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
-
-
-class ToldToEndFault(SlotFault):
-    """SIGTERM came, or SIGINT."""
-
-    def __init__(self, by: str = "SIGTERM") -> None:
-        super().__init__(f"the switch was told to end ({by})")
 
 
 class SystemClock:
@@ -37,7 +30,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps. Raises SlotFault, once, when the process was told to end: every wait comes by here."""
+        """Sleeps. Raises ToldToEndFault, once, when the process was told to end: every wait comes by here."""
         if self._told_by:
             by, self._told_by = self._told_by, ""
             raise ToldToEndFault(by)

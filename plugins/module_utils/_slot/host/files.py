@@ -5,12 +5,51 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 _READ_LIMIT = 64 * 2**20
 _PIECE = 2**20
+
+
+_FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755  # whatever the caller's umask
+
+
+@contextmanager
+def regular(path: PurePosixPath, flags: int) -> Iterator[int]:
+    """The open file. Raises OSError where something else has its place; a FIFO or a device there holds up nobody."""
+    handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file, remove it", str(path))
+        if flags & os.O_CREAT and stat.S_IMODE(found.st_mode) != _FILE_MODE:
+            os.fchmod(handle, _FILE_MODE)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def make_directory(path: PurePosixPath) -> None:
+    """Makes the directory and those above it that are not there, for everybody to look into."""
+    missing = [one for one in (path, *path.parents) if not os.path.lexists(one)]
+    for one in reversed(missing):
+        try:
+            os.mkdir(one)
+        except FileExistsError:
+            continue
+        os.chmod(one, _DIRECTORY_MODE)
+
+
+def _aside(path: PurePosixPath) -> None:
+    """Makes room where a directory has the place of a file."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.rename(path, path.with_name(f"{path.name}.aside"))
 
 
 def _sync_directory(path: str) -> None:
@@ -33,9 +72,9 @@ class HostFiles:
     def read(self, path: PurePosixPath) -> str | None:
         data = bytearray()
         try:
-            with open(path, "rb") as file:
+            with regular(path, os.O_RDONLY) as handle:
                 # In pieces: a file of /proc/sys refuses to be read with room for megabytes (ENOMEM).
-                while len(data) < _READ_LIMIT and (piece := file.read(_PIECE)):
+                while len(data) < _READ_LIMIT and (piece := os.read(handle, _PIECE)):
                     data += piece
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -43,7 +82,7 @@ class HostFiles:
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         try:
-            with open(path, "rb") as file:
+            with regular(path, os.O_RDONLY) as handle, open(handle, "rb", closefd=False) as file:
                 end = file.seek(0, os.SEEK_END)
                 # One byte more tells whether the first line is whole.
                 begin = max(0, end - limit - 1)
@@ -62,14 +101,17 @@ class HostFiles:
             return ()
 
     def write(self, path: PurePosixPath, text: str) -> None:
-        os.makedirs(path.parent, mode=0o755, exist_ok=True)
+        make_directory(path.parent)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
+            with (
+                regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle,
+                open(handle, "w", encoding="utf-8", closefd=False) as file,
+            ):
                 file.write(text)
                 file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.fsync(file.fileno())
+                os.fsync(handle)
+            _aside(path)
             os.replace(temporary, path)
         except Exception:
             self.remove(temporary)
@@ -77,8 +119,9 @@ class HostFiles:
         _sync_directory(str(path.parent))
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
-        os.makedirs(path.parent, mode=0o755, exist_ok=True)
-        with open(path, "ab+") as file:
+        make_directory(path.parent)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with regular(path, flags) as handle, open(handle, "ab+", closefd=False) as file:
             end = file.seek(0, os.SEEK_END)
             if end:
                 file.seek(end - 1)
@@ -87,17 +130,41 @@ class HostFiles:
             file.write(text.encode())
             file.flush()
             if sync:
-                os.fsync(file.fileno())
+                os.fsync(handle)
         if sync and not end:
             _sync_directory(str(path.parent))
 
     def truncate(self, path: PurePosixPath, text: str) -> None:
-        os.makedirs(path.parent, mode=0o755, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
+        if os.path.exists(path) and not os.path.isfile(path):
+            self.write(path, text)
+            return
+        make_directory(path.parent)
+        with (
+            regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle,
+            open(handle, "w", encoding="utf-8", closefd=False) as file,
+        ):
             file.write(text)
+
+    def hidden(self, path: PurePosixPath) -> str | None:
+        try:
+            found, above = os.lstat(path), os.stat(path.parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISDIR(found.st_mode):
+            return None if mode & 0o555 == 0o555 else f"{path} has the mode {mode:04o}"
+        if not stat.S_ISREG(found.st_mode):
+            return f"{path} is not a regular file"
+        if found.st_uid != above.st_uid:
+            return f"{path} belongs to user {found.st_uid}"
+        return None if mode == _FILE_MODE else f"{path} has the mode {mode:04o}"
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        os.chmod(directory, stat.S_IMODE(os.stat(directory).st_mode) | _DIRECTORY_MODE)
 
     def remove(self, path: PurePosixPath) -> None:
         try:
+            _aside(path)
             os.unlink(path)
         except FileNotFoundError:
             return

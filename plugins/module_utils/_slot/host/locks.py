@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from ..effects import RENDERING, SETTLING, Clock, poll
 from ..types import SlotFault
+from .files import make_directory, regular
 
 _INTERVAL_S = 0.2
 _NOTE_S = 1.0
@@ -26,9 +27,8 @@ class FileLocks:
 
     @contextmanager
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
-        os.makedirs(path.parent, mode=0o755, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        make_directory(path.parent)
+        with regular(path, os.O_RDWR | os.O_CREAT) as handle:
             self._acquire(handle, path, timeout_s)
             os.ftruncate(handle, 0)
             # Where there is no room left for the note, the guard says so.
@@ -37,8 +37,6 @@ class FileLocks:
             yield
             # The note goes with the lock; the file stays, so that nobody ever locks a file that was unlinked.
             os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
 
     def _acquire(self, handle: int, path: PurePosixPath, timeout_s: float) -> None:
         note, waited = "", 0.0

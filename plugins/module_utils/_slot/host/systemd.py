@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from ..logline import last_part
 from ..types import SlotFault, UnitState
 
 _PROPERTIES = (
@@ -31,6 +32,13 @@ _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
 
 def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.CompletedProcess[str]:
+    done = _done(argv, limit_s)
+    out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+
+def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Bytes: Python's reading of text would make a line's end of every carriage return."""
     try:
         return subprocess.run(
             list(argv),
@@ -38,8 +46,6 @@ def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.C
             capture_output=True,
             timeout=limit_s,
             check=False,
-            text=True,
-            errors="replace",
             # A key that ends a command reaches all of its terminal's foreground: ours heeds it, these would die of it.
             start_new_session=True,
         )
@@ -70,21 +76,62 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
     return done.stdout
 
 
-def _journal(lines: int, *options: str) -> tuple[str, ...]:
-    """Last lines of the journal, each shortened: an engine may flood its log, and write lines without an end."""
+def _journal(lines: int, *options: str) -> bytes:
+    """Last lines of the journal, several times as many as are wanted; none where it can't be read in time: that must
+    not fail what goes well."""
     asked = f"--lines={lines * _LOOKS}"
     try:
-        done = _run(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S)
+        return _done(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S).stdout
     except SlotFault:
-        # A journal that can't be read in time says nothing; that must not fail what goes well.
-        return ()
-    return telling(done.stdout)[-lines:]
+        return b""
 
 
 def telling(text: str) -> tuple[str, ...]:
-    """The lines of a log, shortened, without the ones that only say that somebody looked at the engine."""
-    kept = [line.rsplit("\r", 1)[-1].rstrip()[:_LINE_CHARS] for line in text.split("\n")]
+    """The lines of a log, without the ones that only say that somebody looked at the engine, each shortened: an engine
+    may flood its log, and write lines without an end."""
+    kept = [last_part(line)[:_LINE_CHARS] for line in text.split("\n")]
     return tuple(line for line in kept if line and not _LOOKED.search(line))
+
+
+def whole_lines(exported: bytes) -> str:
+    """The messages in journalctl's export format, as the lines that their writers wrote.
+
+    The journal begins a new line after a NUL, after many bytes, and where another process writes in the middle of one.
+    What follows belongs to the line before: whoever may choose it must not begin a line of the log with it.
+    """
+    lines: list[list[str]] = []
+    open_lines: dict[str, list[str]] = {}
+    for entry in _entries(exported):
+        writer, text = entry.get("_PID", ""), entry.get("MESSAGE", "")
+        line = open_lines.pop(writer, None)
+        if line is None:
+            lines.append(line := [])
+        line.append(text)
+        if entry.get("_LINE_BREAK", ""):
+            open_lines[writer] = line
+    return "\n".join("".join(line).replace("\n", " ") for line in lines)
+
+
+def _entries(exported: bytes) -> Iterator[dict[str, str]]:
+    """Records of the export format: NAME=value, or NAME and a counted value where that is no plain text."""
+    entry: dict[str, str] = {}
+    at = 0
+    while at < len(exported):
+        end = exported.find(b"\n", at)
+        end = len(exported) if end < 0 else end
+        name, plain, value = exported[at:end].partition(b"=")
+        at = end + 1
+        if not name:
+            yield entry
+            entry = {}
+            continue
+        if not plain:
+            size = int.from_bytes(exported[at : at + 8], "little")
+            value = exported[at + 8 : at + 8 + size]
+            at += 8 + size + 1
+        entry[name.decode("ascii", "replace")] = value.decode("utf-8", "replace")
+    if entry:
+        yield entry
 
 
 def _number(text: str) -> int:
@@ -142,7 +189,7 @@ def _show(names: Sequence[str]) -> dict[str, UnitState]:
 class Systemd:
     """Enabling and disabling leave out systemd's reload: links in `.wants` count at the next boot, and every reload
     would cost a part of a second in which no client is served. So the unit files are asked for their state, not the
-    manager, which remembers an older one.
+    manager, which remembers an older one until `reload`.
     """
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
@@ -207,7 +254,9 @@ class Systemd:
         match = [f"--unit={unit.name}"]
         if unit.invocation_id:
             match = [f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+", f"INVOCATION_ID={unit.invocation_id}"]
-        return _journal(lines, "--output=cat", *match)
+        fields = "--output-fields=MESSAGE,_LINE_BREAK,_PID"
+        return telling(whole_lines(_journal(lines, "--output=export", fields, *match)))[-lines:]
 
     def kernel_log(self, lines: int) -> tuple[str, ...]:
-        return _journal(lines, "--output=short-iso", "--dmesg")
+        text = _journal(lines, "--output=short-iso", "--dmesg").decode("utf-8", "replace")
+        return telling(text)[-lines:]

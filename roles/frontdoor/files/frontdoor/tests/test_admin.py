@@ -354,6 +354,7 @@ def slot(**changes: Any) -> SlotState:
             None,
             ("unloaded", "loading"),
         ),
+        (slot(phase="switching", switch={"from": "a", "to": "b", "loading": True}), None, ("unloaded", "loading")),
         (slot(phase="switching", switch={"from": "a", "to": None}), None, ("unloading", "unloaded")),
         (slot(phase="verifying", switch={"from": "a", "to": "a"}), None, ("loading", "unloaded")),
         (slot(phase="serving", profile={"name": "a"}), Running("load", "b"), ("loaded", "loading")),

@@ -34,7 +34,15 @@ def test_a_switch_and_its_end() -> None:
     raw = lines(
         begin("1"),
         {"event": "phase", "id": "1", "phase": "close"},
-        {"event": "end", "id": "1", "outcome": "rolled_back", "profile": "a", "seconds": 3.5, "failures": failures},
+        {
+            "event": "end",
+            "id": "1",
+            "outcome": "rolled_back",
+            "profile": "a",
+            "seconds": 3.5,
+            "failures": failures,
+            "reason": "phase canary: a canary answer was wrong or missing",
+        },
         begin("2", **{"from": None}),
     )
     last, first = remember(raw)
@@ -47,9 +55,15 @@ def test_a_switch_and_its_end() -> None:
         "outcome": "rolled_back",
         "served": "a",
         "seconds": 3.5,
-        "reason": "canary case sum failed",
+        "reason": "phase canary: a canary answer was wrong or missing",
     }
     assert (last["id"], last["from"], last["outcome"], last["seconds"]) == ("2", None, None, None)
+
+
+def test_what_an_older_end_quotes_is_told_to_nobody() -> None:
+    failures = [{"phase": "release", "message": "port 18080: pid 7 (sh -c secret)"}]
+    (switch,) = remember(lines(begin("1"), {"event": "end", "id": "1", "outcome": "stopped", "failures": failures}))
+    assert switch["reason"] == "phase release"
 
 
 def test_what_cannot_be_read_is_left_out() -> None:

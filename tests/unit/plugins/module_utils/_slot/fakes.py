@@ -41,6 +41,7 @@ class FakeClock:
         return self._world.now()
 
     def sleep(self, seconds: float) -> None:
+        self._world.heed()
         self._world.mono += max(seconds, 0.001)
         self._world.tick()
 
@@ -67,7 +68,7 @@ class FakeUnits:
             invocation_id=unit.invocation,
             restarts=unit.restarts,
             needs_reload=unit.needs_reload or unit.loaded not in (None, self._world.unit_text(unit)),
-            file_state="stale",
+            file_state="enabled" if unit.shown else "disabled",
             started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
             stop_limit_s=unit.stop_limit_s,
             user="b70",
@@ -129,8 +130,11 @@ class FakeUnits:
 
     def reload(self) -> None:
         self._world.step("reload")
+        if self._world.reload_fails:
+            raise SlotFault("`systemctl daemon-reload` failed with 1", got="Connection timed out")
         for unit in self._world.units.values():
             unit.loaded = None
+            unit.shown = unit.enabled
 
     def stopping(self) -> bool:
         self._world.step()
@@ -151,6 +155,7 @@ class FakeHttp:
 
     def get(self, url: str, timeout_s: float) -> Reply:
         self._world.step()
+        self._world.heed()
         if url == f"{LAYOUT.frontdoor_url}/status":
             return self._status()
         engine = self._ready()
@@ -179,6 +184,7 @@ class FakeHttp:
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         self._world.step()
+        self._world.heed()
         engine = self._ready()
         if engine is None:
             return Reply(0, error="refused")
@@ -215,8 +221,13 @@ class FakeFiles:
         if any(path.is_relative_to(root) for root in self._world.full):
             raise OSError(28, "No space left on device", str(path))
 
+    def _readable(self, path: PurePosixPath) -> None:
+        if path in self._world.unreadable:
+            raise OSError(22, "is not a regular file, remove it", str(path))
+
     def read(self, path: PurePosixPath) -> str | None:
         self._world.step()
+        self._readable(path)
         if path == BOOT_ID:
             return f"boot-{self._world.boots}\n"
         found = self._world.texts.get(path)
@@ -224,6 +235,7 @@ class FakeFiles:
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         self._world.step()
+        self._readable(path)
         found = self._world.texts.get(path)
         return None if found is None else found[0][-limit:]
 
@@ -234,6 +246,7 @@ class FakeFiles:
     def write(self, path: PurePosixPath, text: str) -> None:
         self._world.step(f"write {path}")
         self._may(path)
+        self._world.hidden.discard(path)
         self._world.put(path, text)
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
@@ -255,6 +268,14 @@ class FakeFiles:
     def rename(self, path: PurePosixPath, new: PurePosixPath) -> None:
         self._world.step(f"rename {path}")
         self._world.texts[new] = self._world.texts.pop(path)
+
+    def hidden(self, path: PurePosixPath) -> str | None:
+        self._world.step()
+        return f"{path} has the mode 0600" if path in self._world.hidden else None
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        self._world.step()
+        self._world.hidden.discard(directory)
 
     def size(self, path: PurePosixPath) -> int | None:
         self._world.step()

@@ -27,7 +27,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes im
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show, telling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import JOURNAL_TAIL_BYTES
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault, ToldToEndFault
 
 SHOW = """\
 Type=exec
@@ -305,7 +305,7 @@ def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
         os.kill(os.getpid(), signal.SIGHUP)
         clock.sleep(0.0)
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(SlotFault, match="told to end"):
+        with pytest.raises(ToldToEndFault, match="told to end"):
             clock.sleep(0.0)
         os.kill(os.getpid(), signal.SIGTERM)
         clock.sleep(0.0)
@@ -340,7 +340,7 @@ def test_a_request_to_end_takes_effect_while_an_answer_is_waited_for(answer):
             clock.heed_signals()
             thread.start()
             # Without that it would wait for as long as the test may take.
-            with pytest.raises(SlotFault, match="told to end"):
+            with pytest.raises(ToldToEndFault, match="told to end"):
                 http.post(url, {}, 3600.0)
             thread.join(60)
             assert not thread.is_alive(), "the connection was left open"
@@ -356,7 +356,7 @@ def test_a_request_to_end_that_came_before_a_question_is_not_forgotten():
     try:
         clock.heed_signals()
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(SlotFault, match="told to end"):
+        with pytest.raises(ToldToEndFault, match="told to end"):
             RequestsHttp(clock.waiting).get("http://127.0.0.1:9/health", 1.0)
     finally:
         for number, handler in before.items():

@@ -68,13 +68,13 @@ def test_what_clients_are_told_is_learned(world):
     there_and_back(world, 2)
     seen.clear()
     api.switch(effects, LAYOUT, request("a"))
-    (_phase, closing, eta), (phase, verifying, still) = seen[:2]
+    (_phase, closing, eta), (phase, loading, still), (last, verifying, yet) = seen[:3]
     # The load takes 5 s, stopping half a second; what is left is less once the engine has come up.
     assert eta is not None
     assert 5 <= eta <= 7
     assert closing >= eta
-    assert (phase, still) == ("verifying", eta)
-    assert verifying <= closing
+    assert (phase, still, last, yet) == ("switching", eta, "verifying", eta)
+    assert verifying <= loading <= closing
 
 
 def test_an_engine_that_takes_many_times_as_long_and_says_nothing_is_given_up(world):

@@ -94,7 +94,7 @@ def test_a_log_that_cannot_be_read_in_time_says_nothing(monkeypatch):
     def hang(argv, limit_s=60.0):
         raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s")
 
-    monkeypatch.setattr(systemd, "_run", hang)
+    monkeypatch.setattr(systemd, "_done", hang)
     assert systemd.Systemd().log(UnitState("b70-slot-main-a.service"), 12) == ()
     assert systemd.Systemd().kernel_log(12) == ()
 

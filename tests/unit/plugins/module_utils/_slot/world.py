@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request, ToldToEndFault
 from unit.plugins.module_utils._slot.fakes import (
     LAYOUT,
     FakeClock,
@@ -138,6 +138,7 @@ class FakeUnit:
     stop_s: float = 0.5
     exists: bool = True
     enabled: bool = False
+    shown: bool = False  # what `systemctl status` says of that: what it was at the last reload
     active: str = "inactive"
     sub: str = "dead"
     result: str = "success"
@@ -169,11 +170,15 @@ class World:
         self.starts = 0
         self.effects_done = 0
         self.kill_at: int | None = None
+        self.told_at: int | None = None  # the effect at which SIGTERM comes
+        self.told = False  # it came, and no wait has heeded it yet
         self.frontdoor_present = True
         self.frontdoor_stuck = False
         self.frontdoor_sequence = 0
         self.generations: list[float] = []  # monotonic ends of running generations
         self.readonly: set[PurePosixPath] = set()
+        self.hidden: set[PurePosixPath] = set()  # what only root can read
+        self.unreadable: set[PurePosixPath] = set()  # no files, but something in their place
         self.full: set[PurePosixPath] = set()
         self.free = 10 * 2**30
         self.foreign: tuple[Holder, ...] = ()
@@ -184,6 +189,7 @@ class World:
         self.lock_for_s = float("inf")  # so long the other one holds it
         self.gate_verified = True
         self.going_down = False
+        self.reload_fails = False
         self._state_text: str | None = None
         self._state: SlotState | None = None
         self.logs: dict[str, tuple[str, ...]] = {}  # by invocation; log_lines for all others
@@ -371,6 +377,12 @@ class World:
             processes=FakeProcesses(self),
         )
 
+    def heed(self) -> None:
+        """Every wait comes by here, as with the real clock: being told to end is raised once."""
+        if self.told:
+            self.told = False
+            raise ToldToEndFault
+
     def step(self, mutation: str | None = None) -> None:
         self.effects_done += 1
         self.tick()
@@ -378,6 +390,8 @@ class World:
         if self.kill_at is not None and self.effects_done >= self.kill_at:
             self.kill_at = None
             raise Killed
+        if self.told_at is not None and self.effects_done >= self.told_at:
+            self.told_at, self.told = None, True
         if mutation is not None:
             self.mutations.append(mutation)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from frontdoor import regular
 from frontdoor.state import SlotState
 
 LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloaded", "unloading", "failed"
@@ -106,8 +107,8 @@ class Profiles:
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
         try:
-            with open(self._slot_file, "rb") as handle:
-                return tuple(str(status) for status in orjson.loads(handle.read())["refused_statuses"])
+            found = orjson.loads(regular.read(self._slot_file))
+            return tuple(str(status) for status in found["refused_statuses"])
         except (OSError, orjson.JSONDecodeError, LookupError, TypeError):
             return _REFUSED
 
@@ -128,8 +129,7 @@ class Profiles:
 
     @staticmethod
     def _read(path: str) -> dict[str, Any]:
-        with open(path, "rb") as handle:
-            profile = orjson.loads(handle.read())
+        profile = orjson.loads(regular.read(path))
         if isinstance(profile, dict) and isinstance(profile.get("profile"), str):
             # a rendering that waits: the texts of its files
             profile = orjson.loads(profile["profile"])
@@ -154,7 +154,7 @@ def runtime_state(name: str, state: SlotState, running: Running | None, failed: 
     if state.phase in ("switching", "verifying"):
         if move.get("to") == name:
             return LOADING
-        if state.phase == "switching" and move.get("from") == name:
+        if state.phase == "switching" and move.get("from") == name and not move.get("loading"):
             return UNLOADING
     elif (state.profile or {}).get("name") == name:
         return LOADED if state.phase == "serving" else MODEL_FAILED

@@ -222,16 +222,27 @@ def _retry_after(state: SlotState, now: float) -> int:
     return 30 if left is None else max(1, math.ceil(left))
 
 
+def _on_the_move(switch: dict[str, Any], *, loading: bool) -> str:
+    """What a slot does that has no engine which answers."""
+    source, target = switch["from"] or "nothing", switch["to"] or "nothing"
+    if not loading:
+        how = f"starting {target} anew" if source == target else f"switching from {source} to {target}"
+        return f"the model slot is {how}"
+    place = "" if source in ("nothing", target) else f" in the place of {source}"
+    left = "" if switch["eta_s"] is None else f", about {switch['eta_s']} s are left"
+    return f"the model slot is loading {target}{place}{left}"
+
+
 def closed(state: SlotState, now: float) -> Refusal:
     """The slot does not take work; says why and when to come back, seen from a time of day."""
     details: dict[str, Any] = {"phase": state.phase}
     retry = _retry_after(state, now)
-    if state.phase == "switching" and state.switch:
-        source, target = state.switch.get("from") or "nothing", state.switch.get("to") or "nothing"
-        message = f"the model slot is switching from {source} to {target}"
+    if state.phase in ("switching", "verifying") and state.switch:
         details["switch"] = {name: state.switch.get(name) for name in ("from", "to", "started_at", "eta_s")}
         if details["switch"]["eta_s"] is not None:
             details["switch"]["eta_s"] = retry
+    if state.phase == "switching" and state.switch:
+        message = _on_the_move(details["switch"], loading=bool(state.switch.get("loading")))
     elif state.phase == "verifying":
         target = (state.switch or {}).get("to") or (state.profile or {}).get("name") or "the model"
         message = f"{target} is loaded and is being verified"

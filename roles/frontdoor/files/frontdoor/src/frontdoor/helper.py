@@ -26,6 +26,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from frontdoor import regular
+
 REQUEST = re.compile(rb"(load|unload) ([a-z0-9][a-z0-9._-]{0,99}) ([A-Za-z0-9_.-]{1,64})\n")
 CARDS = b"cards\n"
 MAX_REQUEST = 256
@@ -53,7 +55,7 @@ def receive(channel: socket.socket) -> bytes:
 def served(state_file: Path) -> str | None:
     """Name of the profile in the slot, as the slot's state tells it; None when there is none."""
     try:
-        profile = json.loads(state_file.read_bytes()).get("profile") or {}
+        profile = json.loads(regular.read(state_file)).get("profile") or {}
         return str(profile["name"])
     except (OSError, ValueError, AttributeError, LookupError, TypeError):
         return None

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from frontdoor import regular
+
 KEPT = 10
 # what is read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
@@ -18,6 +20,13 @@ _REASON_CHARS = 400
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _failed_phase(failures: Any) -> str | None:
+    """All that is told of an end without a reason for everybody: the messages quote logs and command lines."""
+    first = failures[0] if isinstance(failures, list) and failures else None
+    phase = _text(first.get("phase")) if isinstance(first, dict) else None
+    return phase and f"phase {phase}"
 
 
 def remember(raw: bytes) -> list[dict[str, Any]]:
@@ -34,9 +43,7 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
             began |= {"from": _text(entry.get("from")), "to": _text(entry.get("to"))}
             found[name] = {**began, "outcome": None, "served": None, "seconds": None, "reason": None}
         elif event == "end" and name in found:
-            failures = entry.get("failures")
-            first = failures[0] if isinstance(failures, list) and failures else None
-            reason = _text(first.get("message")) if isinstance(first, dict) else None
+            reason = _text(entry.get("reason")) or _failed_phase(entry.get("failures"))
             seconds = entry.get("seconds")
             found[name]["outcome"] = _text(entry.get("outcome"))
             found[name]["served"] = _text(entry.get("profile"))
@@ -61,9 +68,7 @@ class History:
             found = os.stat(self._path)
             seen = (found.st_mtime_ns, found.st_ino, found.st_size)
             if seen != self._seen:
-                with open(self._path, "rb") as handle:
-                    handle.seek(max(0, found.st_size - _TAIL_BYTES))
-                    self._switches = remember(handle.read())
+                self._switches = remember(regular.read(self._path, _TAIL_BYTES))
                 self._seen = seen
         except OSError:
             self._seen, self._switches = None, []

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from frontdoor import regular
 from frontdoor.config import Config, ConfigError, split_backend_url
 from frontdoor.rules import MODEL_POLICIES, Rules
 
@@ -114,6 +115,7 @@ def _profile(table: dict[str, Any]) -> dict[str, Any] | None:
 def _switch(table: dict[str, Any]) -> dict[str, Any] | None:
     switch = _part(table, "switch", ("id", "from", "to", "started_at"))
     _number(switch or {}, "eta_s", 0, "switch.")
+    _get(switch or {}, "loading", (bool,), "switch.")
     return switch
 
 
@@ -276,8 +278,7 @@ class StateFile:
         if seen == self._seen:
             return None
         try:
-            with open(self._path, "rb") as handle:
-                state = parse(handle.read(), self._config)
+            state = parse(regular.read(self._path), self._config)
         except OSError as exc:
             return self._closed(f"the state file {self._path} cannot be read: {exc.strerror}")
         except StateError as exc:

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the journal knows survives a crash, a full disk and another version at any step of beginning a new file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode_memory, remember
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
+from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import Killed, request
+
+MAIN = LAYOUT.journal_file
+LONG = json.dumps({"event": "note", "text": "x" * 1_100_000}) + "\n"
+
+
+def lengthen(world):
+    """The next run begins a new file."""
+    world.put(MAIN, world.texts[MAIN][0] + LONG)
+
+
+def full_journal(rotations=0):
+    world = host("ab", load_s=1.0)
+    switch(world, "a")
+    for number in range(rotations):
+        lengthen(world)
+        switch(world, "ba"[number % 2])
+    lengthen(world)
+    return world
+
+
+def memory(world):
+    return read_memory(world.effects(), LAYOUT)
+
+
+@pytest.mark.parametrize("rotations", [0, 2])
+def test_a_crash_at_any_step_of_the_rotation_forgets_nothing(rotations):
+    world = full_journal(rotations)
+    known, before = memory(world), world.effects_done
+    switch(world, "a")
+    steps = world.effects_done - before
+    for number in range(1, steps + 1):
+        world = full_journal(rotations)
+        world.kill_at = world.effects_done + number
+        with pytest.raises(Killed):
+            switch(world, "b", on_failure="rollback")
+        now = memory(world)
+        assert now.verified is not None, number
+        if now.attempts[-1].outcome is not None:
+            assert (now.verified.profile, now.attempts) == (known.verified.profile, known.attempts), number
+        # And again, where the last crash left off.
+        world.kill_at = world.effects_done + number
+        with pytest.raises(Killed):
+            switch(world, "b")
+        assert memory(world).verified is not None, number
+        if number > 40:
+            break
+
+
+@pytest.mark.parametrize("kept", [0, 1, 17, 40, 300])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_torn_first_line_is_made_up_for_by_the_file_before(kept, more):
+    world = full_journal()
+    switch(world, "b")
+    known = memory(world)
+    text = world.texts[MAIN][0]
+    first, rest = text.split("\n", 1)
+    world.put(MAIN, first[:kept] + ("\n" + rest if more else ""))
+    now = memory(world)
+    if more:
+        assert (now.verified, [one.id for one in now.attempts]) == (known.verified, [one.id for one in known.attempts])
+    else:
+        # What only the lost lines said is lost, and nothing else.
+        assert now.verified is not None
+        assert now.verified.profile == "a"
+
+
+def test_several_torn_files_in_a_row():
+    world = full_journal(3)
+    for path in (MAIN, LAYOUT.older_journal(1)):
+        world.put(path, '{"event":"memory","verif')
+    assert memory(world).verified is not None
+    # A file that a crash took away, between two of them
+    del world.texts[LAYOUT.older_journal(1)]
+    assert memory(world).verified is not None
+
+
+def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
+    known = memory(full_journal())
+    for number in range(12):
+        world = full_journal()
+        effects = world.effects()
+        done: list[PurePosixPath] = []
+        for name in ("write", "append", "rename"):
+            act = getattr(effects.files, name)
+
+            def fill_up(path, *rest, act=act, done=done, room=number, **more):
+                done.append(path)
+                if len(done) > room and path.is_relative_to(LAYOUT.state_dir):
+                    if more:
+                        # as much of the line as there was room for
+                        act(path, rest[0][:30], **more)
+                    raise OSError(28, "No space left on device", str(path))
+                return act(path, *rest, **more)
+
+            setattr(effects.files, name, fill_up)
+        api.switch(effects, LAYOUT, request("b"))
+        now = memory(world)
+        assert now.verified is not None, number
+        assert now.attempts[0] == known.attempts[0], number
+
+
+def test_the_new_file_is_whole_before_it_counts(tmp_path):
+    """On real files: what is written aside is not the journal, and the journal never begins with less than a line."""
+    world = full_journal()
+    seen = []
+    effects = world.effects()
+    for name in ("write", "append", "rename", "truncate"):
+        act = getattr(effects.files, name)
+
+        def note(path, *rest, act=act, **more):
+            act(path, *rest, **more)
+            text = world.texts.get(MAIN, ("", None))[0]
+            seen.append((text.split("\n")[0].startswith('{"event":"memory"'), text.endswith("\n") or not text))
+
+        setattr(effects.files, name, note)
+    api.switch(effects, LAYOUT, request("b"))
+    assert (True, True) in seen
+    assert all(whole for _begins, whole in seen)
+    assert HostFiles().read(PurePosixPath(tmp_path) / "none") is None
+
+
+def test_a_field_of_another_version_is_kept():
+    world = full_journal()
+    switch(world, "b")
+    known = memory(world)
+    line = json.loads(encode_memory(known))
+    line["mood"] = "good"
+    line["verified"]["colour"] = "blue"
+    for attempt in line["attempts"]:
+        attempt["weather"] = "rain"
+    other = remember([json.dumps(line)])
+    assert other.verified is not None
+    assert (other.verified.profile, other.verified.fingerprint) == (known.verified.profile, known.verified.fingerprint)
+    assert [attempt.id for attempt in other.attempts] == [attempt.id for attempt in known.attempts]
+    again = json.loads(encode_memory(other))
+    assert (again["mood"], again["verified"]["colour"]) == ("good", "blue")
+    assert {attempt["weather"] for attempt in again["attempts"]} == {"rain"}
+    world.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n")
+    assert memory(world).verified is not None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"verified": 7},
+        {"verified": {"profile": "a"}},
+        {"verified": {"profile": "a", "fingerprint": "f", "at": "t", "cases": 3}},
+        {"attempts": "x"},
+        {"attempts": [{"id": "only"}]},
+        {"attempts": [7]},
+    ],
+)
+def test_a_first_line_of_another_shape_is_made_up_for_too(broken):
+    world = full_journal()
+    switch(world, "b")
+    first, rest = world.texts[MAIN][0].split("\n", 1)
+    line = {**json.loads(first), **broken}
+    world.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n" + rest)
+    now = memory(world)
+    assert now.verified is not None
+    assert [attempt.target for attempt in now.attempts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1c", "\x0b", "\x0c"])
+def test_a_line_ends_nowhere_but_at_a_line_feed(mark):
+    """The log of an engine, which the end of a switch quotes, may hold any of these."""
+    world = host("ab", load_s=1.0)
+    switch(world, "a")
+    world.unit("b").fault = "exit_at_start"
+    world.log_lines = (f"what{mark}ever",)
+    assert switch(world, "b")["outcome"] == "rolled_back"
+    now = memory(world)
+    assert now.interrupted is None
+    assert [attempt.outcome for attempt in now.attempts] == ["committed", "rolled_back"]

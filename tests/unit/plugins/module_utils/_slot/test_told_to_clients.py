@@ -1,0 +1,145 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the state file says to everybody: what is true now, and nothing that a failure quotes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.published import reason_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Direction, Failure, Holder, Mode, Phase
+from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import FAULTS, LOST, request
+
+SECRET = "curl --header Authorization:sesame"
+HOLDER = Holder(77, SECRET, "ann", "", "/dev/dri/renderD128")
+
+
+@pytest.fixture
+def world():
+    return host("ab", load_s=1.0)
+
+
+def watched(world, act):
+    """(result, every state that was written)."""
+    seen = []
+    effects = world.effects()
+    write = effects.files.write
+
+    def note(path, text):
+        write(path, text)
+        if path == LAYOUT.state_file:
+            answers = world.engine() is not None and effects.http._ready() is not None
+            seen.append((json.loads(text), answers))
+
+    effects.files.write = note
+    return act(effects), seen
+
+
+def test_nobody_hears_of_other_peoples_processes(world):
+    world.cards = 2
+    for name in "ab":
+        world.render(name, cards=2)
+    switch(world, "a")
+    world.device_users = (HOLDER,)
+    result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("b")))
+    assert result["outcome"] == "stopped"
+    assert SECRET in result["msg"]
+    assert SECRET in b70ctl(world, "history", "--json")[1] or SECRET in world.texts[LAYOUT.journal_file][0]
+    assert not any(SECRET in json.dumps(state) or "pid 77" in json.dumps(state) for state, _answers in seen)
+    assert world.state.reason == (
+        "the last switch failed: phase release: the port or a card was not let go of; "
+        "then phase release on the way back: the port or a card was not let go of"
+    )
+    end = json.loads(world.texts[LAYOUT.journal_file][0].splitlines()[-1])
+    assert end["reason"] in world.state.reason
+    assert SECRET not in end["reason"]
+
+
+@pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
+def test_nor_when_the_slot_settles_by_itself(world, mode):
+    switch(world, "a")
+    world.crash("a")
+    world.foreign = (Holder(77, SECRET, "ann", "", "port 18080"),)
+    result = recover(world, mode)
+    assert SECRET in result["msg"]
+    assert not world.open
+    assert SECRET not in json.dumps(world.state.__dict__)
+    assert "phase guard" in world.state.reason
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("first", [True, False])
+def test_nothing_that_a_failure_quotes_is_published(world, fault, first):
+    world.log_lines = ("INFO loading", f"ImportError: {SECRET}")
+    if not first:
+        switch(world, "a")
+    target = "a" if first else "b"
+    world.unit(target).fault = fault
+    result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request(target)))
+    assert result["failed"]
+    for state, _answers in seen:
+        assert SECRET not in state["reason"]
+        assert LOST not in state["reason"]
+        for failure in (result["failure"], *result["failures"]):
+            assert failure["message"] not in state["reason"]
+
+
+def test_a_quarantine_is_published_without_its_evidence(world):
+    switch(world, "a")
+    world.lose_card("a")
+    switch(world, "b")
+    assert "in quarantine since" in world.state.reason
+    assert str(LAYOUT.state_dir) not in world.state.reason
+    assert "b70ctl" not in world.state.reason
+
+
+def test_every_failure_has_words_of_its_own():
+    told = {phase: reason_of([Failure(phase, Direction.FORWARD, SECRET)]) for phase in Phase}
+    assert len(set(told.values())) == len(Phase)
+    assert all(text.startswith(f"phase {phase}: ") and SECRET not in text for phase, text in told.items())
+    lost = Failure(Phase.HEALTH, Direction.BACK, SECRET, symptom="device_lost", advice=SECRET)
+    assert reason_of([lost]) == (
+        "phase health on the way back: the engine did not become ready: a card was lost: a fault of driver or runtime "
+        "under load"
+    )
+    assert reason_of([Failure(Phase.OPEN, Direction.FORWARD, SECRET, told=True)]) == (
+        "phase open: the switch was told to end"
+    )
+    assert reason_of([]) == ""
+
+
+@pytest.mark.parametrize("fault", ["", "wrong_answer", "no_token"])
+def test_an_engine_is_being_verified_once_it_answers(world, fault):
+    switch(world, "a")
+    world.unit("b").fault = fault
+    _result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("b")))
+    phases = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
+    assert phases[:3] == [("switching", False), ("switching", True), ("verifying", False)]
+    for state, answers in seen:
+        if state["phase"] == "verifying":
+            assert answers
+        if state["phase"] in ("switching", "verifying"):
+            assert state["switch"]["to"]
+            assert state["switch"]["started_at"]
+
+
+def test_what_settles_loads_and_does_not_switch(world):
+    switch(world, "a")
+    world.reboot()
+    _result, seen = watched(
+        world, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.BOOT, switch_id="settle"))
+    )
+    told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
+    assert told == [("switching", True), ("switching", True), ("verifying", False), ("serving", None)]
+    world.unit("a").live_fault, world.unit("a").fault = "wrong_answer", ""
+    world.unit("a").invocation = "another"
+    _result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.RECOVER)))
+    told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
+    there, back = [("switching", True), ("switching", True)], [("switching", False), ("switching", True)]
+    assert told == [*there, ("verifying", False), *back, ("verifying", False), ("serving", None)]
