@@ -4,7 +4,8 @@
 """What a profile says in words of its own becomes flags, environment and directives of the unit. Pure.
 
 ``engine.task``, ``engine.allowed_media_domains`` and ``engine.online_quantization`` become settings, ``engine.devices``
-and ``engine.collectives`` become environment, ``engine.numa`` becomes directives. Each result remembers the key that it comes from.
+and ``engine.collectives`` become environment, ``engine.numa`` becomes directives. Each result remembers the key
+that it comes from.
 """
 
 from __future__ import annotations

@@ -40,6 +40,9 @@ FAULTS = {
     "never-ready": "loads for ever",
     "slow-ready": "listens at once, answers 503 until it is loaded",
     "exit-at-start": "exits with 3 while it loads, naming a context that does not fit",
+    "end-at-start": "ends with 0 while it loads",
+    "end": "ends with 0 at the first generation, as vLLM's server does when a worker has died",
+    "leave-shm": "has a segment of shared memory, which stays there when it is killed",
     "crash-loop": "exits with 3 half a second after every start",
     "health-500": "answers /health with 500",
     "wrong-id": "serves under another name",
@@ -76,6 +79,9 @@ NO_ROOM = (
     "which is larger than the available KV cache memory (0.31 GiB). Based on the available memory, the estimated "
     "maximum model length is 352."
 )
+WORKER_DIED = (
+    "ERROR 06-07 09:00:00 [multiproc_executor.py:1] Worker proc VllmWorker-1 died unexpectedly, shutting down."
+)
 STAMP = "INFO 06-07 09:00:00"
 
 
@@ -100,6 +106,7 @@ class Engine:
         self.loaded = False
         self.server: Server | None = None
         self.device: int | None = None
+        self.segment = Path(f"/dev/shm/sim-{self.name}-{os.getpid()}")
         self._lock = threading.Lock()
         self._answered = self._asked = self._wrong = 0
 
@@ -221,6 +228,9 @@ class Handler(BaseHTTPRequestHandler):
         engine = self.engine
         if engine.has("die"):
             die()
+        if engine.has("end"):
+            log(WORKER_DIED)
+            os._exit(0)
         if engine.has("hang"):
             time.sleep(86400)
         text, who = engine.answer(prompt, body.get("seed"))
@@ -326,6 +336,9 @@ def load(engine: Engine) -> None:
         if engine.has("exit-at-start") or (engine.has("crash-loop") and age >= 0.5):
             log(NO_ROOM if engine.has("exit-at-start") else "Segmentation fault in a worker")
             sys.exit(3)
+        if engine.has("end-at-start"):
+            log(WORKER_DIED)
+            sys.exit(0)
         endless = engine.has("never-ready") or engine.has("crash-loop")
         if not endless and age >= load_s:
             log(f"{STAMP} [loader.py:1] Loading weights took {age:.1f} seconds")
@@ -404,12 +417,15 @@ def serve(engine: Engine) -> None:
             leave_behind(engine, engine.server.fileno())
         if engine.has("keep-device") and engine.device is not None:
             leave_behind(engine, engine.device)
+        engine.segment.unlink(missing_ok=True)
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     with contextlib.suppress(OSError):
         engine.device = os.open(DEVICE, os.O_RDWR)
+    if engine.has("leave-shm"):
+        engine.segment.write_bytes(bytes(2**20))
     handler = type("BoundHandler", (Handler,), {"engine": engine})
     early = engine.has("slow-ready")
     if not early:

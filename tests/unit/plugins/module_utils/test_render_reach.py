@@ -57,7 +57,9 @@ def domains(argv: list[str]) -> list[str]:
     return argv[at:end]
 
 
-@pytest.mark.parametrize(("given", "flag"), [([], ["none.invalid"]), (None, ["none.invalid"]), (["a.b", "c"], ["a.b", "c"])])
+@pytest.mark.parametrize(
+    ("given", "flag"), [([], ["none.invalid"]), (None, ["none.invalid"]), (["a.b", "c"], ["a.b", "c"])]
+)
 def test_no_domain_is_said_by_one_that_is_nobody_s(given, flag):
     engine = resolved(profile(allowed_media_domains=given))["engine"]
     assert domains(engine["argv"]) == flag
@@ -110,7 +112,9 @@ def test_an_address_that_systemd_would_not_read_is_refused(wrong):
 
 
 def test_workers_on_another_interface_need_addresses():
-    with pytest.raises(ValueError, match=r"profile mine: engine.collectives.interface is eth1, so .* slot_engine_ip_allow"):
+    with pytest.raises(
+        ValueError, match=r"profile mine: engine.collectives.interface is eth1, so .* slot_engine_ip_allow"
+    ):
         files(profile(collectives={"interface": "eth1"}))
     assert network(profile(collectives={"interface": "eth1"}), engine_ip_allow=["10.1.0.2"])
 

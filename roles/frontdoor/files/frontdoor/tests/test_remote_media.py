@@ -23,7 +23,10 @@ def within(part: str) -> str:
 @pytest.mark.parametrize(
     "body",
     [
-        *(within(f'{{"type":"{kind}","{kind}":{{"url":"{URL}"}}}}') for kind in ("image_url", "audio_url", "video_url")),
+        *(
+            within(f'{{"type":"{kind}","{kind}":{{"url":"{URL}"}}}}')
+            for kind in ("image_url", "audio_url", "video_url")
+        ),
         within(f'{{"type":"image_url","image_url":"{URL}"}}'),
         within('{"type":"image_url","image_url":{"detail":"auto","url":"HTTPS://x/y.png"}}'),
         within(f'{{"image_url":{{"url":"{URL}"}},"type":"image_url"}}'),

@@ -108,7 +108,9 @@ class PathRules:
             return None
         member, kind = found
         if kind.startswith(REMOTE):
-            message = f"media are not fetched from elsewhere here, and {kind.removeprefix(REMOTE)} names a URL; {_INLINE}"
+            message = (
+                f"media are not fetched from elsewhere here, and {kind.removeprefix(REMOTE)} names a URL; {_INLINE}"
+            )
             return Refusal(400, "remote_media_refused", message, details={"param": member})
         takes = " and ".join(sorted(self._modalities, reverse=True))
         name = self._served or "the model"
