@@ -1,8 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the unit of an engine does by itself: it comes back however it ended, stays down where it was stopped, and has what
-it writes to and leaves nothing behind."""
+"""What the unit of an engine does by itself.
+
+It comes back however it ended, stays down where it was stopped, has what it writes to, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_an_engine_that_is_stopped_stays_down(rig: Rig, recorded: Begin) -> None
     assert (shown(rig, UNIT_A, "SubState"), shown(rig, UNIT_A, "NRestarts")) == ("dead", "0")
     answer = ask(rig.address, stream=False)
     assert answer.status == 503, answer
-    # By another engine's start as well, also when it waits for its own next one. Nobody serves what was started by hand.
+    # By another engine's start as well, also while it waits for its own. Nobody serves what was started by hand.
     rig.must("systemctl", "start", UNIT_A)
     rig.wait_settled()
     assert_serves(rig, "sim-a")

@@ -5,7 +5,8 @@
 
 How much of a card is in use comes from the driver's memory query on the render node (uapi drm/xe_drm.h). It answers 0
 to processes without CAP_PERFMON; a card whose driver runs is never that empty, so 0 is no answer. Whose it is comes
-from /proc/PID/fdinfo (kernel documentation, "Xe DRM client usage stats"). Another driver, or an answer of another shape, is memory that can't be read.
+from /proc/PID/fdinfo (kernel documentation, "Xe DRM client usage stats"). Another driver, or an answer of another
+shape, is memory that can't be read.
 """
 
 from __future__ import annotations
