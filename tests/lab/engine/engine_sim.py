@@ -40,8 +40,8 @@ FAULTS = {
     "never-ready": "loads for ever",
     "slow-ready": "listens at once, answers 503 until it is loaded",
     "exit-at-start": "exits with 3 while it loads, naming a context that does not fit",
-    "end-at-start": "ends with 0 while it loads",
-    "end": "ends with 0 at the first generation, as vLLM's server does when a worker has died",
+    "end-at-start": "ends with 0 while it loads, as vLLM's server does when a worker has died",
+    "end": "the same at the first generation",
     "leave-shm": "has a segment of shared memory, which stays there when it is killed",
     "crash-loop": "exits with 3 half a second after every start",
     "health-500": "answers /health with 500",
@@ -143,9 +143,7 @@ class Engine:
     def _told_text(self, right: str, number: int) -> str:
         if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
             return "slh cobalt"
-        if self.has("garbage"):
-            return "!" * 64
-        return "" if self.has("empty") else right
+        return "!" * 64 if self.has("garbage") else "" if self.has("empty") else right
 
 
 def prompt_of(body: dict[str, Any]) -> str:
@@ -189,15 +187,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/version":
             self._send(200, {"version": "0.0.0+simulated"})
         elif self.path == "/v1/models":
-            model = {
-                "id": engine.served_name,
-                "object": "model",
-                "created": int(time.time()),
-                "owned_by": "vllm",
-                "root": engine.name,
-                "parent": None,
-                "max_model_len": engine.served_length,
-            }
+            model = {"id": engine.served_name, "object": "model", "created": int(time.time()), "owned_by": "vllm"}
+            model |= {"root": engine.name, "parent": None, "max_model_len": engine.served_length}
             self._send(200, {"object": "list", "data": [model]})
         else:
             self._send(404, {"detail": "Not Found"})
@@ -229,8 +220,7 @@ class Handler(BaseHTTPRequestHandler):
         if engine.has("die"):
             die()
         if engine.has("end"):
-            log(WORKER_DIED)
-            os._exit(0)
+            die(WORKER_DIED, 0)
         if engine.has("hang"):
             time.sleep(86400)
         text, who = engine.answer(prompt, body.get("seed"))
@@ -262,8 +252,8 @@ class Handler(BaseHTTPRequestHandler):
         if not body.get("logprobs"):
             return None
         value = float("nan") if self.engine.has("nan") else -0.01
-        rows = [{"token": token, "logprob": value, "bytes": list(token.encode())} for token in tokens]
-        return {"content": [{**row, "top_logprobs": []} for row in rows]}
+        row = {"logprob": value, "top_logprobs": []}
+        return {"content": [{"token": token, "bytes": list(token.encode()), **row} for token in tokens]}
 
     def _left(self) -> bool:
         """Has the client closed its connection?"""
@@ -321,9 +311,9 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-def die() -> None:
-    log(DEVICE_LOST)
-    os._exit(1)
+def die(words: str = DEVICE_LOST, code: int = 1) -> None:
+    log(words)
+    os._exit(code)
 
 
 def load(engine: Engine) -> None:
@@ -337,8 +327,7 @@ def load(engine: Engine) -> None:
             log(NO_ROOM if engine.has("exit-at-start") else "Segmentation fault in a worker")
             sys.exit(3)
         if engine.has("end-at-start"):
-            log(WORKER_DIED)
-            sys.exit(0)
+            die(WORKER_DIED, 0)
         endless = engine.has("never-ready") or engine.has("crash-loop")
         if not endless and age >= load_s:
             log(f"{STAMP} [loader.py:1] Loading weights took {age:.1f} seconds")
