@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from ._catalogue.stacks import canonical, stack_id
 from ._render_engine import Variable, engine_argv, engine_environment, environment_file
 from ._render_program import program_files, program_path
 from ._render_typed import expanded, numa_directives
-from ._render_unit import MARKER, settle_name, settle_text, unit_name, unit_text
+from ._render_unit import MARKER, network_directives, settle_name, settle_text, unit_name, unit_text
 
 SCHEMA = 1
 _TEXT = (
@@ -39,6 +40,7 @@ _TEXT = (
 )
 # Settings of the engine that cannot change a token: they may differ between hosts that are compared.
 _NEUTRAL = (
+    "allowed_media_domains",
     "shutdown_timeout",
     "disable_log_stats",
     "enable_log_requests",
@@ -48,6 +50,7 @@ _NEUTRAL = (
     "api_server_count",
 )
 
+_NETWORKS = ("any", "localhost", "link-local", "multicast")  # systemd's words for some
 # systemd reads paths in several ways (quoted, raw, with specifiers); these characters mean the same in all of them.
 _PATH = re.compile(r"/[A-Za-z0-9./_+:@-]*")
 
@@ -58,9 +61,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
     cache_dir, hf_home, user, group, backend_host, frontdoor_url; the directories absolute. backend_port: 1 to 65535.
     stacks: ``{name: manifest}``. env: names to text. legacy_units: names. refused_statuses: statuses of profiles.
+    engine_ip_allow: addresses, networks, or systemd's words for some.
     """
-    known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units", "refused_statuses"}
-    lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"]}
+    known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
+    lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", **settings}
     for key in settings:
         if key not in known:
@@ -80,9 +84,20 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["backend_port"] = int(checked.get("backend_port") or 0)
     if not 1 <= checked["backend_port"] <= 65535:
         raise ValueError(f"the slot setting backend_port must be 1 to 65535, not {settings.get('backend_port')!r}")
+    for network in checked["engine_ip_allow"]:
+        _check_network(network)
     if not isinstance(checked.get("stacks"), Mapping) or not isinstance(checked["env"], Mapping):
         raise ValueError("the slot settings stacks and env are mappings; take stacks from the lookup (kind=stacks)")
     return checked
+
+
+def _check_network(text: Any) -> None:
+    try:
+        if text not in _NETWORKS:
+            ipaddress.ip_network(str(text), strict=False)
+    except ValueError as error:
+        words = f"an address, a network like 10.0.0.0/8, or one of {', '.join(_NETWORKS)}; no name"
+        raise ValueError(f"the slot setting engine_ip_allow wants {words}: {text!r}") from error
 
 
 def model_path(profile: Mapping[str, Any], models_dir: str) -> str:
@@ -181,7 +196,12 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
             # What of the unit is the profile's own; only a start applies it.
-            "directives": [f"KillSignal={engine['kill_signal']}", *numa_directives(engine["numa"])],
+            "directives": [
+                f"KillSignal={engine['kill_signal']}",
+                *numa_directives(engine["numa"]),
+                *network_directives(profile, settings),
+            ],
+            "allowed_media_domains": engine["allowed_media_domains"],
         },
         "frontdoor": profile["frontdoor"],
         "canary": canary,
@@ -218,8 +238,8 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         base = f"{checked['config_dir']}/profiles/{name}"
         header = f"{MARKER[2:]}\nEnvironment of {resolved['unit']}; not a shell script."
         engine = profiles[name]["engine"]
-        numa = list(numa_directives(engine["numa"]))
-        directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa}
+        numa, network = list(numa_directives(engine["numa"])), network_directives(profiles[name], checked)
+        directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa, "network": network}
         text = unit_text(resolved, directives)
         # Lets the host see that a unit was edited by hand.
         resolved["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()

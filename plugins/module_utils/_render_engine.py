@@ -95,6 +95,8 @@ def engine_environment(
         "PATH": f"{places['venv']}/bin:{_SYSTEM_PATH}",
         "PYTHONUNBUFFERED": "1",
         "VLLM_CACHE_ROOT": places["cache_root"],
+        # The domain of a media URL is only looked at before the first redirect.
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
         "VLLM_NO_USAGE_STATS": "1",
     }
     variables = {name: Variable(value, f"slot {slot}") for name, value in own.items()}

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a profile says in words of its own becomes flags, environment and directives of the unit. Pure.
 
-``engine.task`` and ``engine.online_quantization`` become settings, ``engine.devices`` and ``engine.collectives`` become
-environment, ``engine.numa`` becomes directives. Each result remembers the key that it comes from.
+``engine.task``, ``engine.allowed_media_domains`` and ``engine.online_quantization`` become settings, ``engine.devices``
+and ``engine.collectives`` become environment, ``engine.numa`` becomes directives. Each result remembers the key
+that it comes from.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ TASKS: dict[str, tuple[str | None, str | None]] = {
     "score": ("pooling", None),
 }
 _RUNNER_SINCE = (0, 13)
+_DOMAINS_SINCE = (0, 11)
+# An empty list means every domain to vLLM. This one is nobody's: RFC 2606 reserves .invalid.
+NO_DOMAIN = "none.invalid"
 # Variables that only a key of the profile sets, and the key.
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",
@@ -51,6 +55,9 @@ def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | No
         found["runner"] = (runner, "engine.task")
         if convert:
             found["convert"] = (convert, "engine.task")
+    domains = engine.get("allowed_media_domains")
+    if domains is not None and _release(manifest) >= _DOMAINS_SINCE:
+        found["allowed_media_domains"] = (list(domains) or [NO_DOMAIN], "engine.allowed_media_domains")
     method = (engine.get("online_quantization") or {}).get("method")
     if method:
         found["quantization"] = (method, "engine.online_quantization.method")

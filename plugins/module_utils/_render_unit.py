@@ -34,7 +34,10 @@ RestrictSUIDSGID=yes
 LockPersonality=yes
 SystemCallArchitectures=native
 UMask=0027
+# A killed engine leaves its shared memory behind; it goes when the last unit of the user has stopped.
+RemoveIPC=yes
 """
+_FOLDER = re.compile(r"(?:.*_)?(?:HOME|DIR|ROOT|CACHE)")
 
 
 def quote(word: str) -> str:
@@ -61,6 +64,29 @@ def unit_name(name: str, slot: str = "main") -> str:
 def settle_name(slot: str = "main") -> str:
     """Return the unit that verifies what runs in a slot."""
     return Layout(slot=slot).settle_unit
+
+
+def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return what an engine may reach over IP: this host, and what the slot's ``engine_ip_allow`` names.
+
+    A profile that may fetch media reaches every address but the link-local ones, unless that list says which.
+    """
+    host, named = settings["backend_host"], list(settings["engine_ip_allow"])
+    own = [] if host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::") else [host]
+    domains, interface = profile["engine"]["allowed_media_domains"], profile["engine"]["collectives"].get("interface")
+    if interface not in (None, "lo") and not named:
+        raise ValueError(
+            f"profile {profile['name']}: engine.collectives.interface is {interface}, so the setting "
+            "slot_engine_ip_allow must name the addresses that the workers use there"
+        )
+    denied = "link-local multicast" if domains and not named else "any"
+    return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}"]
+
+
+def folders(env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
+    """Return the folders below the writable ones that variables name: HOME, X_DIR, X_CACHE and the like."""
+    below = tuple(f"{path}/" for path in writable)
+    return sorted({value for name, value in env.items() if _FOLDER.fullmatch(name) and value.startswith(below)})
 
 
 def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
@@ -110,7 +136,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return the unit of one resolved profile. What keeps it exclusive is a drop-in, see `b70_slot_files`.
 
     :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``
-        and the directives ``numa``.
+        and the directives ``numa`` and ``network``.
     """
     engine = resolved["engine"]
     profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
@@ -127,7 +153,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         "Wants=network-online.target",
         "After=network-online.target",
         f"RequiresMountsFor={' '.join(_path(path) for path in mounts)}",
-        # Five failed starts in half an hour are no accident: stay down, and let the frontdoor say so.
+        # Five starts in half an hour that nobody asked for are no accident: stay down, and let the frontdoor say so.
         "StartLimitIntervalSec=1800",
         "StartLimitBurst=5",
         "",
@@ -137,6 +163,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         f"Group={settings['group']}",
         f"WorkingDirectory={plain_value(settings['cache_dir'])}",
         f"EnvironmentFile={plain_value(profile_file)}.env",
+        # A compiler does without its cache where the folder for it is missing.
+        f"ExecStartPre=-/usr/bin/mkdir -p {' '.join(quote(path) for path in folders(engine['env'], list(writable)))}",
         "ExecStart=" + " \\\n    ".join(_grouped(engine["argv"])),
         # Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch.
         f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(resolved['slot'])}",
@@ -144,13 +172,15 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         f"KillSignal={settings['kill_signal']}",
         f"TimeoutStopSec={engine['stop_timeout_s']}",
         "SuccessExitStatus=130 143",
-        "Restart=on-failure",
+        # Not on-failure: an engine whose worker died ends with status 0. Who stops the unit still stops it.
+        "Restart=always",
         "RestartSec=15",
         # A program that is not there does not appear by trying again.
         "RestartPreventExitStatus=203",
         "OOMPolicy=stop",
         "LimitNOFILE=1048576",
         *settings["numa"],
+        *settings["network"],
         _HARDENING.rstrip("\n"),
         f"ReadWritePaths={' '.join(_path(path) for path in writable)}",
         "",

@@ -136,6 +136,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "served_model_name": engine.get("served_model_name", name),
             "task": task,
             "settings": settings,
+            "allowed_media_domains": engine.get("allowed_media_domains") or [],
             "online_quantization": engine.get("online_quantization"),
             "devices": engine.get("devices"),
             "collectives": engine.get("collectives", {}),

@@ -149,7 +149,7 @@ class Processes(Protocol):
         """Who has one of these device files open."""
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
-        """What is in use of each card, of those whose driver tells it."""
+        """What is in use of each card, of those whose driver answers."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def came_up(unit: UnitState, restarts_before: int) -> bool:
 def check_not_looping(unit: UnitState, restarts_before: int) -> None:
     if unit.active == "failed":
         raise SlotFault(f"{unit.name} failed", expected="active", got=unit.describe())
-    if unit.sub == "auto-restart" or unit.restarts > restarts_before:
+    if unit.sub.startswith("auto-restart") or unit.restarts > restarts_before:
         raise SlotFault(
             f"{unit.name} exits and is restarted in a loop",
             expected="one process that stays",

@@ -113,8 +113,12 @@ def _await_memory(run: Run, nodes: Sequence[str]) -> None:
     """
     busy: list[CardMemory] = []
     for _waited in run.poll(MEMORY_LIMIT_S, _FAST_S):
-        busy = [card for card in run.fx.processes.card_memory(nodes) if card.used > _IDLE_SHARE * card.total]
+        cards = run.fx.processes.card_memory(nodes)
+        busy = [card for card in cards if card.used is not None and card.used > _IDLE_SHARE * card.total]
         if not busy:
+            untold = [card.describe() for card in cards if card.used is None]
+            if untold:
+                run.warn(f"whether the memory of the cards is free is not known ({'; '.join(untold)})")
             return
     said = "; ".join(card.describe() for card in busy)
     run.warn(f"no process of the slot holds a card, but after {MEMORY_LIMIT_S:g} s memory is still taken ({said})")

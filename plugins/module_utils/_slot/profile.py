@@ -58,6 +58,7 @@ class Engine:
     start_timeout_s: float
     task: str = "generate"
     directives: tuple[str, ...] = ()  # of its unit, as far as they are the profile's own
+    allowed_media_domains: tuple[str, ...] | None = None  # None: it was rendered before there was such a list
 
     @property
     def port(self) -> int:
@@ -124,6 +125,9 @@ class _Reader:
         if not isinstance(value, names) or (isinstance(value, bool) and bool not in names):
             raise self.fault(key, f"is {value!r}, wanted {' or '.join(kind.__name__ for kind in names)}")
         return value
+
+    def has(self, key: str) -> bool:
+        return self._data.get(key) is not None
 
     def section(self, key: str) -> _Reader:
         dotted = f"{self._path}.{key}" if self._path else key
@@ -192,6 +196,7 @@ def _engine(read: _Reader) -> Engine:
         start_timeout_s=float(read.get("start_timeout_s", (int, float), 2400)),
         task=read.get("task", str, "generate"),
         directives=read.strings("directives", []),
+        allowed_media_domains=read.strings("allowed_media_domains", []) if read.has("allowed_media_domains") else None,
     )
 
 

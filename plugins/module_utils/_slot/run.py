@@ -126,7 +126,8 @@ class Run:
     def learned_key(self, profile: Profile) -> str:
         """Under what name the next start of the profile is remembered."""
         cache = profile.engine.env.get("VLLM_CACHE_ROOT")
-        cached = cache is None or bool(self.fx.files.names(PurePosixPath(cache)))
+        # The home in it is made by the unit, before there is anything to keep.
+        cached = cache is None or bool({*self.fx.files.names(PurePosixPath(cache))} - {"home"})
         return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
 
     def _driver(self) -> str:

@@ -86,7 +86,7 @@ def parse_state(text: str | None) -> SlotState | None:
 
 def profile_part(profile: Profile) -> dict[str, Any]:
     """The fields of the state file that come from the profile."""
-    front = profile.frontdoor
+    front, domains = profile.frontdoor, profile.engine.allowed_media_domains
     return {
         "profile": {
             "name": profile.name,
@@ -111,6 +111,7 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "sampling_defaults": None if front.sampling_defaults is None else dict(front.sampling_defaults),
             "model_policy": front.model_policy,
             "model_aliases": None if front.model_aliases is None else list(front.model_aliases),
+            "allowed_media_domains": None if domains is None else list(domains),
         },
         "event_log": front.event_log,
     }

@@ -219,13 +219,15 @@ class Holder:
 
 @dataclass(frozen=True)
 class CardMemory:
-    """What of a card's own memory is in use, in bytes. node: its device file."""
+    """What of a card's own memory is in use, in bytes. node: its device file. used None: not told to this process."""
 
     node: str
-    used: int
+    used: int | None
     total: int
 
     def describe(self) -> str:
+        if self.used is None:
+            return f"{self.node}: its driver tells only processes with CAP_PERFMON how much of it is in use"
         return f"{self.node}: {self.used / 2**30:.1f} of {self.total / 2**30:.1f} GiB in use"
 
 

@@ -40,6 +40,9 @@ FAULTS = {
     "never-ready": "loads for ever",
     "slow-ready": "listens at once, answers 503 until it is loaded",
     "exit-at-start": "exits with 3 while it loads, naming a context that does not fit",
+    "end-at-start": "ends with 0 while it loads, as vLLM's server does when a worker has died",
+    "end": "the same at the first generation",
+    "leave-shm": "has a segment of shared memory, which stays there when it is killed",
     "crash-loop": "exits with 3 half a second after every start",
     "health-500": "answers /health with 500",
     "wrong-id": "serves under another name",
@@ -77,6 +80,9 @@ NO_ROOM = (
     "which is larger than the available KV cache memory (0.31 GiB). Based on the available memory, the estimated "
     "maximum model length is 352."
 )
+WORKER_DIED = (
+    "ERROR 06-07 09:00:00 [multiproc_executor.py:1] Worker proc VllmWorker-1 died unexpectedly, shutting down."
+)
 STAMP = "INFO 06-07 09:00:00"
 
 
@@ -101,6 +107,7 @@ class Engine:
         self.loaded = False
         self.server: Server | None = None
         self.device: int | None = None
+        self.segment = Path(f"/dev/shm/sim-{self.name}-{os.getpid()}")
         self._lock = threading.Lock()
         self._answered = self._asked = self._wrong = 0
 
@@ -137,9 +144,7 @@ class Engine:
     def _told_text(self, right: str, number: int) -> str:
         if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
             return "slh cobalt"
-        if self.has("garbage"):
-            return "!" * 64
-        return "" if self.has("empty") else right
+        return "!" * 64 if self.has("garbage") else "" if self.has("empty") else right
 
 
 def prompt_of(body: dict[str, Any]) -> str:
@@ -183,15 +188,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/version":
             self._send(200, {"version": "0.0.0+simulated"})
         elif self.path == "/v1/models":
-            model = {
-                "id": engine.served_name,
-                "object": "model",
-                "created": int(time.time()),
-                "owned_by": "vllm",
-                "root": engine.name,
-                "parent": None,
-                "max_model_len": engine.served_length,
-            }
+            model = {"id": engine.served_name, "object": "model", "created": int(time.time()), "owned_by": "vllm"}
+            model |= {"root": engine.name, "parent": None, "max_model_len": engine.served_length}
             self._send(200, {"object": "list", "data": [model]})
         else:
             self._send(404, {"detail": "Not Found"})
@@ -222,6 +220,8 @@ class Handler(BaseHTTPRequestHandler):
         engine = self.engine
         if engine.has("die"):
             die()
+        if engine.has("end"):
+            die(WORKER_DIED, 0)
         if engine.has("hang"):
             time.sleep(86400)
         text, who = engine.answer(prompt, body.get("seed"))
@@ -253,8 +253,8 @@ class Handler(BaseHTTPRequestHandler):
         if not body.get("logprobs"):
             return None
         value = float("nan") if self.engine.has("nan") else -0.01
-        rows = [{"token": token, "logprob": value, "bytes": list(token.encode())} for token in tokens]
-        return {"content": [{**row, "top_logprobs": []} for row in rows]}
+        row = {"logprob": value, "top_logprobs": []}
+        return {"content": [{"token": token, "bytes": list(token.encode()), **row} for token in tokens]}
 
     def _left(self) -> bool:
         """Has the client closed its connection?"""
@@ -312,9 +312,9 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-def die() -> None:
-    log(DEVICE_LOST)
-    os._exit(1)
+def die(words: str = DEVICE_LOST, code: int = 1) -> None:
+    log(words)
+    os._exit(code)
 
 
 def load(engine: Engine) -> None:
@@ -327,6 +327,8 @@ def load(engine: Engine) -> None:
         if engine.has("exit-at-start") or (engine.has("crash-loop") and age >= 0.5):
             log(NO_ROOM if engine.has("exit-at-start") else "Segmentation fault in a worker")
             sys.exit(3)
+        if engine.has("end-at-start"):
+            die(WORKER_DIED, 0)
         endless = engine.has("never-ready") or engine.has("crash-loop")
         if not endless and age >= load_s:
             log(f"{STAMP} [loader.py:1] Loading weights took {age:.1f} seconds")
@@ -405,12 +407,15 @@ def serve(engine: Engine) -> None:
             leave_behind(engine, engine.server.fileno())
         if engine.has("keep-device") and engine.device is not None:
             leave_behind(engine, engine.device)
+        engine.segment.unlink(missing_ok=True)
         os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     with contextlib.suppress(OSError):
         engine.device = os.open(DEVICE, os.O_RDWR)
+    if engine.has("leave-shm"):
+        engine.segment.write_bytes(bytes(2**20))
     handler = type("BoundHandler", (Handler,), {"engine": engine})
     early = engine.has("slow-ready")
     if not early:

@@ -238,15 +238,33 @@ def test_what_it_was_told_holds_for_its_next_start_only(tmp_path: Path) -> None:
         assert sim.end() == 0
 
 
-@pytest.mark.parametrize(("fault", "code", "words"), [("exit-at-start", 3, "length is 352"), ("die", 1, "DEVICE_LOST")])
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        ("exit-at-start", 3, "length is 352"),
+        ("end-at-start", 0, "died unexpectedly"),
+        ("end", 0, "died unexpectedly"),
+        ("die", 1, "DEVICE_LOST"),
+    ],
+)
 def test_it_ends_by_itself(tmp_path: Path, fault: str, code: int, words: str) -> None:
     with started(tmp_path, fault) as sim:
-        if fault == "die":
+        if not fault.endswith("at-start"):
             sim.wait()
             with contextlib.suppress(OSError, http.client.HTTPException):
                 sim.chat()
         assert sim.process.wait(LIMIT_S) == code
         assert words in sim.close()
+
+
+def test_its_shared_memory_stays_when_it_is_killed(tmp_path: Path) -> None:
+    for number, left in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
+        with started(tmp_path, "leave-shm") as sim:
+            segment = Path(f"/dev/shm/sim-sim-a-{sim.wait().process.pid}")
+            assert segment.exists()
+            sim.end(number)
+            assert segment.exists() is left
+            segment.unlink(missing_ok=True)
 
 
 def test_it_can_outstay_a_sigterm(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The memory of the cards, as far as the kernel's xe driver tells it.
 
-How much of a card is in use comes from the driver's memory query on the render node (uapi drm/xe_drm.h), which needs
-root to count what others use. Whose it is comes from /proc/PID/fdinfo (kernel documentation, "Xe DRM client usage
-stats"). Another driver, or an answer of another shape, is memory that can't be read.
+How much of a card is in use comes from the driver's memory query on the render node (uapi drm/xe_drm.h). It answers 0
+to processes without CAP_PERFMON; a card whose driver runs is never that empty, so 0 is no answer. Whose it is comes
+from /proc/PID/fdinfo (kernel documentation, "Xe DRM client usage stats"). Another driver, or an answer of another
+shape, is memory that can't be read.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ _CLIENT = re.compile(r"^drm-client-id:\s*(\d+)\s*$", re.M)
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
 
 
-def memory_of_regions(answer: bytes) -> tuple[int, int] | None:
-    """(bytes in use, bytes in all) of the card's own memory, from the driver's answer; None when it has none."""
+def memory_of_regions(answer: bytes) -> tuple[int | None, int] | None:
+    """(bytes in use, bytes in all) of the card's own memory, from the driver's answer; None when it has none.
+
+    The bytes in use are None where the driver does not tell them.
+    """
     if len(answer) < _HEAD.size:
         return None
     count, _padding = _HEAD.unpack_from(answer)
@@ -40,7 +44,7 @@ def memory_of_regions(answer: bytes) -> tuple[int, int] | None:
         return None
     regions = [_REGION.unpack_from(answer, _HEAD.size + number * _REGION.size) for number in range(count)]
     own = [(region[4], region[3]) for region in regions if region[0] == _VRAM]
-    return (sum(used for used, _total in own), sum(total for _used, total in own)) if own else None
+    return (sum(used for used, _total in own) or None, sum(total for _used, total in own)) if own else None
 
 
 def resident_bytes(texts: Iterable[str]) -> int:
@@ -57,7 +61,7 @@ def resident_bytes(texts: Iterable[str]) -> int:
 
 
 def card_memory(nodes: Sequence[str]) -> tuple[CardMemory, ...]:
-    """What is in use of each card whose driver tells it."""
+    """What is in use of each card whose driver answers."""
     found = []
     for node in nodes:
         memory = memory_of_regions(_ask(node)) if _driver(node) == _DRIVER else None

@@ -73,6 +73,7 @@ def test_the_command_line_of_the_production_profile():
         "/mnt/fast-ai/llm-models/gemma4-12b-it-int4-autoround-intel",
         *("--host", "127.0.0.1", "--port", "18080"),
         *("--served-model-name", "gemma4-12b-it-int4-autoround"),
+        *("--allowed-media-domains", "none.invalid"),
         *("--compilation-config", COMPILE),
         *("--distributed-executor-backend", "mp"),
         *("--dtype", "bfloat16"),
@@ -96,6 +97,7 @@ def test_the_command_line_of_the_baseline():
         "/mnt/fast-ai/llm-models/minimax-m2.7-int4-autoround",
         *("--host", "127.0.0.1", "--port", "18080"),
         *("--served-model-name", "minimax-m27-int4"),
+        *("--allowed-media-domains", "none.invalid"),
         *("--block-size", "256"),
         *("--compilation-config", COMPILE),
         *("--distributed-executor-backend", "mp"),
@@ -217,6 +219,9 @@ def test_the_unit_that_verifies_comes_after_all_others_and_no_unit_names_another
         assert (names_in(units[name], "Conflicts"), names_in(units[name], "After")) == ([], ["network-online.target"])
 
 
+CACHE = "/mnt/fast-ai/vllm-cache-exp/" + CATALOGUE[C8]["engine"]["cache_key"]
+
+
 def test_the_unit_of_the_production_profile():
     unit = rendered()[f"b70-slot-main-{C8}.service"]
     for line in (
@@ -229,7 +234,12 @@ def test_the_unit_of_the_production_profile():
         "ExecStartPost=-+/usr/bin/systemctl start --no-block b70-settle-main.service",
         "KillMode=mixed",
         "TimeoutStopSec=240",
-        "Restart=on-failure",
+        "Restart=always",
+        "RestartPreventExitStatus=203",
+        "RemoveIPC=yes",
+        "IPAddressDeny=any",
+        "IPAddressAllow=localhost",
+        f"ExecStartPre=-/usr/bin/mkdir -p /mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home",
         "CapabilityBoundingSet=",
         "ReadWritePaths=/mnt/fast-ai/vllm-cache-exp /mnt/fast-ai/llm-cache/hf",
         "WantedBy=multi-user.target",

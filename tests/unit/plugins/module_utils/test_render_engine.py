@@ -57,6 +57,7 @@ def test_every_engine_gets_the_slots_variables():
         "PATH": "/s/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONUNBUFFERED": "1",
         "VLLM_CACHE_ROOT": "/cache/k",
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
         "VLLM_NO_USAGE_STATS": "1",
     }
     assert {variable.origin for variable in environment().values()} == {"slot main"}

@@ -355,5 +355,7 @@ class FakeProcesses:
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         self._world.step()
-        used = 30 * 2**30 if self._world.mono < self._world.memory_until else 2**28
+        used: int | None = 30 * 2**30 if self._world.mono < self._world.memory_until else 2**28
+        if not self._world.memory_told:
+            used = None
         return tuple(CardMemory(node, used, 32 * 2**30) for node in nodes)

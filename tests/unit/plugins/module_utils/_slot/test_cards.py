@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import struct
+from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import cards
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import CardMemory
 
 GIB = 2**30
 
@@ -59,6 +61,18 @@ def test_only_the_cards_own_memory_counts():
     system, own = region(0, 128 * GIB, 60 * GIB), region(1, 32 * GIB, 30 * GIB)
     assert cards.memory_of_regions(answer(system, own)) == (30 * GIB, 32 * GIB)
     assert cards.memory_of_regions(answer(system, own, region(1, GIB, 0))) == (30 * GIB, 33 * GIB)
+
+
+def test_what_the_driver_does_not_tell_is_unknown_and_not_free():
+    assert cards.memory_of_regions(answer(region(0, 128 * GIB, 0), region(1, 32 * GIB, 0))) == (None, 32 * GIB)
+    assert "CAP_PERFMON" in CardMemory("/dev/dri/renderD128", None, 32 * GIB).describe()
+
+
+def test_the_helper_of_the_frontdoor_may_ask():
+    helper = (Path(__file__).parents[5] / "roles/frontdoor/templates/b70-slot-admin@.service.j2").read_text()
+    (line,) = [line for line in helper.splitlines() if line.startswith("CapabilityBoundingSet=")]
+    # the kernel's table of processes, and the driver's answer about memory
+    assert {"CAP_SYS_PTRACE", "CAP_PERFMON"} <= set(line.split("=")[1].split())
 
 
 def test_an_answer_of_another_shape_is_not_read():

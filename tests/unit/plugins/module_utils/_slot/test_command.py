@@ -46,6 +46,10 @@ def test_cards_tells_what_the_driver_tells(world):
     assert (code, text.splitlines()[1]) == (0, "/dev/dri/renderD129: 0.2 of 32.0 GiB in use")
     data = json.loads(b70ctl(world, "cards", "--json")[1])
     assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}
+    world.memory_told = False
+    assert "CAP_PERFMON" in b70ctl(world, "cards")[1]
+    data = json.loads(b70ctl(world, "cards", "--json")[1])
+    assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": None, "total_bytes": 32 * 2**30}
 
 
 def test_switch_and_status(world):

@@ -93,6 +93,8 @@ def unit(**changes):
             "failed",
         ),
         (unit(active="activating", sub="auto-restart", main_pid=0), "loop"),
+        (unit(active="activating", sub="auto-restart-queued", main_pid=0), "loop"),
+        (unit(active="activating", sub="auto-restart", main_pid=0, exit_code="exited", exit_status="0"), "loop"),
         (unit(restarts=1), "loop"),
     ],
 )

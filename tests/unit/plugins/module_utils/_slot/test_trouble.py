@@ -87,6 +87,16 @@ def test_the_memory_of_the_cards_is_waited_for(world):
     assert any("/dev/dri/renderD128: 30.0 of 32.0 GiB in use" in text for text in result["warnings"])
 
 
+def test_memory_that_is_not_told_is_not_taken_for_free(world):
+    world.cards, world.memory_told = 1, False
+    world.render("b", cards=1)
+    switch(world, "a")
+    result = switch(world, "b")
+    assert not result["failed"]
+    assert any("whether the memory of the cards is free is not known" in text for text in result["warnings"])
+    assert any("CAP_PERFMON" in text for text in result["warnings"])
+
+
 def test_the_journal_is_rotated_and_still_remembered(world):
     switch(world, "a")
     text, _when = world.texts[LAYOUT.journal_file]

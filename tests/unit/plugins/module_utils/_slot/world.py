@@ -184,6 +184,7 @@ class World:
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
+        self.memory_told = True
         self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
         self.lock_holder: str | None = None
         self.lock_for_s = float("inf")  # so long the other one holds it

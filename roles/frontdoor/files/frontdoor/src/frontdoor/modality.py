@@ -41,6 +41,14 @@ _KEYS = {
         *("video_url", "video_embeds"),
     )
 }
+# where a part has its URL, or an object with one: the first by their name alone, the others in a part of a media type
+_URLS = frozenset(("image_url", "audio_url", "video_url"))
+_MAYBE_URLS = frozenset(("url", "source", "image", "audio", "video", "document"))
+_REMOTE_URL = re.compile(
+    rb'"(?:[hH]|\\u00[46]8)(?:[tT]|\\u00[57]4){2}(?:[pP]|\\u00[57]0)(?:[sS]|\\u00[57]3)?(?::|\\u003[aA])'
+)
+#: begins what is said of a part that is to be fetched
+REMOTE = "remote "
 # members that hold messages, items or parts: of conversations, of /inference/v1/generate, of scores and rankings
 _CARRIERS = frozenset(
     (
@@ -66,9 +74,12 @@ def may_hold_media(body: Body) -> bool:
 
 
 class Search:
-    """Looks for the first part that needs a modality which is not taken. Raises NotAnObject, TooIntricate."""
+    """Looks for the first part that needs a modality which is not taken, or, with `no_fetching`, that would have to be
+    fetched. Raises NotAnObject, TooIntricate.
+    """
 
-    def __init__(self, body: Body, taken: frozenset[str]) -> None:
+    def __init__(self, body: Body, taken: frozenset[str], *, no_fetching: bool = False) -> None:
+        self._no_fetching = no_fetching
         self._scanner = Scanner(body)
         self._body = body
         self._taken = taken
@@ -103,14 +114,15 @@ class Search:
     def _part(self, at: int, depth: int) -> str | None:
         """Look at a part, and into those of a message or a tool result."""
         scanner = self._scanner
-        hollow = None
-        typed = identified = False
+        hollow = remote = None
+        typed = identified = media = False
         for name, value in scanner.members(at):
             if name == "type":
                 typed = not scanner.is_null(value)
                 kind = scanner.text(value)
                 if kind in _TYPES and _TYPES[kind] not in self._taken:
                     return kind
+                media = media or kind in _TYPES
             elif name in _KEYS and _KEYS[name] not in self._taken:
                 if not scanner.is_null(value):
                     return name
@@ -121,8 +133,24 @@ class Search:
                 found = self._within(value, depth + 1)
                 if found is not None:
                     return found
+            elif self._no_fetching and name in _URLS and self._is_remote(value):
+                return REMOTE + name
+            elif self._no_fetching and name in _MAYBE_URLS and self._is_remote(value):
+                remote = REMOTE + name
+        if media and remote is not None:
+            return remote
         # nothing under such a key is an image that the engine is to remember; many clients write null into text too
         return hollow if identified or not typed else None
+
+    def _is_remote(self, at: int) -> bool:
+        """Whether a value is a URL that is to be fetched, or an object with one."""
+        if self._body[at : at + 1] == b"{":
+            # to the end: the scanner goes on from there
+            return True in [name == "url" and self._is_url(inner) for name, inner in self._scanner.members(at)]
+        return self._is_url(at)
+
+    def _is_url(self, at: int) -> bool:
+        return _REMOTE_URL.match(self._body, at) is not None
 
     def _feature(self, at: int) -> str | None:
         """Look at the modalities of prepared media."""

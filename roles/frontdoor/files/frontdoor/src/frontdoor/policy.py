@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from frontdoor.errors import Refusal
-from frontdoor.modality import MODALITIES, Search, may_hold_media
+from frontdoor.modality import MODALITIES, REMOTE, Search, may_hold_media
 from frontdoor.routes import GATED_PATHS, JSON_PATHS
 from frontdoor.rules import Rules
 from frontdoor.splice import Body, Edits, Member, NotAnObject, ObjectDefaults, Pieces, Scanner, TooIntricate, members
@@ -35,6 +35,7 @@ _SAMPLED = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages")
 # where the engine takes the limit from an object of parameters instead
 _TOKENS_WITHIN = {"/inference/v1/generate": "sampling_params"}
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
 # how many bytes a name or a number may take, and how much of a name is told back
 _MAX_VALUE = 4096
 _MAX_TOLD = 100
@@ -57,6 +58,9 @@ class PathRules:
         self._served = served
         self._modalities = modalities
         self._limited = bool(modalities) and not modalities >= MODALITIES
+        # domains are the engine's to compare: two readers of one URL may see two hosts in it
+        self._no_fetching = rules.allowed_media_domains == ()
+        self._looks = self._limited or self._no_fetching
         self._token_fields = _TOKEN_FIELDS.get(path, ()) if rules.max_tokens_default or rules.max_tokens_cap else ()
         self._token_default = _DEFAULT_FIELD.get(path) or (self._token_fields[0] if self._token_fields else "")
         self._tokens_within = _TOKENS_WITHIN.get(path, "") if self._token_fields else ""
@@ -74,8 +78,8 @@ class PathRules:
             + ((KWARGS,) if self._kwargs else ())
         )
         #: set where these defaults are all there is to do
-        self.only_defaults = None if self._limited or self._edits else self._kwargs
-        self.idle = not (self._limited or self._kwargs or self._edits)
+        self.only_defaults = None if self._looks or self._edits else self._kwargs
+        self.idle = not (self._looks or self._kwargs or self._edits)
 
     def apply(self, body: Body, *, coded: bool = False) -> Pieces | Refusal:
         """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
@@ -85,8 +89,8 @@ class PathRules:
             # engines that guess the encoding would read past these rules
             return ENCODING
         try:
-            if self._limited and may_hold_media(body):
-                refusal = self._missing_modality(body)
+            if self._looks and may_hold_media(body):
+                refusal = self._unwanted_media(body)
                 if refusal is not None:
                     return refusal
             if self._edits:
@@ -97,11 +101,17 @@ class PathRules:
         except NotAnObject:
             return NOT_AN_OBJECT
 
-    def _missing_modality(self, body: Body) -> Refusal | None:
-        found = Search(body, self._modalities).first()
+    def _unwanted_media(self, body: Body) -> Refusal | None:
+        taken = self._modalities if self._limited else MODALITIES
+        found = Search(body, taken, no_fetching=self._no_fetching).first()
         if found is None:
             return None
         member, kind = found
+        if kind.startswith(REMOTE):
+            message = (
+                f"media are not fetched from elsewhere here, and {kind.removeprefix(REMOTE)} names a URL; {_INLINE}"
+            )
+            return Refusal(400, "remote_media_refused", message, details={"param": member})
         takes = " and ".join(sorted(self._modalities, reverse=True))
         name = self._served or "the model"
         message = f"{name} takes {takes} only; the request contains a part of type {kind}"

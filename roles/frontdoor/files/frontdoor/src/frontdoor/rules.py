@@ -21,3 +21,5 @@ class Rules:
     sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     model_policy: str = "pass"
     model_aliases: tuple[str, ...] = ()
+    #: where media may be fetched from; None where the profile does not say
+    allowed_media_domains: tuple[str, ...] | None = None

@@ -139,6 +139,7 @@ def _rules(request: dict[str, Any], config: Config) -> Rules:
         raise StateError(f"request.model_policy {policy!r} is none of {', '.join(MODEL_POLICIES)}")
     aliases = _texts(request, "model_aliases", "request.")
     sampling = get("sampling_defaults", dict)
+    domains = _texts(request, "allowed_media_domains", "request.")
     return Rules(
         chat_template_kwargs=get("chat_template_kwargs", dict),
         max_tokens_default=_number(request, "max_tokens_default", 0, "request.", (int,))
@@ -148,6 +149,7 @@ def _rules(request: dict[str, Any], config: Config) -> Rules:
         sampling_defaults=own.sampling_defaults if sampling is None else sampling,
         model_policy=policy or own.model_policy,
         model_aliases=tuple(own.model_aliases if aliases is None else aliases),
+        allowed_media_domains=None if domains is None else tuple(domains),
     )
 
 
