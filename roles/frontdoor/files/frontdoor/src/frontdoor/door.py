@@ -25,10 +25,10 @@ from frontdoor.ledger import Ledger
 from frontdoor.listing import Listing
 from frontdoor.local import LocalAnswers, unknown
 from frontdoor.networks import networks
-from frontdoor.policy import PathRules, policies
+from frontdoor.policy import PathRules, places_of, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import Kind
-from frontdoor.splice import TooIntricate
+from frontdoor.splice import Pieces, TooIntricate
 from frontdoor.state import SlotState, StateFile, utc_now
 from frontdoor.upload import Holdings
 from frontdoor.upstream import Pool
@@ -124,7 +124,7 @@ class Door:
         ).encode()
         #: the last switches
         self.history = History(config.slot.journal_file)
-        self.ledger.metrics.generations_under_way = lambda: self.gate.active + self.gate.queued
+        self.ledger.metrics.generations_under_way = lambda: self.gate.requests
         self._local = LocalAnswers(self)
         self._admin = Admin(self)
 
@@ -263,7 +263,9 @@ class Door:
             for waiter in self.gate.waiting():
                 assert isinstance(waiter, Exchange)
                 waiter.wait_until(state.queue_timeout_s)
-        self.gate.set_limit(state.max_active_generations)
+        for waiter in self.gate.set_limit(state.max_active_generations):
+            assert isinstance(waiter, Exchange)
+            waiter.refuse(errors.too_many_generations(waiter.places, state.max_active_generations))
 
     def _count_down(self) -> None:
         """Tell clients what is left of the time until the slot is open."""
@@ -343,19 +345,15 @@ class Door:
             if refusal is None and not self._may_queue and self.gate.full:
                 refusal = self.busy
             if refusal is None:
-                rules = self._policies.get(head.route.path)
-                if rules is None:
-                    return Exchange(self, client, head, len(body), (body,))
-                if head.json and rules.only_defaults is not None:
-                    try:
-                        return Exchange(self, client, head, len(body), rules.only_defaults.pieces(body))
-                    except TooIntricate:
-                        pass
-                # whatever it calls itself: who reads it as JSON must not find what was not looked at
-                wanted = rules.apply(body, coded=head.coded)
-                if not isinstance(wanted, Refusal):
-                    return Exchange(self, client, head, len(body), wanted)
-                refusal = wanted
+                # a compressed body is read by no engine
+                places = 1 if head.coded else places_of(head.route.path, body, self.gate.limit)
+                if isinstance(places, Refusal):
+                    refusal = places
+                else:
+                    wanted = self._wanted(head, body)
+                    if not isinstance(wanted, Refusal):
+                        return Exchange(self, client, head, len(body), wanted, places)
+                    refusal = wanted
             client.turn_away(refusal, head)
             self.ledger.turned_away(client, head, refusal)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
@@ -378,10 +376,23 @@ class Door:
             client.refuse(refusal, head)
         return None
 
+    def _wanted(self, head: RequestHead, body: bytes | bytearray) -> Pieces | Refusal:
+        """What the engine is sent for a generation, or why it is not asked."""
+        rules = self._policies.get(head.route.path)
+        if rules is None:
+            return (body,)
+        if head.json and rules.only_defaults is not None:
+            try:
+                return rules.only_defaults.pieces(body)
+            except TooIntricate:
+                pass
+        # whatever it calls itself: who reads it as JSON must not find what was not looked at
+        return rules.apply(body, coded=head.coded)
+
     def _crowded(self) -> Refusal | None:
         """Requests that take no generation slot have a bound of their own."""
         limit = self.config.admission.max_passthrough
-        if len(self.exchanges) - self.gate.active - self.gate.queued < limit:
+        if len(self.exchanges) - self.gate.requests < limit:
             return None
         return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
 

@@ -38,7 +38,7 @@ OTHER_CODES = (
     "method_not_allowed",
     *("method_not_supported", "missing_host", "modality_unsupported", "model_not_found", "not_an_admin_key"),
     *("model_load_failed", "model_loading", "model_unload_failed", "model_unloading", "request_timeout"),
-    *("too_many_headers", "unknown_model", "unknown_path"),
+    *("too_many_generations", "too_many_headers", "unknown_model", "unknown_path"),
 )
 
 
@@ -187,6 +187,13 @@ def queue_timeout(limit: int, waited_s: float) -> Refusal:
     """The wait for a slot ran out."""
     message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
     return Refusal(503, "queue_timeout", message, 1, {"max_active_generations": limit})
+
+
+def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
+    """More at once than there are slots: waiting is of no use."""
+    message = f"the request asks for {places} generations at once; at most {limit} may run here: ask for fewer"
+    details = {"param": param, "max_active_generations": limit}
+    return Refusal(400, "too_many_generations", message, details=details)
 
 
 def queue_full(queued: int) -> Refusal:

@@ -43,13 +43,16 @@ class Exchange(Waiting):
         *("_received", "_relay", "_response", "_shut_client", "_size", "_tail", "_url"),
     )
 
-    def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
-        """`size` is what the client sent; `body` is what the engine is sent."""
+    def __init__(
+        self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces, places: int = 1
+    ) -> None:
+        """`size` is what the client sent; `body` is what the engine is sent; `places` are for a generation."""
         self._door = door
         self._client = client
         self._head = head
         self._size = size
         self._body = body
+        self.places = places
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._queue_timer = None
@@ -73,11 +76,11 @@ class Exchange(Waiting):
         door.ledger.metrics.request_bytes += self._size
         door.buffered += self._size
         if self._head.generates:
-            gate = door.gate
-            if gate.full:
+            gate, places = door.gate, self.places
+            if gate.full or (places > 1 and not gate.fits(places)):
                 self.wait(gate)
                 return
-            gate.take(self, self._client.key)
+            gate.take(self, self._client.key, places)
         self._forward()
 
     def go_on(self) -> None:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class Waiting(abc.ABC):
     """The part of a request that waits. It ends with `go_on` or `refuse`, or whoever it is stops it."""
 
-    __slots__ = ("_client", "_done", "_door", "_queue_timer", "_started", "_waited")
+    __slots__ = ("_client", "_done", "_door", "_queue_timer", "_started", "_waited", "places")
 
     _client: ClientConnection
     _done: bool
     _door: Door
+    #: how many slots it takes
+    places: int
     _queue_timer: asyncio.TimerHandle | None
     #: when the request was complete, and how long it waited
     _started: float
@@ -42,7 +44,7 @@ class Waiting(abc.ABC):
     def wait(self, gate: Gate) -> None:
         """Wait for a slot, where that is allowed."""
         timeout = self._door.state.queue_timeout_s
-        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0)
+        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0, places=self.places)
         if verdict is QUEUED:
             self._queue_timer = self._door.loop.call_later(timeout, self._wait_over)
         elif verdict is BUSY:
