@@ -273,7 +273,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     log_read, log_write = os.pipe()
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
-    door = Door(config, loop, EventLog(log_write))
+    door = Door(config, loop, EventLog(log_write), spread=lambda: 0.0)
     server = Listener(door, tls_context(config.tls))
     await server.open("127.0.0.1", 0)
     door.start()

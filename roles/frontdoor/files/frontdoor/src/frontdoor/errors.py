@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from frontdoor.outlook import told_s
 from frontdoor.routes import Style
 from frontdoor.state import PHASES, SlotState
 
@@ -44,7 +45,10 @@ OTHER_CODES = (
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """An answer of the frontdoor's own; `code` is stable and meant for programs."""
+    """An answer of the frontdoor's own; `code` is stable and meant for programs.
+
+    `retry_after_s` is when it is worth to ask again, however long that is; each client is told its own share of it.
+    """
 
     status: int
     code: str
@@ -53,16 +57,17 @@ class Refusal:
     details: dict[str, Any] | None = None
     #: whole header lines
     fields: bytes = b""
-    _rendered: dict[tuple[Style, bytes, bool, bool], bytes] = dataclasses.field(
+    _rendered: dict[tuple[Style, bytes, bool, bool, int], bytes] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def render(self, style: Style, extra: bytes, close: bool, head_only: bool) -> bytes:
-        """The complete response; of those that come in floods made once."""
-        key = (style, extra, close, head_only)
+    def render(self, style: Style, extra: bytes, close: bool, head_only: bool, spread: float = 0.0) -> bytes:
+        """The complete response; of those that come in floods made once. `spread` is that of `told_s`."""
+        seconds = 0 if self.retry_after_s is None else told_s(self.retry_after_s, spread)
+        key = (style, extra, close, head_only, seconds)
         done = self._rendered.get(key)
         if done is None:
-            after = b"" if self.retry_after_s is None else b"Retry-After: %d\r\n" % self.retry_after_s
+            after = b"Retry-After: %d\r\n" % seconds if seconds else b""
             done = response(
                 self.status, body(self, style), extra=after + self.fields + extra, close=close, head_only=head_only
             )
@@ -177,16 +182,19 @@ UNAUTHORIZED = Refusal(
 )
 
 
-def busy(limit: int) -> Refusal:
-    """No slot is free and the queue is off."""
+@functools.lru_cache(maxsize=256)
+def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
+    """No slot is free, or not enough of them, and the queue is off. Made once: it comes in floods."""
     what = "the generation slot is" if limit == 1 else f"all {limit} generation slots are"
-    return Refusal(503, "busy", f"{what} in use; try again shortly", 1, {"max_active_generations": limit})
+    if places > 1:
+        what = f"{places} generation slots are needed at once, and too many of the {limit} are"
+    return Refusal(503, "busy", f"{what} in use; try again shortly", retry_after_s, {"max_active_generations": limit})
 
 
-def queue_timeout(limit: int, waited_s: float) -> Refusal:
+def queue_timeout(limit: int, waited_s: float, retry_after_s: int) -> Refusal:
     """The wait for a slot ran out."""
     message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
-    return Refusal(503, "queue_timeout", message, 1, {"max_active_generations": limit})
+    return Refusal(503, "queue_timeout", message, retry_after_s, {"max_active_generations": limit})
 
 
 def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
@@ -196,9 +204,10 @@ def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
     return Refusal(400, "too_many_generations", message, details=details)
 
 
-def queue_full(queued: int) -> Refusal:
+def queue_full(queued: int, retry_after_s: int) -> Refusal:
     """Too many are waiting already."""
-    return Refusal(503, "queue_full", f"{queued} requests are already waiting for a generation slot", 5)
+    message = f"{queued} generations are already waiting for a slot"
+    return Refusal(503, "queue_full", message, retry_after_s)
 
 
 def outdated(was: SlotState, state: SlotState) -> Refusal:

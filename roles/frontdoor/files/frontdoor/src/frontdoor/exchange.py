@@ -50,17 +50,14 @@ class Exchange(Waiting):
         self._door = door
         self._client = client
         self._head = head
-        self._size = size
-        self._body = body
-        self.places = places
+        self._size, self._body, self.places = size, body, places
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._queue_timer = None
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._head_bytes = self._tail = b""
-        self._received = 0
-        self._waited = 0.0
+        self._received, self._waited = 0, 0.0
         self._first_byte_s = -1.0
         self._paused = self._done = self._shut_client = False
         self._url = ""
