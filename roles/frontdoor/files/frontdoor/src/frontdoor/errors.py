@@ -17,30 +17,10 @@ from typing import Any
 
 import orjson
 
+from frontdoor.codes import ANTHROPIC_TYPES, OPENAI_TYPES
 from frontdoor.outlook import told_s
 from frontdoor.routes import Style
-from frontdoor.state import PHASES, SlotState
-
-# Every code that a client may be told, by what it says about whom. `closed` is a slot that serves and takes nothing.
-TURNED_AWAY_CODES = (
-    *("busy", "queue_full", "queue_timeout", "closed", "overloaded", "stopping"),
-    *("too_many_connections", "too_many_requests"),
-    *(phase for phase in PHASES if phase != "serving"),
-)
-# also of streams that were begun, and answers of the engine's own that say that it failed
-ENGINE_CODES = (
-    *("bad_engine_response", "engine_closed", "engine_timeout", "engine_unreachable"),
-    *("upstream_cut", "upstream_timeout", "http_500"),
-)
-OTHER_CODES = (
-    *("address_not_allowed", "bad_expectation", "bad_host", "bad_framing", "bad_request", "bad_target", "bad_version"),
-    *("body_too_intricate", "body_too_large", "coding_not_supported", "duplicate_header", "encoding_unsupported"),
-    *("headers_too_large", "internal_error", "invalid_api_key", "invalid_body", "invalid_json", "invalid_load_request"),
-    "method_not_allowed",
-    *("method_not_supported", "missing_host", "modality_unsupported", "model_not_found", "not_an_admin_key"),
-    *("model_load_failed", "model_loading", "model_unload_failed", "model_unloading", "request_timeout"),
-    *("too_many_generations", "too_many_headers", "unknown_model", "unknown_path"),
-)
+from frontdoor.state import SlotState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,44 +57,17 @@ class Refusal:
         return done
 
 
-_OPENAI_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "invalid_request_error",
-    405: "invalid_request_error",
-    408: "timeout_error",
-    413: "invalid_request_error",
-    417: "invalid_request_error",
-    429: "rate_limit_error",
-    431: "invalid_request_error",
-    501: "invalid_request_error",
-    502: "upstream_error",
-    503: "service_unavailable",
-    504: "timeout_error",
-}
-_ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
-
-
 def body(refusal: Refusal, style: Style) -> bytes:
     """The JSON body in the shape the path's clients understand."""
     if style is Style.ANTHROPIC:
-        kind = _ANTHROPIC_TYPES.get(refusal.status, "api_error")
+        kind = ANTHROPIC_TYPES.get(refusal.status, "api_error")
         inner = {"type": kind, "message": refusal.message, "code": refusal.code, **(refusal.details or {})}
         return orjson.dumps({"type": "error", "error": inner})
     if style is Style.DETAIL:
         if refusal.status == 422:
             return orjson.dumps({"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]})
         return orjson.dumps({"detail": {"code": refusal.code, "message": refusal.message, **(refusal.details or {})}})
-    kind = _OPENAI_TYPES.get(refusal.status, "invalid_request_error")
+    kind = OPENAI_TYPES.get(refusal.status, "invalid_request_error")
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code, **(refusal.details or {})}
     return orjson.dumps({"error": error})
 
