@@ -51,7 +51,6 @@ PLACES = 8
         (CHAT, {"n": 2.5}, ONE),
         (CHAT, {"n": "many"}, ONE),
         (CHAT, {"n": [9]}, ONE),
-        (CHAT, {"n": "9" * 4000}, ONE),
         # what is not a member of the request itself
         (CHAT, {"messages": [{"role": "user", "content": '{"n": 9}', "n": 9}]}, ONE),
         (CHAT, {"tools": [{"parameters": {"properties": {"n": {"type": "integer"}}}}]}, ONE),
@@ -95,6 +94,54 @@ def test_what_a_request_asks_for(path: str, body: dict[str, Any], expected: Aske
 def test_no_spelling_hides_how_many(body: bytes) -> None:
     assert asked(CHAT, body) == Asked(1, 9)
     assert asked(COMPLETIONS, body.replace(b"{", rb'{"\u0070rompt": ["a", "b"],', 1)) == Asked(2, 9)
+
+
+@pytest.mark.parametrize("value", ['"%s9"' % (" " * 100), '"%s9"' % ("0" * 100), "9" + "0" * 100, "[%s]" % (" " * 100)])
+def test_a_number_that_is_hidden_in_much_else_is_not_let_past(value: str) -> None:
+    refusal = places_of(CHAT, b'{"n":%b}' % value.encode(), 2)
+    assert not isinstance(refusal, int)
+    assert (refusal.status, refusal.code) == (400, "body_too_intricate")
+
+
+COUNTS = st.none() | st.integers(-1, 12) | st.sampled_from([1.0, 3.0, 2.5, "4", "x", True, [], {}])
+PROMPTS = st.none() | st.text(max_size=4) | st.lists(st.text(max_size=4), max_size=4)
+TOKENS = st.lists(st.integers(0, 9), max_size=3) | st.lists(
+    st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=3
+)
+
+
+def reference(body: dict[str, Any]) -> tuple[int, int]:
+    """What a reader makes of it that decodes everything."""
+
+    def number(value: object) -> int:
+        if isinstance(value, str):
+            return int(value) if value.isdigit() else 1
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+        return max(1, int(value)) if whole and isinstance(value, int | float) else 1
+
+    def prompts(value: object) -> int:
+        if not isinstance(value, list):
+            return int(value is not None)
+        return int(bool(value)) if not value or isinstance(value[0], int) else len(value)
+
+    return max(1, prompts(body.get("prompt"))), max(number(body.get("n")), number(body.get("best_of")))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.fixed_dictionaries({}, optional={"n": COUNTS, "best_of": COUNTS, "prompt": PROMPTS | TOKENS, "user": st.text()}),
+    st.sampled_from([None, 0, 3]),
+    st.booleans(),
+    st.data(),
+)
+def test_it_is_read_as_by_who_decodes_everything(
+    body: dict[str, Any], indent: int | None, ascii_only: bool, data: st.DataObject
+) -> None:
+    mixed = {name: body[name] for name in data.draw(st.permutations(list(body)))}
+    text = json.dumps(mixed, indent=indent, ensure_ascii=ascii_only).encode(errors="replace")
+    prompts, each = reference(body)
+    assert asked(COMPLETIONS, text) == (prompts, each)
+    assert asked(CHAT, text) == (1, each)
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])

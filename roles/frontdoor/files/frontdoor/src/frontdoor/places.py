@@ -25,7 +25,7 @@ _PROMPTS = ("prompt", "prompt_embeds")
 # where the numbers stand in an object of parameters instead
 _PARAMETERS = "sampling_params"
 _PATHS = frozenset((_CHAT, _COMPLETIONS, _GENERATE))
-# longer ones are no numbers, and prompts beyond are not counted any more
+# nobody writes a number that long but to hide it, and prompts beyond are not counted any more
 _MAX_VALUE = 64
 _MAX_PROMPTS = 10_000
 # from this many bytes on quotes are looked for one by one, and so many are taken for rare: images hold none
@@ -113,8 +113,10 @@ def _escaped(body: Body) -> bool:
 def _number(body: Body, member: Member) -> int:
     """The number there, as generous readers take it; 1 for what none does."""
     raw = body[member.start : member.end]
+    if len(raw) > _MAX_VALUE:
+        raise TooIntricate
     try:
-        value: Any = orjson.loads(raw) if len(raw) <= _MAX_VALUE else None
+        value: Any = orjson.loads(raw)
         if isinstance(value, str):
             value = float(value)
         return max(1, int(value)) if not isinstance(value, bool) and value == int(value) else 1

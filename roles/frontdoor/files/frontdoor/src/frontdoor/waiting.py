@@ -79,8 +79,8 @@ class Waiting(abc.ABC):
             if displaced:
                 self.refuse(self._queue_full())
             else:
-                # it stands behind those that wait when it asks again
-                after = turn_s(door, self._client, self.places, door.gate.queued)
+                # when it asks again it stands behind the others that wait
+                after = turn_s(door, self._client, self.places, door.gate.queued - self.places)
                 self.refuse(errors.queue_timeout(door.gate.limit, waited, after))
 
     def _queue_full(self) -> Refusal:
