@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frontdoor.config import ConfigError, from_table
 from frontdoor.places import ONE, Asked, asked
 from frontdoor.policy import places_of
 
@@ -145,3 +146,10 @@ def test_any_bytes_are_judged(body: bytes) -> None:
     for path in (CHAT, COMPLETIONS, GENERATE):
         found = places_of(path, body, 2)
         assert not isinstance(found, int) or 1 <= found <= 2
+
+
+@pytest.mark.parametrize("name", ["n", "best_of"])
+def test_no_default_asks_for_several(name: str) -> None:
+    """It would be put into a body that was counted before."""
+    with pytest.raises(ConfigError, match=rf"request.sampling_defaults.{name}: only a client"):
+        from_table({"request": {"sampling_defaults": {name: 4}}})

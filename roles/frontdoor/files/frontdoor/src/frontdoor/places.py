@@ -20,7 +20,7 @@ import orjson
 from frontdoor.splice import Body, Member, NotAnObject, Scanner, TooIntricate, members
 
 _CHAT, _COMPLETIONS, _GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
-_NUMBERS = ("n", "best_of")
+NUMBERS = ("n", "best_of")
 _PROMPTS = ("prompt", "prompt_embeds")
 # where the numbers stand in an object of parameters instead
 _PARAMETERS = "sampling_params"
@@ -57,13 +57,13 @@ def asked(path: str, body: Body) -> Asked:
     if not _numbered(body) and not (path == _COMPLETIONS and _listed(body)):
         return ONE
     try:
-        found = members(body, (*_NUMBERS, _PARAMETERS, *_PROMPTS))
-        numbers = [member for member in found if member.name in _NUMBERS]
+        found = members(body, (*NUMBERS, _PARAMETERS, *_PROMPTS))
+        numbers = [member for member in found if member.name in NUMBERS]
         if path == _GENERATE:
             numbers = []
             for holder in found:
                 if holder.name == _PARAMETERS and body[holder.start : holder.start + 1] == b"{":
-                    numbers += Scanner(body).found(holder.start, _NUMBERS)
+                    numbers += Scanner(body).found(holder.start, NUMBERS)
         # of members with the same name engines read the last one; none of them may hide another
         each = max((_number(body, member) for member in numbers), default=1)
         if path != _COMPLETIONS:
