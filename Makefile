@@ -87,6 +87,7 @@ docs: venv ## write the tables in READMEs and docs from their data
 	@python tests/tools/role_docs.py
 	python tests/tools/model_table.py
 	python tests/tools/doctor_docs.py
+	python tests/tools/code_docs.py
 
 changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml
 	@antsibull-changelog release --update-existing

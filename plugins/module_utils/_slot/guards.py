@@ -20,7 +20,7 @@ WARNED = ("experiment", "research")
 NEED_RUN_BYTES = 2**20  # state and progress
 NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
 NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
-_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 
@@ -72,7 +72,7 @@ def check_weights(fx: Effects, profile: Profile) -> None:
                 expected=f"{len(wanted)} files of the index",
                 got=f"{len(lacking)} missing, the first is {lacking[0]}",
             )
-    elif not any(name.endswith(_WEIGHTS) for name in names):
+    elif not any(name.endswith(WEIGHTS) for name in names):
         raise SlotFault(f"the weights of {profile.name} are incomplete: no weight file in {path}")
 
 

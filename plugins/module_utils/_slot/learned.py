@@ -48,6 +48,11 @@ def key_of(profile: str, stack_id: str, driver: str, *, cached: bool) -> str:
     return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + ("" if cached else ", nothing cached")
 
 
+def parts_of(key: str) -> tuple[str, bool]:
+    """The profile in such a name, and whether nothing was cached."""
+    return key.partition(" on ")[0], ", nothing cached" in key
+
+
 @dataclass(frozen=True)
 class Learned:
     """Seconds of the last starts, newest last, by `key_of`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import guards, quarantine
+from . import alike, guards, quarantine
 from .journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
@@ -151,7 +151,7 @@ def close(run: Run) -> None:
     run.wait = Wait(now, begun)
     if run.request.active and not halting:
         key = run.learned_key(run.profile)
-        run.wait = Wait(now, begun, key, run.seen.memory.learned.eta_s(key))
+        run.wait = Wait(now, begun, key, alike.wait_s(run.fx, run.layout, run.seen.memory.learned, key))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",

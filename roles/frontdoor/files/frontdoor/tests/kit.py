@@ -29,6 +29,7 @@ from fake_engine import read_head as read_head
 
 from frontdoor.accept import Listener
 from frontdoor.auth import tls_context
+from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
 from frontdoor.door import _SWEEP_S, Door
 from frontdoor.events import EventLog
@@ -273,7 +274,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     log_read, log_write = os.pipe()
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
-    door = Door(config, loop, EventLog(log_write))
+    door = Door(config, loop, EventLog(log_write), spread=lambda: 0.0)
     server = Listener(door, tls_context(config.tls))
     await server.open("127.0.0.1", 0)
     door.start()
@@ -284,6 +285,8 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
         await running.settled()
         await until(lambda: not door.connections)
         assert door.buffered == 0
+        metrics = door.ledger.metrics
+        assert {*metrics.refusals, *metrics.engine_errors, *metrics.errors} <= {*CODES, *ENGINE_CODES}
     finally:
         running.leave()
         server.close()

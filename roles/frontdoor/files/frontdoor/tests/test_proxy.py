@@ -104,10 +104,10 @@ async def test_requests_sent_ahead_are_answered_in_order(tmp_path: Path) -> None
     async with bench(tmp_path) as run:
         client = await run.client()
         for number in range(6):
-            client.request("POST", CHAT, json.dumps({"n": number}).encode())
+            client.request("POST", CHAT, json.dumps({"at": number}).encode())
             client.request("GET", "/health")
         for number in range(6):
-            assert json.loads((await client.answer()).json["body"]) == {"n": number}
+            assert json.loads((await client.answer()).json["body"]) == {"at": number}
             assert (await client.answer()).json == {"status": "ok"}
 
 

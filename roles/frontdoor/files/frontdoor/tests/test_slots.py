@@ -79,14 +79,14 @@ async def test_the_queue_is_first_come_first_served(tmp_path: Path) -> None:
         run.engine.script = hold = Hold()
         clients = [await run.client() for _ in range(6)]
         for number, client in enumerate(clients):
-            client.request("POST", CHAT, json.dumps({"n": number}).encode())
+            client.request("POST", CHAT, json.dumps({"at": number}).encode())
             await run.arrived(number + 1)
         status = (await (await run.client()).ask("GET", "/status")).json["frontdoor"]
         assert (status["active_generations"], status["queued_generations"]) == (1, 5)
         hold.go.set()
         for client in clients:
             assert (await client.answer()).status == 200
-        assert [json.loads(r.body)["n"] for r in run.engine.requests] == list(range(6))
+        assert [json.loads(r.body)["at"] for r in run.engine.requests] == list(range(6))
         assert run.engine.most_active == 1
 
 

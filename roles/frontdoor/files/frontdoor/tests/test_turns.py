@@ -176,13 +176,13 @@ async def test_one_address_does_not_keep_the_queue_from_the_others(tmp_path: Pat
     async with bench(tmp_path, state={"limits": ONE}, admission={"max_queued": 4}) as run:
         run.engine.script = hold = Hold()
         greedy = [await run.client() for _ in range(5)]
-        greedy[0].request("POST", CHAT, b'{"n":0}')
+        greedy[0].request("POST", CHAT, b'{"at":0}')
         await until(lambda: run.engine.active)
         for number, client in enumerate(greedy[1:], 1):
-            client.request("POST", CHAT, b'{"n":%d}' % number)
+            client.request("POST", CHAT, b'{"at":%d}' % number)
             await run.queued(number)
         modest = await run.client(address="127.0.0.2")
-        modest.request("POST", CHAT, b'{"n":"modest"}')
+        modest.request("POST", CHAT, b'{"at":"modest"}')
         refused = await greedy[4].answer()
         assert (refused.status, refused.json["error"]["code"]) == (503, "queue_full")
         assert int(refused.header("Retry-After") or 0) >= 1
@@ -190,7 +190,7 @@ async def test_one_address_does_not_keep_the_queue_from_the_others(tmp_path: Pat
         assert (await modest.answer()).status == 200
         for client in greedy[:4]:
             assert (await client.answer()).status == 200
-        order = [json.loads(request.body)["n"] for request in run.engine.requests]
+        order = [json.loads(request.body)["at"] for request in run.engine.requests]
         assert order == [0, "modest", 1, 2, 3]
 
 
@@ -356,14 +356,14 @@ async def test_many_clients_at_a_narrow_door_lose_nothing(tmp_path: Path) -> Non
         go = asyncio.Event()
 
         async def engine(call: Call) -> None:
-            number = json.loads(call.request.body)["n"]
+            number = json.loads(call.request.body)["at"]
             engine_has[number] += 1
             # the engine itself may have one more, whose client left, until it looks
             at_work.add(run.door.gate.active)
             at_work.add(sum(isinstance(one, Exchange) and one._connection is not None for one in run.door.exchanges))
             await go.wait()
             await asyncio.sleep(rng.uniform(0, 0.004))
-            await call.json({"n": number})
+            await call.json({"at": number})
 
         async def visitor(number: int) -> None:
             address = f"127.0.0.{1 + number % 4}"
@@ -371,7 +371,7 @@ async def test_many_clients_at_a_narrow_door_lose_nothing(tmp_path: Path) -> Non
             for turn in range(40):
                 asked = [f"{number} {turn} {ahead}" for ahead in range(rng.choice((1, 1, 3)))]
                 for name in asked:
-                    client.request("POST", CHAT, json.dumps({"n": name}).encode())
+                    client.request("POST", CHAT, json.dumps({"at": name}).encode())
                 if go.is_set() and rng.random() < 0.1:
                     client.leave()
                     client = await run.client(address=address)
@@ -381,7 +381,7 @@ async def test_many_clients_at_a_narrow_door_lose_nothing(tmp_path: Path) -> Non
                     kind = "ok" if answer.status == 200 else answer.json["error"]["code"]
                     seen[kind] += 1
                     # its own answer, and no other's
-                    assert kind != "ok" or answer.json == {"n": name}
+                    assert kind != "ok" or answer.json == {"at": name}
                     assert engine_has[name] == (kind == "ok")
             client.leave()
 

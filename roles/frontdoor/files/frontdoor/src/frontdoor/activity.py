@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from frontdoor.metrics import REFUSED, Metrics
+from frontdoor.outlook import Outlook
 
 if TYPE_CHECKING:
     from frontdoor.ledger import Entry
@@ -27,6 +28,8 @@ class Activity:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        #: when a slot will be free, by the generations that ended
+        self.outlook = Outlook()
         self._samples: deque[tuple[float, int, int, int, int, int, int, float]] = deque(maxlen=_SECONDS)
         # as they came: most are pushed out before anybody looks
         self._requests: deque[Entry] = deque(maxlen=_REQUESTS)
@@ -63,9 +66,11 @@ class Activity:
         if len(self._turned_away) > _FLOODS:
             del self._turned_away[next(iter(self._turned_away))]
 
-    def requests(self, ended: Iterable[Entry], offset: float) -> None:
+    def requests(self, ended: Collection[Entry], offset: float) -> None:
         """Note generation requests that ended; `offset` is the time of day less the loop's clock."""
         self._requests.extend(ended)
+        # who was refused held none
+        self.outlook.lasted([entry[7] - entry[6] - entry[8] for entry in ended if entry[5] is None])
         self._offset = offset
 
     def phase(self, now: float, phase: str, profile: str, reason: str) -> None:

@@ -332,16 +332,16 @@ class ClientConnection(asyncio.Protocol):
     def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
         """Write an error of the frontdoor's own, and leave it to the caller to note it."""
         shut = not head.keep_alive or self._close_after or self._door.draining
-        self.write(refusal.render(head.route.style, self._door.cors_fields(head), shut, False))
+        self.write(refusal.render(head.route.style, self._door.cors_fields(head), shut, False, self._door.spread()))
 
     def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
         """Write an error of the frontdoor's own."""
         if head is None:
-            self.write(refusal.render(Style.OPENAI, b"", True, False))
+            self.write(refusal.render(Style.OPENAI, b"", True, False, self._door.spread()))
         else:
             shut = close or not head.keep_alive or self._close_after or self._door.draining
             extra = self._door.cors_fields(head)
-            self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD"))
+            self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD", self._door.spread()))
         self._door.ledger.refused(refusal)
 
     def reply(self, head: RequestHead, response: Callable[[bool], bytes]) -> None:

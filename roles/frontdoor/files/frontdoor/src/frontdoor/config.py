@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from frontdoor.networks import networks
+from frontdoor.places import NUMBERS
 
 
 class ConfigError(ValueError):
@@ -230,6 +231,9 @@ def from_table(table: dict[str, Any]) -> Config:
         networks(config.listen.allowed_networks)
     except ValueError as exc:
         raise ConfigError(f"listen.allowed_networks: {exc}") from exc
+    several = [name for name in NUMBERS if name in config.request.sampling_defaults]
+    if several:
+        raise ConfigError(f"request.sampling_defaults.{several[0]}: only a client asks for several generations at once")
     if config.limits.max_body_bytes > config.limits.max_buffered_bytes:
         raise ConfigError("limits.max_buffered_bytes: must not be below limits.max_body_bytes")
     if config.tls.key_file and not config.tls.cert_file:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 
@@ -25,14 +26,15 @@ from frontdoor.ledger import Ledger
 from frontdoor.listing import Listing
 from frontdoor.local import LocalAnswers, unknown
 from frontdoor.networks import networks
-from frontdoor.policy import PathRules, policies
+from frontdoor.policy import PathRules, places_of, policies
 from frontdoor.probe import Probe
 from frontdoor.routes import Kind
-from frontdoor.splice import TooIntricate
+from frontdoor.splice import Pieces, TooIntricate
 from frontdoor.state import SlotState, StateFile, utc_now
 from frontdoor.upload import Holdings
 from frontdoor.upstream import Pool
 from frontdoor.vitals import Vitals
+from frontdoor.waiting import busy
 from frontdoor.work import Work
 
 _SWEEP_S = 0.25
@@ -61,7 +63,15 @@ def _judged_by(state: SlotState) -> tuple[object, ...]:
 class Door:
     """Wires state, admission, engine connections and clients together."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, events: EventLog) -> None:
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        events: EventLog,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        """`spread` gives numbers from 0 to 1, by which those who are sent away are spread over time."""
+        self.spread = spread
         self.config = config
         self.loop = loop
         self.events = events
@@ -69,6 +79,7 @@ class Door:
         keys = self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         self.started_at = utc_now()
         self.ledger = Ledger(events, loop.time, loop.call_later)
+        self.outlook = self.ledger.activity.outlook
         # for those that count each read of a stream; what is no generation is not counted
         self.gaps = self.ledger.metrics.gaps.counts
         self.other_gaps = [0] * len(self.gaps)
@@ -104,7 +115,8 @@ class Door:
         self.keepalive_s = config.limits.keepalive_timeout_s
         self._policies: dict[str, PathRules] = {}
         self.closed: Refusal | None = None
-        self.busy = errors.busy(1)
+        #: what those were told who found no slot last
+        self.busy = errors.busy(1, 1, 1)
         self._may_queue = False
         self._state_file = StateFile(config)
         first = self._state_file.poll()
@@ -124,7 +136,7 @@ class Door:
         ).encode()
         #: the last switches
         self.history = History(config.slot.journal_file)
-        self.ledger.metrics.generations_under_way = lambda: self.gate.active + self.gate.queued
+        self.ledger.metrics.generations_under_way = lambda: self.gate.requests
         self._local = LocalAnswers(self)
         self._admin = Admin(self)
 
@@ -217,6 +229,7 @@ class Door:
             if _turned(before, state):
                 # what was found out about the engine was of another one, or of the time without one
                 self.engine_reachable, self.engine_error = None, ""
+                self.outlook.forget()
                 self.probe.again()
             self._admin.state_applied(state)
             self.events.emit(
@@ -250,8 +263,8 @@ class Door:
         self.closed = None if state.open else errors.closed(state, time.time())
         if self.draining:
             self.closed = _STOPPING
-        self.busy = errors.busy(state.max_active_generations)
         self._may_queue = state.queue_timeout_s > 0
+        self.outlook.crowded_until = 0.0
         self._policies = policies(state.rules, state.profile)
         # before the limit, which could let the first of them in
         if self.closed is not None:
@@ -263,7 +276,9 @@ class Door:
             for waiter in self.gate.waiting():
                 assert isinstance(waiter, Exchange)
                 waiter.wait_until(state.queue_timeout_s)
-        self.gate.set_limit(state.max_active_generations)
+        for waiter in self.gate.set_limit(state.max_active_generations):
+            assert isinstance(waiter, Exchange)
+            waiter.refuse(errors.too_many_generations(waiter.places, state.max_active_generations))
 
     def _count_down(self) -> None:
         """Tell clients what is left of the time until the slot is open."""
@@ -341,21 +356,17 @@ class Door:
         elif head.generates:
             refusal = self.closed
             if refusal is None and not self._may_queue and self.gate.full:
-                refusal = self.busy
+                refusal = busy(self, client)
             if refusal is None:
-                rules = self._policies.get(head.route.path)
-                if rules is None:
-                    return Exchange(self, client, head, len(body), (body,))
-                if head.json and rules.only_defaults is not None:
-                    try:
-                        return Exchange(self, client, head, len(body), rules.only_defaults.pieces(body))
-                    except TooIntricate:
-                        pass
-                # whatever it calls itself: who reads it as JSON must not find what was not looked at
-                wanted = rules.apply(body, coded=head.coded)
-                if not isinstance(wanted, Refusal):
-                    return Exchange(self, client, head, len(body), wanted)
-                refusal = wanted
+                # a compressed body is read by no engine
+                places = 1 if head.coded else places_of(head.route.path, body, self.gate.limit)
+                if isinstance(places, Refusal):
+                    refusal = places
+                else:
+                    wanted = self._wanted(head, body)
+                    if not isinstance(wanted, Refusal):
+                        return Exchange(self, client, head, len(body), wanted, places)
+                    refusal = wanted
             client.turn_away(refusal, head)
             self.ledger.turned_away(client, head, refusal)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
@@ -378,10 +389,23 @@ class Door:
             client.refuse(refusal, head)
         return None
 
+    def _wanted(self, head: RequestHead, body: bytes | bytearray) -> Pieces | Refusal:
+        """What the engine is sent for a generation, or why it is not asked."""
+        rules = self._policies.get(head.route.path)
+        if rules is None:
+            return (body,)
+        if head.json and rules.only_defaults is not None:
+            try:
+                return rules.only_defaults.pieces(body)
+            except TooIntricate:
+                pass
+        # whatever it calls itself: who reads it as JSON must not find what was not looked at
+        return rules.apply(body, coded=head.coded)
+
     def _crowded(self) -> Refusal | None:
         """Requests that take no generation slot have a bound of their own."""
         limit = self.config.admission.max_passthrough
-        if len(self.exchanges) - self.gate.active - self.gate.queued < limit:
+        if len(self.exchanges) - self.gate.requests < limit:
             return None
         return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
 

@@ -17,34 +17,18 @@ from typing import Any
 
 import orjson
 
+from frontdoor.codes import ANTHROPIC_TYPES, OPENAI_TYPES
+from frontdoor.outlook import told_s
 from frontdoor.routes import Style
-from frontdoor.state import PHASES, SlotState
-
-# Every code that a client may be told, by what it says about whom. `closed` is a slot that serves and takes nothing.
-TURNED_AWAY_CODES = (
-    *("busy", "queue_full", "queue_timeout", "closed", "overloaded", "stopping"),
-    *("too_many_connections", "too_many_requests"),
-    *(phase for phase in PHASES if phase != "serving"),
-)
-# also of streams that were begun, and answers of the engine's own that say that it failed
-ENGINE_CODES = (
-    *("bad_engine_response", "engine_closed", "engine_timeout", "engine_unreachable"),
-    *("upstream_cut", "upstream_timeout", "http_500"),
-)
-OTHER_CODES = (
-    *("address_not_allowed", "bad_expectation", "bad_host", "bad_framing", "bad_request", "bad_target", "bad_version"),
-    *("body_too_intricate", "body_too_large", "coding_not_supported", "duplicate_header", "encoding_unsupported"),
-    *("headers_too_large", "internal_error", "invalid_api_key", "invalid_body", "invalid_json", "invalid_load_request"),
-    "method_not_allowed",
-    *("method_not_supported", "missing_host", "modality_unsupported", "model_not_found", "not_an_admin_key"),
-    *("model_load_failed", "model_loading", "model_unload_failed", "model_unloading", "request_timeout"),
-    *("too_many_headers", "unknown_model", "unknown_path"),
-)
+from frontdoor.state import SlotState
 
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """An answer of the frontdoor's own; `code` is stable and meant for programs."""
+    """An answer of the frontdoor's own; `code` is stable and meant for programs.
+
+    `retry_after_s` is when it is worth to ask again, however long that is; each client is told its own share of it.
+    """
 
     status: int
     code: str
@@ -53,16 +37,17 @@ class Refusal:
     details: dict[str, Any] | None = None
     #: whole header lines
     fields: bytes = b""
-    _rendered: dict[tuple[Style, bytes, bool, bool], bytes] = dataclasses.field(
+    _rendered: dict[tuple[Style, bytes, bool, bool, int], bytes] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def render(self, style: Style, extra: bytes, close: bool, head_only: bool) -> bytes:
-        """The complete response; of those that come in floods made once."""
-        key = (style, extra, close, head_only)
+    def render(self, style: Style, extra: bytes, close: bool, head_only: bool, spread: float = 0.0) -> bytes:
+        """The complete response; of those that come in floods made once. `spread` is that of `told_s`."""
+        seconds = 0 if self.retry_after_s is None else told_s(self.retry_after_s, spread)
+        key = (style, extra, close, head_only, seconds)
         done = self._rendered.get(key)
         if done is None:
-            after = b"" if self.retry_after_s is None else b"Retry-After: %d\r\n" % self.retry_after_s
+            after = b"Retry-After: %d\r\n" % seconds if seconds else b""
             done = response(
                 self.status, body(self, style), extra=after + self.fields + extra, close=close, head_only=head_only
             )
@@ -72,44 +57,17 @@ class Refusal:
         return done
 
 
-_OPENAI_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "invalid_request_error",
-    405: "invalid_request_error",
-    408: "timeout_error",
-    413: "invalid_request_error",
-    417: "invalid_request_error",
-    429: "rate_limit_error",
-    431: "invalid_request_error",
-    501: "invalid_request_error",
-    502: "upstream_error",
-    503: "service_unavailable",
-    504: "timeout_error",
-}
-_ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
-
-
 def body(refusal: Refusal, style: Style) -> bytes:
     """The JSON body in the shape the path's clients understand."""
     if style is Style.ANTHROPIC:
-        kind = _ANTHROPIC_TYPES.get(refusal.status, "api_error")
+        kind = ANTHROPIC_TYPES.get(refusal.status, "api_error")
         inner = {"type": kind, "message": refusal.message, "code": refusal.code, **(refusal.details or {})}
         return orjson.dumps({"type": "error", "error": inner})
     if style is Style.DETAIL:
         if refusal.status == 422:
             return orjson.dumps({"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]})
         return orjson.dumps({"detail": {"code": refusal.code, "message": refusal.message, **(refusal.details or {})}})
-    kind = _OPENAI_TYPES.get(refusal.status, "invalid_request_error")
+    kind = OPENAI_TYPES.get(refusal.status, "invalid_request_error")
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code, **(refusal.details or {})}
     return orjson.dumps({"error": error})
 
@@ -177,21 +135,32 @@ UNAUTHORIZED = Refusal(
 )
 
 
-def busy(limit: int) -> Refusal:
-    """No slot is free and the queue is off."""
+@functools.lru_cache(maxsize=256)
+def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
+    """No slot is free, or not enough of them, and the queue is off. Made once: it comes in floods."""
     what = "the generation slot is" if limit == 1 else f"all {limit} generation slots are"
-    return Refusal(503, "busy", f"{what} in use; try again shortly", 1, {"max_active_generations": limit})
+    if places > 1:
+        what = f"{places} generation slots are needed at once, and too many of the {limit} are"
+    return Refusal(503, "busy", f"{what} in use; try again shortly", retry_after_s, {"max_active_generations": limit})
 
 
-def queue_timeout(limit: int, waited_s: float) -> Refusal:
+def queue_timeout(limit: int, waited_s: float, retry_after_s: int) -> Refusal:
     """The wait for a slot ran out."""
     message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
-    return Refusal(503, "queue_timeout", message, 1, {"max_active_generations": limit})
+    return Refusal(503, "queue_timeout", message, retry_after_s, {"max_active_generations": limit})
 
 
-def queue_full(queued: int) -> Refusal:
+def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
+    """More at once than there are slots: waiting is of no use."""
+    message = f"the request asks for {places} generations at once; at most {limit} may run here: ask for fewer"
+    details = {"param": param, "max_active_generations": limit}
+    return Refusal(400, "too_many_generations", message, details=details)
+
+
+def queue_full(queued: int, retry_after_s: int) -> Refusal:
     """Too many are waiting already."""
-    return Refusal(503, "queue_full", f"{queued} requests are already waiting for a generation slot", 5)
+    message = f"{queued} generations are already waiting for a slot"
+    return Refusal(503, "queue_full", message, retry_after_s)
 
 
 def outdated(was: SlotState, state: SlotState) -> Refusal:

@@ -43,21 +43,21 @@ class Exchange(Waiting):
         *("_received", "_relay", "_response", "_shut_client", "_size", "_tail", "_url"),
     )
 
-    def __init__(self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces) -> None:
-        """`size` is what the client sent; `body` is what the engine is sent."""
+    def __init__(
+        self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces, places: int = 1
+    ) -> None:
+        """`size` is what the client sent; `body` is what the engine is sent; `places` are for a generation."""
         self._door = door
         self._client = client
         self._head = head
-        self._size = size
-        self._body = body
+        self._size, self._body, self.places = size, body, places
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._queue_timer = None
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._head_bytes = self._tail = b""
-        self._received = 0
-        self._waited = 0.0
+        self._received, self._waited = 0, 0.0
         self._first_byte_s = -1.0
         self._paused = self._done = self._shut_client = False
         self._url = ""
@@ -73,11 +73,11 @@ class Exchange(Waiting):
         door.ledger.metrics.request_bytes += self._size
         door.buffered += self._size
         if self._head.generates:
-            gate = door.gate
-            if gate.full:
+            gate, places = door.gate, self.places
+            if gate.full or (places > 1 and not gate.fits(places)):
                 self.wait(gate)
                 return
-            gate.take(self, self._client.key)
+            gate.take(self, self._client.key, places)
         self._forward()
 
     def go_on(self) -> None:

@@ -62,7 +62,7 @@ class LocalAnswers:
             # what is shown counts what has ended by now
             self._door.ledger.settle()
             code, payload = self._payloads[path]()
-            seconds = None if code == 200 else status.retry_after_s(self._door)
+            seconds = None if code == 200 else status.retry_after_s(self._door, self._door.spread())
             after = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
             if isinstance(payload, bytes):
                 self._reply(client, head, code, payload, _METRICS_TYPE, after)

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
-from frontdoor.errors import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
+from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
 from frontdoor.routes import GATED_PATHS
 from frontdoor.state import PHASES
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 
-from frontdoor.errors import Refusal
+from frontdoor.errors import Refusal, too_many_generations
 from frontdoor.modality import MODALITIES, REMOTE, Search, may_hold_media
+from frontdoor.places import ONE, asked
 from frontdoor.routes import GATED_PATHS, JSON_PATHS
 from frontdoor.rules import Rules
 from frontdoor.splice import Body, Edits, Member, NotAnObject, ObjectDefaults, Pieces, Scanner, TooIntricate, members
@@ -85,8 +86,7 @@ class PathRules:
         """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
         if coded:
             return COMPRESSED if self.only_defaults is None else (body,)
-        if b"\0" in body[:4] or body.startswith(_BOMS):
-            # engines that guess the encoding would read past these rules
+        if _other_encoding(body):
             return ENCODING
         try:
             if self._looks and may_hold_media(body):
@@ -219,6 +219,26 @@ def _decoded(body: Body, member: Member) -> Any:
         return orjson.loads(raw) if len(raw) <= _MAX_VALUE else raw
     except orjson.JSONDecodeError:
         return raw
+
+
+def _other_encoding(body: Body) -> bool:
+    """Whether a body is not plain UTF-8: engines that guess the encoding would read past what is looked for here."""
+    return b"\0" in body[:4] or body.startswith(_BOMS)
+
+
+def places_of(path: str, body: Body, limit: int) -> int | Refusal:
+    """How many slots a generation takes, or why it can never have them."""
+    # nearly every body begins like this
+    if body[:2] != b'{"' and _other_encoding(body):
+        return ENCODING
+    try:
+        wanted = asked(path, body)
+    except TooIntricate:
+        return INTRICATE
+    if wanted is ONE:
+        return 1
+    places = wanted.prompts * wanted.each
+    return places if places <= limit else too_many_generations(places, limit, "n" if wanted.each > 1 else "prompt")
 
 
 def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRules]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from frontdoor import __version__
+from frontdoor.outlook import told_s
 from frontdoor.state import VERIFIED, utc_now
 
 if TYPE_CHECKING:
@@ -40,14 +41,17 @@ def ready(door: Door) -> tuple[bool, str]:
     return True, ""
 
 
-def retry_after_s(door: Door) -> int | None:
+def retry_after_s(door: Door, spread: float = 0.0) -> int | None:
     """When to ask again, as generations are told that are refused now; None while there is no reason to wait."""
     if ready(door)[0]:
         return None
-    if door.closed is not None:
-        return door.closed.retry_after_s
     # open, but not well: it is looked at again then
-    return math.ceil(door.config.backend.probe_interval_s)
+    seconds = door.config.backend.probe_interval_s
+    if door.closed is not None:
+        if door.closed.retry_after_s is None:
+            return None
+        seconds = door.closed.retry_after_s
+    return told_s(math.ceil(seconds), spread)
 
 
 def status(door: Door) -> dict[str, Any]:
@@ -143,8 +147,8 @@ def gauges(door: Door) -> dict[str, tuple[str, float]]:
         ),
         "generation_slots": ("Generations that may run at once.", gate.limit),
         "active_generations": ("Generations that run.", gate.active),
-        "queued_generations": ("Requests that wait for a slot.", gate.queued),
-        "queue_places": ("Requests that may wait for a slot.", door.config.admission.max_queued),
+        "queued_generations": ("Generations that wait for a slot.", gate.queued),
+        "queue_places": ("Generations that may wait for a slot.", door.config.admission.max_queued),
         "active_requests": ("Requests for the engine under way.", len(door.exchanges)),
         "client_connections": ("Connections of clients.", len(door.connections)),
         "engine_connections": ("Connections to the engine.", door.pool.open_connections),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from frontdoor import errors
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 class Waiting(abc.ABC):
     """The part of a request that waits. It ends with `go_on` or `refuse`, or whoever it is stops it."""
 
-    __slots__ = ("_client", "_done", "_door", "_queue_timer", "_started", "_waited")
+    __slots__ = ("_client", "_done", "_door", "_queue_timer", "_started", "_waited", "places")
 
     _client: ClientConnection
     _done: bool
     _door: Door
+    #: how many slots it takes
+    places: int
     _queue_timer: asyncio.TimerHandle | None
     #: when the request was complete, and how long it waited
     _started: float
@@ -42,13 +45,13 @@ class Waiting(abc.ABC):
     def wait(self, gate: Gate) -> None:
         """Wait for a slot, where that is allowed."""
         timeout = self._door.state.queue_timeout_s
-        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0)
+        verdict = gate.enter(self, self._client.key, may_wait=timeout > 0, places=self.places)
         if verdict is QUEUED:
             self._queue_timer = self._door.loop.call_later(timeout, self._wait_over)
         elif verdict is BUSY:
-            self.refuse(self._door.busy)
+            self.refuse(busy(self._door, self._client, self.places))
         else:
-            self.refuse(errors.queue_full(gate.queued))
+            self.refuse(self._queue_full())
 
     def granted(self) -> None:
         """The gate gave a slot after a wait."""
@@ -70,13 +73,50 @@ class Waiting(abc.ABC):
 
     def _wait_over(self, displaced: bool = False) -> None:
         if not self._done:
-            gate, waited = self._door.gate, self._door.loop.time() - self._started
-            self._waited = waited
-            self._door.ledger.metrics.queue_wait.observe(waited)
-            self.refuse(errors.queue_full(gate.queued) if displaced else errors.queue_timeout(gate.limit, waited))
+            door = self._door
+            waited = self._waited = door.loop.time() - self._started
+            door.ledger.metrics.queue_wait.observe(waited)
+            if displaced:
+                self.refuse(self._queue_full())
+            else:
+                # when it asks again it stands behind the others that wait
+                after = turn_s(door, self._client, self.places, door.gate.queued - self.places)
+                self.refuse(errors.queue_timeout(door.gate.limit, waited, after))
+
+    def _queue_full(self) -> Refusal:
+        door = self._door
+        return errors.queue_full(door.gate.queued, turn_s(door, self._client))
+
+    @property
+    def slots_since(self) -> float:
+        """Since when it has held its slots, where it does; of the loop's clock."""
+        return self._started + self._waited
 
     def stop_timer(self) -> None:
         """Wait no more."""
         if self._queue_timer is not None:
             self._queue_timer.cancel()
             self._queue_timer = None
+
+
+def turn_s(door: Door, client: ClientConnection, places: int = 1, queued: int = 0) -> int:
+    """In how many seconds a client that is sent away should ask again, behind so many that wait for slots."""
+
+    def running() -> list[tuple[float, int]]:
+        # those that ended count
+        door.ledger.settle()
+        now, found = door.loop.time(), []
+        for waiter, held in door.gate.holders():
+            assert isinstance(waiter, Waiting)
+            found.append((now - waiter.slots_since, held))
+        return found
+
+    return math.ceil(door.outlook.wait_s(door.loop.time(), id(client), places, queued, door.gate.limit, running))
+
+
+def busy(door: Door, client: ClientConnection, places: int = 1) -> Refusal:
+    """No slot is free for who may not wait."""
+    # in a flood all are told the same
+    if places > 1 or door.loop.time() >= door.outlook.crowded_until:
+        door.busy = errors.busy(door.gate.limit, places, turn_s(door, client, places))
+    return door.busy

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a slot will be free for who is sent away, by how long generations took lately. Pure: times are passed in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+# What official clients honour of a Retry-After: openai-node up to 60 s (7.5.0, `retryRequest` in src/client.ts), and
+# openai-python up to 120 s, beyond which it gives up at once (2.52.0 and later, `MAX_RETRY_AFTER_DELAY`; 60 s before).
+# Where the wait is longer, a client that comes back in time and is told again stays.
+MAX_RETRY_AFTER_S = 60
+# by how much of a wait those who wait are spread
+_SPREAD = 0.25
+# generations that are remembered
+_KEPT = 64
+# where nothing is known of any
+_GUESS_S = 1.0
+# for how long what runs counts as it was seen
+_FRESH_S = 0.25
+# places that are kept in mind for those who were sent away
+_MOST_TOLD = 4096
+
+
+def _window(seconds: int) -> range:
+    earliest = max(1, min(seconds, int(MAX_RETRY_AFTER_S / (1 + _SPREAD))))
+    latest = min(MAX_RETRY_AFTER_S, max(earliest, seconds) + max(1, int(seconds * _SPREAD)))
+    return range(earliest, latest + 1)
+
+
+_WINDOWS = [_window(seconds) for seconds in range(MAX_RETRY_AFTER_S + 1)]
+
+
+def told_s(seconds: int, spread: float) -> int:
+    """What a client is told of a wait: spread, so that not all come at once, and never more than clients honour.
+
+    `spread` is from 0 to 1, without the 1, and another one each time.
+    """
+    window = _WINDOWS[seconds if seconds < MAX_RETRY_AFTER_S else MAX_RETRY_AFTER_S]
+    return window[int(spread * len(window))]
+
+
+def remaining_s(age_s: float, lasted: Sequence[float]) -> float:
+    """How much longer a generation will probably run: as those did that ran longer, or else as long again."""
+    longer = [one - age_s for one in lasted if one > age_s]
+    return fmean(longer) if longer else age_s
+
+
+def turns_s(running: Iterable[tuple[float, int]], limit: int, lasted: Sequence[float]) -> list[float]:
+    """In how many seconds each slot will be free, soonest first.
+
+    `running` are the ages of generations, and how many slots each holds.
+    """
+    held = [remaining_s(age, lasted) for age, places in running for _ in range(places)]
+    return sorted([0.0] * (limit - len(held)) + held)[:limit]
+
+
+def turn_s(turns: Sequence[float], ahead: int, places: int, typical_s: float) -> float:
+    """In how many seconds so many slots are free at once, when so many others are taken before, one after the other."""
+    rounds, at = divmod(ahead + places - 1, len(turns))
+    return turns[at] + rounds * typical_s
+
+
+class Outlook:
+    """Gives each one that is sent away a time of its own, as if they stood in line.
+
+    Who comes back too early on the same connection is told the rest of it, and takes no other's.
+    """
+
+    def __init__(self) -> None:
+        self._lasted: deque[float] = deque(maxlen=_KEPT)
+        # by connection: when it was told to come back, and how many slots it needs
+        self._told: dict[int, tuple[float, int]] = {}
+        self._ahead = 0
+        self._turns: list[float] = []
+        self._typical_s = _GUESS_S
+        self._seen = 0.0
+        #: until when nobody who needs one slot is given a time of its own, since there are too many
+        self.crowded_until = 0.0
+
+    def lasted(self, seconds: Iterable[float]) -> None:
+        """Note how long generations held their slots."""
+        self._lasted.extend(seconds)
+
+    def forget(self) -> None:
+        """Another engine takes its own time."""
+        self._lasted.clear()
+        self._told.clear()
+        self._ahead = 0
+        self._turns.clear()
+        self.crowded_until = 0.0
+
+    def wait_s(
+        self,
+        now: float,
+        who: int,
+        places: int,
+        queued: int,
+        limit: int,
+        running: Callable[[], list[tuple[float, int]]],
+    ) -> float:
+        """In how many seconds somebody should ask again who needs so many slots, behind those that are waited for.
+
+        `running` is asked now and then.
+        """
+        if not self._turns or not 0 <= now - self._seen < _FRESH_S or len(self._turns) != limit:
+            ages = running()
+            self._turns, self._seen = turns_s(ages, limit, self._lasted), now
+            self._typical_s = fmean(self._lasted) if self._lasted else max([_GUESS_S, *(age for age, _ in ages)])
+        self._come(now)
+        if who in self._told:
+            return self._told[who][0] - now
+        wait = turn_s(self._turns, self._ahead + queued, places, self._typical_s) - (now - self._seen)
+        wait = max(1.0, wait)
+        if wait < MAX_RETRY_AFTER_S and len(self._told) < _MOST_TOLD:
+            self._told[who] = now + wait, places
+            self._ahead += places
+        elif places == 1:
+            self.crowded_until = self._seen + _FRESH_S
+        return wait
+
+    def _come(self, now: float) -> None:
+        """Those whose time has come are expected no more."""
+        while self._told:
+            who = next(iter(self._told))
+            at, places = self._told[who]
+            if at > now:
+                return
+            del self._told[who]
+            self._ahead -= places

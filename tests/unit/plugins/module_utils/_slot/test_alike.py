@@ -1,0 +1,117 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What clients are told of the first load of a profile: that of one of like size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import alike, api, learned
+from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import request
+
+STACK = "cpu-1a2b3c4d5e"
+
+
+def key(profile: str, *, cached: bool = True, stack: str = STACK) -> str:
+    return learned.key_of(profile, stack, cached=cached)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sizes", "expected"),
+    [
+        # the nearest in size, not just any that is alike
+        ("new", {"new": 20, "small": 11, "like": 24, "large": 60}, 100),
+        ("new", {"new": 12, "small": 11, "like": 24, "large": 60}, 30),
+        # of several of the same size the middle, as of variants of one model
+        ("new", {"new": 24, "like": 24, "small": 24, "large": 60}, 65),
+        # twice as large is alike, more is not
+        ("new", {"new": 120, "large": 60}, 300),
+        ("new", {"new": 121, "large": 60}, None),
+        ("new", {"new": 29, "large": 60}, None),
+        # what has no size is like nothing
+        ("new", {"new": 0, "like": 24}, None),
+        ("new", {"new": 24, "like": 0}, None),
+        ("new", {}, None),
+        # the same on another stack is the most alike of all
+        ("like", {"like": 24, "small": 24.1}, 100),
+    ],
+)
+def test_the_nearest_in_size_counts(wanted, sizes, expected):
+    times = {"small": 30.0, "like": 100.0, "large": 300.0}
+    memory = learned.Learned({key(name): (seconds, seconds) for name, seconds in times.items()})
+    assert alike.like_s(memory, key(wanted, stack="another-1"), sizes) == expected
+
+
+def test_starts_without_a_compile_cache_are_like_each_other():
+    memory = learned.Learned({key("a"): (30.0,), key("b", cached=False): (900.0,)}, {key("a"): (40.0,)})
+    sizes = {"a": 7.0, "b": 7.0, "new": 7.0}
+    # how long clients waited says more than the load alone
+    assert alike.like_s(memory, key("new"), sizes) == 40
+    assert alike.like_s(memory, key("new", cached=False), sizes) == 900
+
+
+def first_eta(world, name):
+    seen = []
+    effects = world.effects()
+    write = effects.files.write
+
+    def note(path, text):
+        write(path, text)
+        if path == LAYOUT.state_file:
+            seen.append((world.state.retry_after_s, (world.state.switch or {}).get("eta_s")))
+
+    effects.files.write = note
+    assert not api.switch(effects, LAYOUT, request(name))["failed"]
+    return seen[0]
+
+
+@pytest.fixture
+def world():
+    return host("abc", engine__start_timeout_s=600)
+
+
+def weigh(world, name, size):
+    world.put(PurePosixPath(f"/models/{name}/model.safetensors"), "x" * size)
+
+
+def test_the_first_switch_to_a_profile_says_what_one_of_like_size_took(world):
+    for name, size in (("a", 1000), ("b", 1400), ("c", 9000)):
+        weigh(world, name, size)
+    world.unit("a").load_s = 90.0
+    assert first_eta(world, "a") == (30, None), "nothing was ever loaded here"
+    retry_after_s, eta_s = first_eta(world, "b")
+    assert eta_s is not None
+    assert 90 <= eta_s <= 95
+    assert retry_after_s >= eta_s
+    assert first_eta(world, "c") == (30, None), "and nothing of such a size"
+
+
+def test_the_size_is_that_of_the_weights_on_the_host_or_else_what_the_profile_says(world):
+    weigh(world, "a", 2000)
+    effects = world.effects()
+    assert alike.size_of(effects, LAYOUT, "a") == 2000 / 1e9
+    data = json.loads(world.texts[LAYOUT.profile_json("b")][0])
+    data["model"] |= {"path": "/models/gone", "size_gb": 7.3}
+    world.put(LAYOUT.profile_json("b"), json.dumps(data))
+    assert alike.size_of(effects, LAYOUT, "b") == 7.3
+    for broken in ("", "[]", "{", '{"model": 7}', '{"model": {"path": 7}}', '{"model": {"size_gb": "x"}}'):
+        world.put(LAYOUT.profile_json("b"), broken)
+        assert alike.size_of(effects, LAYOUT, "b") == 0
+    assert alike.size_of(effects, LAYOUT, "never rendered") == 0
+
+
+def test_what_cannot_be_estimated_is_no_reason_to_fail(world):
+    switch(world, "a")
+    effects = world.effects()
+
+    def names(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    effects.files.names = names
+    assert alike.wait_s(effects, LAYOUT, learned.Learned({key("a"): (5.0,)}), key("b")) is None
