@@ -14,6 +14,8 @@ import httptools
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
+# What event streams say to proxies in front, of which nginx would collect some kilobytes of events before it sends them.
+UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 # from this status on it is the engine that failed
 FAILURE = 500
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
@@ -343,9 +345,13 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
     else:
         framing = Framing.CLOSE
         untouched = False
+    wire = raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status)
+    if event_stream and all(name.lower() != b"x-accel-buffering" for name, _value in collector.headers):
+        wire += UNBUFFERED
+        untouched = False
     return ResponseHead(
         status=status,
-        wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status),
+        wire=wire,
         size=len(raw) + length if untouched and framing is Framing.LENGTH and status < FAILURE else -1,
         framing=framing,
         length=max(length, 0),
