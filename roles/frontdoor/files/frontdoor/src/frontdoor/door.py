@@ -218,6 +218,8 @@ class Door:
                 # what was found out about the engine was of another one, or of the time without one
                 self.engine_reachable, self.engine_error = None, ""
                 self.probe.again()
+            if (before.engine, before.backend_url) != (state.engine, state.backend_url):
+                self.vitals.forget()
             self._admin.state_applied(state)
             self.events.emit(
                 "state_applied",

@@ -14,7 +14,7 @@ import httptools
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
-# What event streams say to proxies in front, of which nginx would collect some kilobytes of events before it sends them.
+# What event streams say to proxies in front: nginx would collect some kilobytes of events before it sends any.
 UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 # from this status on it is the engine that failed
 FAILURE = 500
