@@ -74,6 +74,20 @@ async def test_the_administration_says_which_key_it_wants(tmp_path: Path) -> Non
 
 
 @on_loop
+async def test_who_comes_through_a_proxy_on_this_host_is_not_this_host(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.toml", alice="s-alice")
+    async with bench(tmp_path, auth={"keys_file": keys}) as run:
+        client = await run.client()
+        assert (await client.ask("GET", "/status")).status == 200
+        for field in ("X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1", "Via: 1.1 x"):
+            for path in LOOKS:
+                assert said(await client.ask("GET", path, None, field))
+                assert (await client.ask("GET", path, None, field, "X-Api-Key: s-alice")).status == 200
+            assert (await client.ask("GET", "/ready", None, field)).status == 200
+        assert (await client.ask("GET", "/status")).status == 200
+
+
+@on_loop
 async def test_without_an_administration_no_key_of_one_is_spoken_of(tmp_path: Path) -> None:
     keys = write_keys(tmp_path / "keys.toml", alice="s-alice")
     async with bench(tmp_path, auth={"keys_file": keys}) as run:

@@ -295,7 +295,8 @@ class Door:
     def unauthorized(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
         """What to say where a key is needed and was not given; notes whose key it is.
 
-        The machine itself may look at the status without one. The administration has keys of its own.
+        The machine itself may look at the status without one, but not whom a proxy on it speaks for. The administration
+        has keys of its own.
         """
         if self.keys is None or head.route.path in _OPEN_PATHS:
             return None
@@ -309,7 +310,7 @@ class Door:
         if name is not None:
             client.key = "key " + name
             return None
-        if head.route.kind is Kind.LOCAL and client.from_this_host:
+        if head.route.kind is Kind.LOCAL and client.from_this_host and not head.forwarded:
             return None
         return self._admin.refusal_elsewhere(head)
 

@@ -34,6 +34,7 @@ _REQUEST_OWN = _HOP_BY_HOP | {
     b"x-real-ip",
     b"http2-settings",
 }
+_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))
 _REQUEST_SECRET = _REQUEST_OWN | {b"authorization", b"x-api-key"}
 # What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
@@ -101,6 +102,8 @@ class RequestHead:
     json: bool
     #: announces a compressed body
     coded: bool
+    #: comes through a proxy, as that says: who asks is not who connected
+    forwarded: bool
     #: nothing has to be said to this client but what the engine says: HTTP/1.1, kept alive, no browser, no HEAD
     plain: bool
 
@@ -219,6 +222,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         generates=route.gated and method == b"POST",
         json=json and not coded,
         coded=coded,
+        forwarded=not _FORWARDED.isdisjoint(named),
         plain=http11 and _keep_alive(http11, connection) and b"origin" not in named and method != b"HEAD",
     )
 
