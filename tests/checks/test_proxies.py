@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,7 +191,7 @@ async def standing(place: Place, proxy: Proxy) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def before(place: Place, name: str, **sections: object) -> AsyncIterator[tuple[Bench, Client]]:
+async def before(place: Place, name: str, **sections: Any) -> AsyncIterator[tuple[Bench, Client]]:
     """A frontdoor, a proxy before it, and a client of that."""
     async with bench(place.folder, **sections) as run:
         proxy = PROXIES[name](place, run.port, free_port())
