@@ -77,6 +77,17 @@ def check_role_defaults(root: Path) -> list[str]:
     return found
 
 
+def check_role_shapes(root: Path) -> list[str]:
+    """A role with mappings or lists among its options refuses text in their place, which Ansible lets pass."""
+    found = []
+    for role in roles(root):
+        kinds = {spec.get("type") for specs in entry_points(role).values() for spec in specs.values()}
+        tasks = "".join(file.read_text() for file in sorted(role.glob("tasks/*.yml")))
+        if kinds & {"dict", "list"} and "lookup('arcpro.b70.misshapen', role_path" not in tasks:
+            found.append(f"{role.name}: nothing asks lookup('arcpro.b70.misshapen', role_path)")
+    return found
+
+
 def check_role_entry_points(root: Path) -> list[str]:
     """Every task file that a playbook or another role enters by name has an argument spec."""
     found = []

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 RULES = [
     role_rules.check_role_defaults,
+    role_rules.check_role_shapes,
     role_rules.check_role_entry_points,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
@@ -64,6 +65,12 @@ BROKEN = [
         "roles/door/meta/argument_specs.yml",
         SPECS.replace("default: 80", "required: true"),
         "is required and has a default",
+    ),
+    (
+        role_rules.check_role_shapes,
+        "roles/door/meta/argument_specs.yml",
+        SPECS.replace("int", "list"),
+        "nothing asks lookup('arcpro.b70.misshapen', role_path)",
     ),
     (
         role_rules.check_role_entry_points,

@@ -62,7 +62,7 @@ DRIFTS = [
 
 
 def invocation(host: Host) -> str:
-    return host.check_output("systemctl show --property=InvocationID --value b70-slot-main-tiny-a.service")
+    return str(host.check_output("systemctl show --property=InvocationID --value b70-slot-main-tiny-a.service"))
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,8 @@ COUNT = """
   };
 })()
 """
+FIRST = re.compile(r"\d+ ms|[\d.]+ s")
+NOT_KNOWN = "\N{EN DASH}"
 NO_STORAGE = (
     "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('off', 'SecurityError') }})"
 )
@@ -143,9 +145,9 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     browser.wait("document.getElementById('requests').innerText", lambda value: "refused: busy (503)" in value)
     assert text(browser, "limit") == "of 8"
     assert browser.run("document.querySelectorAll('#slots i').length") == 8
-    browser.wait("Number(document.getElementById('rate').innerText)", lambda value: value > 0)
+    browser.wait("Number(document.getElementById('rate').innerText) || 0", lambda value: value > 0)
     assert text(browser, "rate-name") == "Tokens per second"
-    assert re.fullmatch(r"\d+ ms|[\d.]+ s", text(browser, "first")), text(browser, "first")
+    browser.wait("document.getElementById('first').innerText", lambda value: bool(FIRST.fullmatch(value)))
     assert browser.run("document.querySelectorAll('#rates path').length") == 3
     switches = text(browser, "switches")
     assert "went back: canary case copy_phrase failed" in switches
@@ -224,6 +226,22 @@ def test_an_engine_that_is_gone_is_not_said_to_serve(browser: Browser) -> None:
         assert text(browser, "name") == TITLE
         assert "the engine does not answer" in text(browser, "reason")
         browser.wait("document.getElementById('requests').innerText", lambda value: "engine unreachable (502)" in value)
+
+
+def test_after_a_stop_no_rate_of_before_is_told_as_that_of_now(browser: Browser) -> None:
+    shown = "['rate', 'first'].map((id) => document.getElementById(id).innerText)"
+    with Show() as show:
+        visit(browser, show, "serving")
+        browser.wait(shown, lambda values: NOT_KNOWN not in values and float(values[0]) > 0)
+        show.tell(phases()["stopped"])
+        show.kill_engine()
+        browser.wait("document.getElementById('phase').innerText", lambda value: value == "Stopped")
+        browser.wait(shown, lambda values: values == [NOT_KNOWN] * 2)
+        # what was before is still seen, as what was before
+        assert text(browser, "rate-note").startswith("at most ")
+        assert browser.run("document.querySelectorAll('#rates path').length") == 3
+        assert browser.run("document.getElementById('rates').getAttribute('aria-label')").endswith(", now unknown")
+        assert browser.complaints == []
 
 
 def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Browser) -> None:

@@ -19,7 +19,7 @@ STACK = "cpu-1a2b3c4d5e"
 
 
 def key(profile: str, *, cached: bool = True, stack: str = STACK) -> str:
-    return learned.key_of(profile, stack, cached=cached)
+    return learned.key_of(profile, stack, "", cached=cached)
 
 
 @pytest.mark.parametrize(

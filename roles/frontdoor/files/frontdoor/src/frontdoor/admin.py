@@ -38,7 +38,7 @@ from frontdoor.errors import Refusal
 from frontdoor.helper import CARDS, DONE, LOCKED, REFUSED
 from frontdoor.httphead import RequestHead
 from frontdoor.jobs import STOPPING, Job, Question, Wait, question
-from frontdoor.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD
+from frontdoor.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
 from frontdoor.state import SlotState
 
 if TYPE_CHECKING:
@@ -88,7 +88,14 @@ class Admin:
         ordinary = self._door.keys
         if ordinary is not None and head.secret and ordinary.identify(head.secret):
             return Refusal(403, "not_an_admin_key", "this API key may ask the model, not change what is served")
-        return errors.UNAUTHORIZED
+        return errors.UNAUTHORIZED_ADMIN
+
+    def refusal_elsewhere(self, head: RequestHead) -> Refusal | None:
+        """What a client without an API key is told: who administers may look, and only that."""
+        looks = head.route.kind is Kind.LOCAL or head.route.always
+        if self._key_name(head):
+            return None if looks else errors.ONLY_ADMIN
+        return errors.UNAUTHORIZED_TO_LOOK if looks and self._keys is not None else errors.UNAUTHORIZED
 
     def _key_name(self, head: RequestHead) -> str | None:
         return self._keys.identify(head.secret) if self._keys is not None and head.secret else None
@@ -110,13 +117,11 @@ class Admin:
     def _handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Wait | Question | None:
         path = head.route.path
         action = _ACTION.fullmatch(path)
-        wanted = (b"POST",) if action or path == ADMIN_RELOAD else (b"GET", b"HEAD")
+        wanted: tuple[bytes, ...] = (b"POST",) if action or path == ADMIN_RELOAD else (b"GET", b"HEAD")
         if path not in (ADMIN_MODELS, ADMIN_MEMORY, ADMIN_RELOAD) and action is None:
             client.refuse(Refusal(404, "unknown_path", f"{path} is not served here"), head)
         elif head.method not in wanted:
-            allow = b"Allow: %b\r\n" % b", ".join((*wanted, b"OPTIONS"))
-            words = f"{path} only answers {wanted[0].decode()}"
-            client.refuse(Refusal(405, "method_not_allowed", words, fields=allow), head)
+            client.refuse(errors.method_not_allowed(path, wanted), head)
         elif action is not None:
             return self._change(client, head, action[1], action[2], body)
         elif path == ADMIN_MEMORY:
@@ -237,7 +242,10 @@ class Admin:
         content = orjson.dumps(payload, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         extra = self._door.cors_fields(head)
         bare = head.method == b"HEAD"
-        client.reply(head, lambda close: errors.response(200, content, extra=extra, close=close, head_only=bare))
+        client.reply(
+            head,
+            lambda connection: errors.response(200, content, extra=extra, connection=connection, head_only=bare),
+        )
 
     # --- the helper -------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from frontdoor.body import DirectReader
-from frontdoor.errors import Refusal
+from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.events import Line, line_of_request
 from frontdoor.exchange import Exchange
 from frontdoor.httphead import END, HeadError, RequestHead
 from frontdoor.metrics import CLIENT_STALLED
 from frontdoor.networks import plain, whose
-from frontdoor.routes import Style
+from frontdoor.routes import style_of
 from frontdoor.upload import Upload, limit_of, too_large
 from frontdoor.work import Work
 
@@ -223,7 +223,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 head = door.request_head(data[:end])
             except HeadError as exc:
-                self.reject(Refusal(exc.status, exc.code, exc.message), None)
+                self.reject(Refusal(exc.status, exc.code, exc.message), None, data[:end])
                 break
             self._head = head
             length = head.content_length
@@ -250,7 +250,7 @@ class ClientConnection(asyncio.Protocol):
         limit = self._door.config.limits.max_header_bytes
         data = data.lstrip(b"\r\n") if data.startswith(b"\r\n") else data
         if len(data) > limit:
-            self.reject(Refusal(431, "headers_too_large", f"the request head exceeds {limit} bytes"), None)
+            self.reject(Refusal(431, "headers_too_large", f"the request head exceeds {limit} bytes"), None, data)
             return
         if data and not self._buffer and self._writable:
             # counts from the first byte: a head that drips in is not given more time for each drop
@@ -331,27 +331,35 @@ class ClientConnection(asyncio.Protocol):
 
     def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
         """Write an error of the frontdoor's own, and leave it to the caller to note it."""
-        shut = not head.keep_alive or self._close_after or self._door.draining
-        self.write(refusal.render(head.route.style, self._door.cors_fields(head), shut, False, self._door.spread()))
+        extra, connection = self._door.cors_fields(head), self._connection(head)
+        self.write(refusal.render(head.route.style, extra, connection, False, self._door.spread()))
 
-    def refuse(self, refusal: Refusal, head: RequestHead | None = None, *, close: bool = False) -> None:
-        """Write an error of the frontdoor's own."""
+    def refuse(
+        self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"", *, close: bool = False
+    ) -> None:
+        """Write an error of the frontdoor's own; `raw` is a head that was not understood."""
         if head is None:
-            self.write(refusal.render(Style.OPENAI, b"", True, False, self._door.spread()))
+            self.write(refusal.render(style_of(raw), b"", CLOSE, False, self._door.spread()))
         else:
-            shut = close or not head.keep_alive or self._close_after or self._door.draining
-            extra = self._door.cors_fields(head)
-            self.write(refusal.render(head.route.style, extra, shut, head.method == b"HEAD", self._door.spread()))
+            extra, connection = self._door.cors_fields(head), CLOSE if close else self._connection(head)
+            head_only = head.method == b"HEAD"
+            self.write(refusal.render(head.route.style, extra, connection, head_only, self._door.spread()))
         self._door.ledger.refused(refusal)
 
-    def reply(self, head: RequestHead, response: Callable[[bool], bytes]) -> None:
-        """Write a local answer; `response` is told whether the connection will be closed."""
-        self.write(response(not head.keep_alive or self._close_after or self._door.draining))
+    def reply(self, head: RequestHead, response: Callable[[bytes], bytes]) -> None:
+        """Write a local answer; `response` is given the line about the connection."""
+        self.write(response(self._connection(head)))
 
-    def reject(self, refusal: Refusal, head: RequestHead | None) -> None:
+    def _connection(self, head: RequestHead) -> bytes:
+        """What an answer says of the connection."""
+        if not head.keep_alive or self._close_after or self._door.draining:
+            return CLOSE
+        return b"" if head.http11 else KEPT
+
+    def reject(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
         self._drop_upload()
-        self.refuse(refusal, head, close=True)
+        self.refuse(refusal, head, raw, close=True)
         self._linger()
 
     def exchange_done(self, keep: bool, now: float | None = None) -> None:
@@ -425,6 +433,6 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         elif self._stage == BODY or (self._stage == HEAD and self._buffer):
             head = self._head if self._stage != HEAD else None
-            self.reject(Refusal(408, "request_timeout", "the request was not complete in time"), head)
+            self.reject(Refusal(408, "request_timeout", "the request was not complete in time"), head, self._buffer)
         else:
             self.abort()

@@ -105,7 +105,11 @@ CODES: dict[str, Code] = {
     "unknown_path": Code((404,), "the path is not served here", _MEND),
     "method_not_allowed": Code((405,), "the path takes another method, which `Allow` names", _MEND),
     # who asks
-    "invalid_api_key": Code((401,), "no API key, or an unknown one", "send `Authorization: Bearer KEY`"),
+    "invalid_api_key": Code(
+        (401,),
+        "no key, an unknown one, or one of another kind; the message says which kind is needed",
+        "send `Authorization: Bearer KEY`",
+    ),
     "address_not_allowed": Code(
         (403,), "the client's network is not in `frontdoor_allowed_networks`", "ask the operator"
     ),
@@ -181,12 +185,13 @@ OPENAI_TYPES = {
     503: "service_unavailable",
     504: "timeout_error",
 }
+# other 4xx are invalid_request_error, and all else api_error
 ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
 }

@@ -231,6 +231,8 @@ class Door:
                 self.engine_reachable, self.engine_error = None, ""
                 self.outlook.forget()
                 self.probe.again()
+            if (before.engine, before.backend_url) != (state.engine, state.backend_url):
+                self.vitals.forget()
             self._admin.state_applied(state)
             self.events.emit(
                 "state_applied",
@@ -305,33 +307,35 @@ class Door:
                 self.heads[raw] = head
         return head
 
-    def unauthorized(self, client: ClientConnection, head: RequestHead) -> bool:
-        """Whether a key is needed and was not given; notes whose key it is.
+    def unauthorized(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
+        """What to say where a key is needed and was not given; notes whose key it is.
 
-        The machine itself may look at the status without one. The administration has keys of its own.
+        The machine itself may look at the status without one, but not whom a proxy on it speaks for. The administration
+        has keys of its own.
         """
         if self.keys is None or head.route.path in _OPEN_PATHS:
-            return False
+            return None
         if head.method == b"OPTIONS" and self.cors_on:
             # a browser that asks first shows no key; without CORS the engine would be asked
-            return False
+            return None
         if head.route.kind is Kind.ADMIN:
-            return False
+            return None
         name = self.keys.identify(head.secret) if head.secret else None
         client.key_name = name
         if name is not None:
             client.key = "key " + name
-            return False
-        return head.route.kind is not Kind.LOCAL or not client.from_this_host
+            return None
+        if head.route.kind is Kind.LOCAL and client.from_this_host and not head.forwarded:
+            return None
+        return self._admin.refusal_elsewhere(head)
 
     def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
         """What is known to be refused before the client sends its body."""
         if head.route.kind is Kind.ADMIN:
             return self._admin.refusal(head)
-        if self.unauthorized(client, head):
-            return errors.UNAUTHORIZED
-        if not head.expects_continue:
-            return None
+        refusal = self.unauthorized(client, head)
+        if refusal is not None or not head.expects_continue:
+            return refusal
         if head.route.kind is Kind.UNKNOWN:
             return unknown(head)
         return self.closed if head.route.kind is Kind.ENGINE else None
@@ -351,8 +355,8 @@ class Door:
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
-        if self.keys is not None and self.unauthorized(client, head):
-            client.refuse(errors.UNAUTHORIZED, head)
+        if self.keys is not None and (stranger := self.unauthorized(client, head)) is not None:
+            client.refuse(stranger, head)
         elif head.generates:
             refusal = self.closed
             if refusal is None and not self._may_queue and self.gate.full:
@@ -373,8 +377,10 @@ class Door:
             return self._admin.handle(client, head, bytes(body))
         elif head.route.kind is not Kind.ENGINE:
             self._local.answer(client, head)
-        elif head.method == b"OPTIONS" and self.cors_on:
+        elif head.method == b"OPTIONS" and (self.cors_on or head.route.methods):
             self._local.preflight(client, head)
+        elif head.route.methods and head.method not in head.route.methods:
+            client.refuse(errors.method_not_allowed(head.route.label, head.route.methods), head)
         else:
             # who asks all the time would keep the process from ending
             refusal = (None if head.route.always and not self.draining else self.closed) or self._crowded()

@@ -37,20 +37,19 @@ class Refusal:
     details: dict[str, Any] | None = None
     #: whole header lines
     fields: bytes = b""
-    _rendered: dict[tuple[Style, bytes, bool, bool, int], bytes] = dataclasses.field(
+    _rendered: dict[tuple[Style, bytes, bytes, bool, int], bytes] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def render(self, style: Style, extra: bytes, close: bool, head_only: bool, spread: float = 0.0) -> bytes:
+    def render(self, style: Style, extra: bytes, connection: bytes, head_only: bool, spread: float = 0.0) -> bytes:
         """The complete response; of those that come in floods made once. `spread` is that of `told_s`."""
         seconds = 0 if self.retry_after_s is None else told_s(self.retry_after_s, spread)
-        key = (style, extra, close, head_only, seconds)
+        key = (style, extra, connection, head_only, seconds)
         done = self._rendered.get(key)
         if done is None:
             after = b"Retry-After: %d\r\n" % seconds if seconds else b""
-            done = response(
-                self.status, body(self, style), extra=after + self.fields + extra, close=close, head_only=head_only
-            )
+            fields = after + self.fields + extra
+            done = response(self.status, body(self, style), extra=fields, connection=connection, head_only=head_only)
             if self.status >= 500:
                 # without a date: a server's failures need none (RFC 9110 6.6.1)
                 self._rendered[key] = done
@@ -60,7 +59,8 @@ class Refusal:
 def body(refusal: Refusal, style: Style) -> bytes:
     """The JSON body in the shape the path's clients understand."""
     if style is Style.ANTHROPIC:
-        kind = ANTHROPIC_TYPES.get(refusal.status, "api_error")
+        usual = "invalid_request_error" if refusal.status < 500 else "api_error"
+        kind = ANTHROPIC_TYPES.get(refusal.status, usual)
         inner = {"type": kind, "message": refusal.message, "code": refusal.code, **(refusal.details or {})}
         return orjson.dumps({"type": "error", "error": inner})
     if style is Style.DETAIL:
@@ -89,6 +89,11 @@ def stream_event(refusal: Refusal, style: Style, sent: bytes = b"") -> bytes:
     return prefix + body(refusal, style) + b"\n\n"
 
 
+# What an answer says of its connection: HTTP/1.1 keeps it without a word, HTTP/1.0 does not.
+CLOSE = b"Connection: close\r\n"
+KEPT = b"Connection: keep-alive\r\n"
+
+
 def status_line(status: int) -> bytes:
     """First line of a response."""
     return f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
@@ -110,10 +115,10 @@ def response(
     *,
     content_type: str = "application/json",
     extra: bytes = b"",
-    close: bool = False,
+    connection: bytes = b"",
     head_only: bool = False,
 ) -> bytes:
-    """A complete response; `extra` is whole header lines."""
+    """A complete response; `extra` is whole header lines, and so is what is said of the connection."""
     return b"".join(
         (
             status_line(status),
@@ -121,18 +126,29 @@ def response(
             b"Cache-Control: no-store\r\n",
             b"" if status >= 500 else date_line(),
             extra,
-            b"Connection: close\r\n\r\n" if close else b"\r\n",
+            connection,
+            b"\r\n",
             b"" if head_only else content,
         )
     )
 
 
-UNAUTHORIZED = Refusal(
-    401,
-    "invalid_api_key",
-    "a valid API key is needed: Authorization: Bearer KEY",
-    fields=b'WWW-Authenticate: Bearer realm="b70"\r\n',
-)
+def _unauthorized(what: str) -> Refusal:
+    words = f"{what} is needed: Authorization: Bearer KEY"
+    return Refusal(401, "invalid_api_key", words, fields=b'WWW-Authenticate: Bearer realm="b70"\r\n')
+
+
+# by the kind of key that opens what was asked for
+UNAUTHORIZED = _unauthorized("a valid API key")
+UNAUTHORIZED_TO_LOOK = _unauthorized("a valid API key or administration key")
+UNAUTHORIZED_ADMIN = _unauthorized("a valid administration key")
+ONLY_ADMIN = _unauthorized("this key is for the administration and the status; to ask the model, an API key")
+
+
+def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
+    """A path that does not know this method; browsers may always ask what it knows."""
+    allow = b"Allow: %b\r\n" % b", ".join((*methods, b"OPTIONS"))
+    return Refusal(405, "method_not_allowed", f"{path} only answers {methods[0].decode()}", fields=allow)
 
 
 @functools.lru_cache(maxsize=256)

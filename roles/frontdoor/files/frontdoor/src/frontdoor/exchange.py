@@ -220,9 +220,9 @@ class Exchange(Waiting):
             self._shut_client = True
         parts = [wire, door.cors_fields(self._head)]
         if self._shut_client:
-            parts.append(b"Connection: close\r\n")
+            parts.append(errors.CLOSE)
         elif not http11:
-            parts.append(b"Connection: keep-alive\r\n")
+            parts.append(errors.KEPT)
         parts.append(b"\r\n")
         # one write for the head and what came with it: two would be two packets
         self._on_body(rest, b"".join(parts))

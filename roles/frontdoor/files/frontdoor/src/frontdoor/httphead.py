@@ -14,6 +14,8 @@ import httptools
 from frontdoor.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
+# What event streams say to proxies in front: nginx would collect some kilobytes of events before it sends any.
+UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 # from this status on it is the engine that failed
 FAILURE = 500
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
@@ -32,6 +34,7 @@ _REQUEST_OWN = _HOP_BY_HOP | {
     b"x-real-ip",
     b"http2-settings",
 }
+_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))
 _REQUEST_SECRET = _REQUEST_OWN | {b"authorization", b"x-api-key"}
 # What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
@@ -99,6 +102,8 @@ class RequestHead:
     json: bool
     #: announces a compressed body
     coded: bool
+    #: comes through a proxy, as that says: who asks is not who connected
+    forwarded: bool
     #: nothing has to be said to this client but what the engine says: HTTP/1.1, kept alive, no browser, no HEAD
     plain: bool
 
@@ -217,6 +222,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         generates=route.gated and method == b"POST",
         json=json and not coded,
         coded=coded,
+        forwarded=not _FORWARDED.isdisjoint(named),
         plain=http11 and _keep_alive(http11, connection) and b"origin" not in named and method != b"HEAD",
     )
 
@@ -343,9 +349,13 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
     else:
         framing = Framing.CLOSE
         untouched = False
+    wire = raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status)
+    if event_stream and all(name.lower() != b"x-accel-buffering" for name, _value in collector.headers):
+        wire += UNBUFFERED
+        untouched = False
     return ResponseHead(
         status=status,
-        wire=raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status),
+        wire=wire,
         size=len(raw) + length if untouched and framing is Framing.LENGTH and status < FAILURE else -1,
         framing=framing,
         length=max(length, 0),

@@ -126,7 +126,7 @@ class Listing:
         top = b"\r\n".join((line, *kept, door.cors_fields(self._head)))
         top += b"" if top.endswith(b"\r\n") else b"\r\n"
         body = b"" if self._head.method == b"HEAD" else content
-        self._client.reply(self._head, lambda close: top + (b"Connection: close\r\n\r\n" if close else b"\r\n") + body)
+        self._client.reply(self._head, lambda connection: top + connection + b"\r\n" + body)
         self._finish(outcome_of(head), self._head.keep_alive, status=head.status, size=len(body))
 
     def _refuse(self, refusal: Refusal, outcome: str) -> None:

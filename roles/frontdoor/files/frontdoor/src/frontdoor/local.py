@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from frontdoor.door import Door
 
 _METRICS_TYPE = "text/plain; version=0.0.4"
-_GET_ONLY = b"Allow: GET, HEAD, OPTIONS\r\n"
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -53,8 +52,8 @@ class LocalAnswers:
             self.preflight(client, head)
         elif head.route.kind is not Kind.LOCAL or path == "*":
             client.refuse(unknown(head), head)
-        elif head.method not in (b"GET", b"HEAD"):
-            client.refuse(Refusal(405, "method_not_allowed", f"{path} only answers GET", fields=_GET_ONLY), head)
+        elif head.method not in head.route.methods:
+            client.refuse(errors.method_not_allowed(path, head.route.methods), head)
         elif path == "/":
             html, fields = page()
             self._reply(client, head, 200, html, "text/html; charset=utf-8", fields)
@@ -74,11 +73,8 @@ class LocalAnswers:
         cors = self._door.cors_fields(head)
         extra = cors + _PREFLIGHT if cors else b""
 
-        def response(close: bool) -> bytes:
-            ending = b"Connection: close\r\n" if close else b""
-            return b"HTTP/1.1 204 No Content\r\n%b%b%b\r\n" % (errors.date_line(), extra, ending)
-
-        client.reply(head, response)
+        top = b"HTTP/1.1 204 No Content\r\n" + errors.date_line() + extra
+        client.reply(head, lambda connection: top + connection + b"\r\n")
 
     def _reply(
         self, client: ClientConnection, head: RequestHead, code: int, content: bytes, kind: str, fields: bytes = b""
@@ -87,7 +83,9 @@ class LocalAnswers:
         bare = head.method == b"HEAD"
         client.reply(
             head,
-            lambda close: errors.response(code, content, content_type=kind, extra=extra, close=close, head_only=bare),
+            lambda connection: errors.response(
+                code, content, content_type=kind, extra=extra, connection=connection, head_only=bare
+            ),
         )
 
     def _metrics(self) -> tuple[int, bytes]:

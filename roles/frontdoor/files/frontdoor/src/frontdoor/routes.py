@@ -44,13 +44,16 @@ class Route:
     always: bool = False
     #: the list of models, or one of them
     lists_models: bool = False
+    #: the only methods; without any they are the engine's matter
+    methods: tuple[bytes, ...] = ()
 
 
+MESSAGES = "/v1/messages"
 GATED_PATHS = (
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/responses",
-    "/v1/messages",
+    MESSAGES,
     "/inference/v1/generate",
     "/generative_scoring",
 )
@@ -61,7 +64,7 @@ ADMIN_MEMORY = "/v1/admin/gpu-memory"
 ADMIN_RELOAD = "/v1/admin/settings/reload"
 # Asked with JSON, without a slot.
 JSON_PATHS = (
-    "/v1/messages/count_tokens",
+    f"{MESSAGES}/count_tokens",
     "/v1/embeddings",
     "/v1/score",
     "/v1/rerank",
@@ -90,7 +93,7 @@ LOCAL_PATHS = ("/", "/status", "/frontdoor/status", "/frontdoor/activity", "/hea
 ENGINE_METRICS = "/engine/metrics"
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
-_STYLES = {"/v1/responses": Style.RESPONSES}
+_READ = (b"GET", b"HEAD")
 
 
 def canonical_path(raw: str) -> str | None:
@@ -130,18 +133,33 @@ def _label(path: str) -> str:
     return path
 
 
+def _style(path: str) -> Style:
+    if path == MESSAGES or path.startswith(MESSAGES + "/"):
+        return Style.ANTHROPIC
+    return Style.RESPONSES if path == "/v1/responses" else Style.OPENAI
+
+
+def style_of(head: bytes) -> Style:
+    """The shape of errors for a head that cannot be understood, or is not complete."""
+    _method, _space, target = head.partition(b" ")
+    path = re.split(rb"[ ?\r\n]", target, maxsplit=1)[0]
+    return _style(canonical_path(path.decode("latin-1")) or "")
+
+
 def classify(path: str) -> Route:
     """Find the route of a canonical path."""
     if path == ENGINE_METRICS:
-        return Route(Kind.ENGINE, "/metrics", label=path, always=True)
-    style = Style.ANTHROPIC if path.startswith("/v1/messages") else _STYLES.get(path, Style.OPENAI)
+        return Route(Kind.ENGINE, "/metrics", label=path, always=True, methods=_READ)
+    style = _style(path)
+    # what an engine says to another method has not the shape that these clients read
+    methods = (b"POST",) if style is Style.ANTHROPIC else ()
     if path in GATED_PATHS:
-        return Route(Kind.ENGINE, path, gated=True, style=style, label=path)
+        return Route(Kind.ENGINE, path, gated=True, style=style, label=path, methods=methods)
     if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
         lists = path == MODELS or path.startswith(MODELS + "/")
-        return Route(Kind.ENGINE, path, style=style, label=_label(path), lists_models=lists)
+        return Route(Kind.ENGINE, path, style=style, label=_label(path), lists_models=lists, methods=methods)
     if path in LOCAL_PATHS:
-        return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path)
+        return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path, methods=_READ)
     if path == ADMIN or path.startswith(ADMIN + "/"):
         return Route(Kind.ADMIN, path, style=Style.DETAIL)
-    return Route(Kind.UNKNOWN, path)
+    return Route(Kind.UNKNOWN, path, style=style)

@@ -43,7 +43,7 @@ class Vitals:
         """Ask, unless the engine is not there, has had nothing to do, or has not answered yet."""
         door = self._door
         if not door.engine_reachable:
-            self._before = self.tokens_per_s = self.cache_used = None
+            self.forget()
             return
         idle = door.gate.active == 0 and self._answered == door.engine_responses and not self.tokens_per_s
         if not idle and not (self._fetch and self._fetch.running):
@@ -57,8 +57,17 @@ class Vitals:
         if self._fetch is not None:
             self._fetch.client_gone()
 
+    def forget(self) -> None:
+        """What is known is of an engine that is not there any more."""
+        self.stop()
+        self._before = self.tokens_per_s = self.cache_used = None
+
     def _heard(self, url: str, got: Fetched) -> None:
-        if url != self._door.pool.url or got.status != 200:
+        if url != self._door.pool.url:
+            return
+        if got.status != 200:
+            # what it was before it fell silent is not what it is
+            self.tokens_per_s = self.cache_used = None
             return
         now = self._door.loop.time()
         tokens = values_of(_TOKENS, got.body)
