@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, settle
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode_memory, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
@@ -19,7 +19,12 @@ from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import Killed, request
 
 MAIN = LAYOUT.journal_file
-LONG = json.dumps({"event": "note", "text": "x" * 1_100_000}) + "\n"
+LONG = json.dumps({"event": "note", "text": "x" * 110_000}) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def short_journals(monkeypatch):
+    monkeypatch.setattr(settle, "JOURNAL_ROTATE_BYTES", 100_000)
 
 
 def lengthen(world):
