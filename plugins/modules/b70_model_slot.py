@@ -40,8 +40,8 @@ options:
   profile:
     description:
       - Name of the profile to serve. It must be rendered on the host.
-      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot serves,
-        or served last and was not told to stop.
+      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot
+        serves, or served last and was not told to stop.
     type: str
   initial_profile:
     description: The profile to serve where O(profile) is left out and the slot has none of its own. May be empty.
