@@ -56,7 +56,6 @@ class ActionModule(ActionBase):
                 self._remove_tmp_path(self._connection._shell.tmpdir)
             return result
         result.update(self._run_watched(task_vars or {}))
-        self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
 
     def _run_watched(self, task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -42,11 +42,11 @@ options:
   profile:
     description:
       - Name of the profile to serve. It must be rendered on the host.
-      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot serves
-        or served last.
+      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot
+        serves, or served last and was not told to stop.
     type: str
   initial_profile:
-    description: The profile to serve where O(profile) is left out and the slot serves none and never did. May be empty.
+    description: The profile to serve where O(profile) is left out and the slot has none of its own. May be empty.
     type: str
   state:
     description: Whether the slot serves O(profile) or nothing.
@@ -131,7 +131,7 @@ options:
   switch_id:
     description:
       - Identifier of this run in journal and progress file, and part of its unit's name, C(b70-switch-SLOT-ID.service).
-      - One is made up when it is left out.
+      - 1 to 64 letters, digits, C(_), C(.) and C(-). One is made up when it is left out.
     type: str
   reason:
     description: Why the switch is made, in words, for the journal.

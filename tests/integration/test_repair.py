@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A converged host is looked at, not remembered: whatever somebody changes there is predicted, put right, and then at rest.
+"""A converged host is looked at, not remembered: what somebody changes there is predicted, put right, and then at rest.
 
 Begins with a model served and verified, and ends so, by the same engine.
 """

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which profile is meant where nobody names one: what runs, else what was verified last, as the host tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, door
+from unit.plugins.module_utils._slot.calls import check, host, switch
+from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.world import World
+
+PARAMS: dict[str, Any] = {
+    "state": "active",
+    "profile": None,
+    "initial_profile": "",
+    "slot": LAYOUT.slot,
+    "gate": "verified",
+    "on_failure": "rollback",
+    "drain_timeout": 60.0,
+    "health_timeout": None,
+    "lock_timeout": 0.0,
+    "canary_repeats": None,
+    "record_baseline": False,
+    "accept_status": [],
+    "planned": [],
+    "planned_files": [],
+    "switch_id": "x",
+    "requested_by": "test",
+    "reason": "",
+    "config_dir": str(LAYOUT.config_dir),
+    "run_dir": str(LAYOUT.run_dir),
+    "state_dir": str(LAYOUT.state_dir),
+    "frontdoor_url": LAYOUT.frontdoor_url,
+}
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = host("ab")
+    monkeypatch.setattr(door, "host_effects", lambda _clock: made.effects())
+    return made
+
+
+def asked(**changes: object) -> dict[str, object]:
+    return door.run_switch({**PARAMS, **changes}, check_mode=True)
+
+
+def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(world: World) -> None:
+    assert api.standing(world.effects(), LAYOUT) is None
+    found = asked()
+    assert (found["wanted"], found["outcome"], found["changed"]) == (None, "unchanged", False)
+    found = asked(initial_profile="a")
+    assert (found["wanted"], found["outcome"], found["changed"]) == ("a", "committed", True)
+
+
+@pytest.mark.parametrize("after", ["served", "rebooted"])
+def test_what_is_or_was_served_comes_before_the_initial_profile(world: World, after: str) -> None:
+    switch(world, "a")
+    switch(world, "b")
+    if after == "rebooted":
+        world.reboot()
+    found = asked(initial_profile="a")
+    assert (found["wanted"], found["changed"]) == ("b", after != "served")
+    # Said by name, it is the same.
+    assert {**found, "switch_id": ""} == {**check(world, "b"), "wanted": "b", "switch_id": ""}
+
+
+def test_a_slot_that_was_stopped_begins_anew(world: World) -> None:
+    switch(world, "b")
+    switch(world, None)
+    assert asked(initial_profile="a")["wanted"] == "a"
+
+
+def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(world: World) -> None:
+    switch(world, "a")
+    assert asked(profile="b", initial_profile="a")["wanted"] == "b"
+    assert asked(state="stopped")["wanted"] is None
