@@ -45,11 +45,12 @@ VERSIONS = tuple(name for name in WHEELS if name != "gguf")
 
 
 def uv(*arguments: str) -> None:
-    """Run uv with this machine's package sources and the lab's cache; raise RuntimeError with what it said.
+    """Run uv with this machine's sources and the cache of the lab's hosts; raise RuntimeError with what it said.
 
-    In that cache the hosts have the packages of the stack ``cpu``: downloaded and unpacked once, for them and here.
+    They have the packages of the stack ``cpu`` in it: downloaded and unpacked once, for them and here. It is root's.
     """
-    environment = {**os.environ, "UV_CACHE_DIR": str(open_lab().host_cache / "uv")}
+    shared = {"UV_CACHE_DIR": str(open_lab().host_cache / "uv")} if os.geteuid() == 0 else {}
+    environment = {**os.environ, **shared}
     with tempfile.TemporaryDirectory() as place:
         settings = Path(place) / "uv.toml"
         # All sources are the operator's own, so the first that has a name need not have the version.

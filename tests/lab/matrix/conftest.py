@@ -26,6 +26,12 @@ LAB = ROOT / "tests/lab/lab.py"
 NAME = os.environ.get("B70_MATRIX_LAB", "matrix")
 KEEP = bool(os.environ.get("B70_MATRIX_KEEP"))
 LIMIT_S = 1200
+# Tests that take long begin first, so that no worker is left with one of them in the end.
+LONG = ("/test_frontdoor", "_a_holder_that_stays_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not any(words in item.nodeid for words in LONG))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
