@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import getpass
 import grp
 import json
 import os
@@ -22,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ._slot.api import caller
 from ._slot.effects import RENDERING
 from ._slot.host.clock import SystemClock
 from ._slot.host.files import HostFiles
@@ -292,7 +292,7 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
 def locked(place: Place, patience_s: float) -> Iterator[None]:
     """Hold the slot's lock: no switch may find files that are being replaced. Raise SlotFilesError with its holder."""
     clock = SystemClock()
-    note = f"pid {os.getpid()} ({getpass.getuser()}) since {stamp(clock.now())}: {RENDERING}"
+    note = f"pid {os.getpid()} ({caller()}) since {stamp(clock.now())}: {RENDERING}"
     try:
         with FileLocks(clock).hold(place.layout.lock_file, note, patience_s):
             yield

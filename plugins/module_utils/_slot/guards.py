@@ -121,6 +121,8 @@ def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen:
         places += [layout.config_dir, wants]
     if replaces:
         places.append(layout.state_dir)
+    if replaces and seen.rendering != seen.live:
+        places += [layout.unit_dir, layout.profiles_dir]
     for path in places:
         problem = fx.files.writable(path)
         if problem is not None:

@@ -262,7 +262,8 @@ class Rig:
             f"systemctl kill -s KILL {SETTLE} '{PREFIX}*'; systemctl stop {SETTLE} '{PREFIX}*';"
             f"systemctl reset-failed {SETTLE} '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
             f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
-            " /var/lib/b70/committed/* /var/lib/b70/evidence/* /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
+            " /var/lib/b70/committed/* /var/lib/b70/evidence/*"
+            " /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
         )
         self.must("sh", "-c", script)
         wait_for(lambda: not list(self.engines()), 60, "all engines have ended")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A profile that is rendered anew while it is served: what fails, is killed or reboots comes back as it was verified."""
+"""A profile that is rendered anew while it is served: after a failure, a kill or a reboot it is as it was verified."""
 
 from __future__ import annotations
 

@@ -258,33 +258,6 @@ def exclusive(place: Place) -> dict[str, list[str]]:
     return found
 
 
-def test_each_pair_of_units_is_named_on_one_side(place, systemd):
-    # By the names of the units: ".service" comes after "-b.service".
-    converge(place, systemd, [*files(place, "a", "a-b", "c"), slot_file(place, legacy_units=["minimax-vllm.service"])])
-    assert exclusive(place) == {
-        "a-b": ["minimax-vllm"],
-        "a": ["minimax-vllm", "a-b"],
-        "c": ["minimax-vllm", "a-b", "a"],
-    }
-    assert "b70-slot-main-c.service.d/10-b70-exclusive.conf" in systemd.verified
-
-
-def test_a_profile_that_comes_changes_no_unit_but_whom_it_excludes(place, systemd):
-    converge(place, systemd, files(place, "a", "c"))
-    plan = converge(place, systemd, files(place, "a", "b", "c"))
-    assert [item.path.parent.name for item in plan.writes if item.path in plan.before] == ["b70-slot-main-c.service.d"]
-    assert plan.reload_needed
-
-
-def test_what_kept_a_unit_exclusive_in_older_releases_goes(place, systemd):
-    converge(place, systemd, files(place, "a", "b"))
-    old = place.unit_dir / "b70-slot-main-a.service.d/50-b70-kept.conf"
-    old.parent.mkdir()
-    old.write_text(f"{_render_unit.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
-    assert converge(place, systemd, files(place, "a", "b")).reload_needed
-    assert not old.parent.exists()
-
-
 def test_a_kept_profile_that_ends_loses_its_drop_in(place, systemd):
     converge(place, systemd, files(place, "a", "b"))
     systemd.active[place.unit("b").name] = "active"

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role leaves as it is: profiles in use, a slot that is at work, and what belongs to another slot."""
+"""What the role leaves as it is: profiles in use, a slot that is at work, and what belongs to another slot; and what
+keeps a slot's units exclusive."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils import _render_unit, _slot_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, SlotFilesError, Wanted
-from unit.plugins.module_utils.test_slot_files import UNIT, Systemd, converge, files, in_use, slot_file
+from unit.plugins.module_utils.test_slot_files import UNIT, Systemd, converge, exclusive, files, in_use, slot_file
 
 
 @pytest.fixture
@@ -158,6 +159,33 @@ def test_a_profile_in_use_of_which_a_part_is_missing_is_written(place, systemd):
     (place.profiles_dir / "a.env").unlink()
     converge(place, systemd, files(place, "a", text="new"))
     assert live(place, "a") == texts(files(place, "a", text="new"))
+
+
+def test_each_pair_of_units_is_named_on_one_side(place, systemd):
+    # By the names of the units: ".service" comes after "-b.service".
+    converge(place, systemd, [*files(place, "a", "a-b", "c"), slot_file(place, legacy_units=["minimax-vllm.service"])])
+    assert exclusive(place) == {
+        "a-b": ["minimax-vllm"],
+        "a": ["minimax-vllm", "a-b"],
+        "c": ["minimax-vllm", "a-b", "a"],
+    }
+    assert "b70-slot-main-c.service.d/10-b70-exclusive.conf" in systemd.verified
+
+
+def test_a_profile_that_comes_changes_no_unit_but_whom_it_excludes(place, systemd):
+    converge(place, systemd, files(place, "a", "c"))
+    plan = converge(place, systemd, files(place, "a", "b", "c"))
+    assert [item.path.parent.name for item in plan.writes if item.path in plan.before] == ["b70-slot-main-c.service.d"]
+    assert plan.reload_needed
+
+
+def test_what_kept_a_unit_exclusive_in_older_releases_goes(place, systemd):
+    converge(place, systemd, files(place, "a", "b"))
+    old = place.unit_dir / "b70-slot-main-a.service.d/50-b70-kept.conf"
+    old.parent.mkdir()
+    old.write_text(f"{_render_unit.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
+    assert converge(place, systemd, files(place, "a", "b")).reload_needed
+    assert not old.parent.exists()
 
 
 def test_a_switch_at_work_is_not_written_below(place):

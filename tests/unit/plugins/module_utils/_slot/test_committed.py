@@ -14,7 +14,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, rende
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, check, host, names, recover, switch
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed
+from unit.plugins.module_utils._slot.world import Killed, request
 
 PROGRAM = ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", "/models/a", "--max-model-len"]
 OLD = {"engine__argv": [*PROGRAM, "2048"]}
@@ -315,6 +315,21 @@ def test_a_rendering_that_waits_is_told(world):
     assert "a new rendering of a waits for the switch that starts it" in b70ctl(world, "status")[1]
     listed = b70ctl(world, "list")[1]
     assert ("New" in listed, "a new rendering of a waits" in listed) == (True, True)
+
+
+def test_a_rendering_that_could_not_be_put_in_place_is_refused_before_anything_is_touched(world):
+    world.render_held("a", **NEW)
+    files = world.effects().files
+    writable = files.writable
+
+    def units_only(path):
+        return f"{path} is read-only or not permitted" if path == LAYOUT.unit_dir else writable(path)
+
+    effects = world.effects()
+    effects.files.writable = units_only
+    result = api.switch(effects, LAYOUT, request("a"))
+    assert (result["outcome"], "/etc/systemd/system can't be written to" in result["msg"]) == ("untouched", True)
+    assert length(world) == "2048"
 
 
 def test_a_rendering_that_cannot_be_read_is_named(world):

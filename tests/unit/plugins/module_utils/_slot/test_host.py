@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import SETTLING
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import RENDERING, SETTLING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
@@ -363,12 +363,13 @@ def test_a_request_to_end_that_came_before_a_question_is_not_forgotten():
             signal.signal(number, handler)
 
 
-def test_a_lock_that_only_settles_is_waited_for(tmp_path):
+@pytest.mark.parametrize("work", [SETTLING, RENDERING])
+def test_a_lock_that_only_settles_or_writes_files_is_waited_for(tmp_path, work):
     locks, path = FileLocks(SystemClock()), PurePosixPath(tmp_path) / "lock"
     held, entered = threading.Event(), threading.Event()
 
     def settle() -> None:
-        with locks.hold(path, f"pid 7 (systemd) since now: {SETTLING}", 0):
+        with locks.hold(path, f"pid 7 (systemd) since now: {work}", 0):
             held.set()
             entered.wait(0.3)
 
