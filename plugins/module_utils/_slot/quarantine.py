@@ -87,21 +87,22 @@ def boot_id(fx: Effects) -> str:
 
 def read(fx: Effects, layout: Layout) -> Quarantine | None:
     """The quarantine that holds now, or None."""
-    try:
-        text = fx.files.read(layout.quarantine_file)
-    except OSError:
-        text = ""
-    if text is None:
-        return None
-    found = parse(text)
-    return found if found.boot_id in ("", boot_id(fx)) else None
+    found = _on_disk(fx, layout)
+    return found if found is not None and found.boot_id in ("", boot_id(fx)) else None
 
 
 def of_earlier_boot(fx: Effects, layout: Layout) -> Quarantine | None:
     """The quarantine that a reboot ended, as long as none has followed on it; None where there was none."""
-    text = fx.files.read(layout.quarantine_file)
-    found = None if text is None else parse(text)
+    found = _on_disk(fx, layout)
     return found if found is not None and found.boot_id not in ("", boot_id(fx)) else None
+
+
+def _on_disk(fx: Effects, layout: Layout) -> Quarantine | None:
+    try:
+        text = fx.files.read(layout.quarantine_file)
+    except OSError:
+        text = ""
+    return None if text is None else parse(text)
 
 
 def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> Match | None:

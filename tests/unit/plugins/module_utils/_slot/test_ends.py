@@ -164,7 +164,7 @@ def test_a_failure_that_can_t_be_explained_still_leads_back(world):
     read = effects.files.read
 
     def refuse(path: PurePosixPath):
-        if path == LAYOUT.quarantine_file and world.running == [LAYOUT.unit("b")]:
+        if path == quarantine.BOOT_ID and world.running == [LAYOUT.unit("b")]:
             raise OSError(5, "Input/output error", str(path))
         return read(path)
 
@@ -200,22 +200,3 @@ def test_time_spans_of_systemd(span, seconds):
 def test_what_systemd_tells_of_a_unit_s_end_and_user():
     (unit,) = parse_show("Id=x.service\nTimeoutStopUSec=4min 10s\nUser=b70\n")
     assert (unit.stop_limit_s, unit.user) == (250.0, "b70")
-
-
-def test_a_file_that_can_t_be_read_ends_a_run_in_words(world):
-    path = LAYOUT.quarantine_file
-    switch(world, "a")
-    effects = world.effects()
-    read = effects.files.read
-
-    def refuse(asked: PurePosixPath):
-        if asked == path:
-            raise IsADirectoryError(21, "Is a directory", str(asked))
-        return read(asked)
-
-    effects.files.read = refuse
-    for mode in (Mode.SWITCH, Mode.BOOT):
-        result = api.switch(effects, LAYOUT, request("b", mode=mode))
-        assert (result["failed"], result["outcome"]) == (True, "untouched")
-        assert f"Is a directory: {path}" in result["msg"]
-    assert world.running == [LAYOUT.unit("a")]

@@ -91,7 +91,7 @@ def test_the_killed_first_deploy_is_stopped(world):
 
 def test_it_is_asked_for_before_the_journal_and_the_closing(world):
     switch(world, "a")
-    order = [done.split()[0] + " " + done.split()[1].split("/")[-1] for done in world.mutations]
+    order = [" ".join(word.split("/")[-1] for word in done.split()[:2]) for done in world.mutations]
     assert order[0] == SETTLE
     assert order.index(f"append {LAYOUT.journal_file.name}") < order.index(f"write {LAYOUT.state_file.name}")
     assert len(queued(world)) == 1

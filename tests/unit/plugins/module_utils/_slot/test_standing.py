@@ -35,6 +35,7 @@ PARAMS: dict[str, Any] = {
     "config_dir": str(LAYOUT.config_dir),
     "run_dir": str(LAYOUT.run_dir),
     "state_dir": str(LAYOUT.state_dir),
+    "unit_dir": str(LAYOUT.unit_dir),
     "frontdoor_url": LAYOUT.frontdoor_url,
 }
 

@@ -17,7 +17,7 @@ from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.world import FAULTS, LOST, request
 
 SECRET = "curl --header Authorization:sesame"
-HOLDER = Holder(77, SECRET, "ann", "", "/dev/dri/renderD128")
+HOLDER = Holder(77, SECRET, "b70", "", "/dev/dri/renderD128")
 
 
 @pytest.fixture
@@ -46,8 +46,18 @@ def test_nobody_hears_of_other_peoples_processes(world):
     for name in "ab":
         world.render(name, cards=2)
     switch(world, "a")
-    world.device_users = (HOLDER,)
-    result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("b")))
+
+    def leave_a_worker(effects):
+        stop = effects.units.stop
+
+        def stopped(name):
+            stop(name)
+            world.device_users = (HOLDER,)
+
+        effects.units.stop = stopped
+        return api.switch(effects, LAYOUT, request("b"))
+
+    result, seen = watched(world, leave_a_worker)
     assert result["outcome"] == "stopped"
     assert SECRET in result["msg"]
     assert SECRET in b70ctl(world, "history", "--json")[1] or SECRET in world.texts[LAYOUT.journal_file][0]
