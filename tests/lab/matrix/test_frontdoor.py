@@ -57,10 +57,10 @@ class Door:
             "inventory/lab.yml",
             "--limit",
             self.rig.host.name,
-            str(HERE / "hosts.yml"),
+            str(HERE / "door.yml"),
         ]
         done = subprocess.run(
-            [*command, "--tags", "frontdoor", "--diff", *words, "-e", json.dumps(given)],
+            [*command, "--diff", *words, "-e", json.dumps(given)],
             cwd=ROOT,
             env={**os.environ, "B70_LAB": self.rig.lab.name, "ANSIBLE_NOCOLOR": "1"},
             stdin=subprocess.DEVNULL,
