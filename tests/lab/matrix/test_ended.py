@@ -28,7 +28,8 @@ def test_a_key_that_ends_the_command_leads_back_also_when_it_is_pressed_again(ri
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("setsid", "--wait", CTL, "switch", "sim-b", "--json") as process:
-        wait_for(lambda: rig.state().get("phase") == "verifying", 120, "the engine loads")
+        wait_for(lambda: '"to": "sim-b"' in json.dumps(rig.state()), 120, "the switch works")
+        wait_for(lambda: '"health"' in rig.read(PROGRESS), 120, "the engine loads")
         pid = json.loads(rig.read(PROGRESS).splitlines()[0])["pid"]
         press = ("sh", "-c", f"kill -INT -{pid}")
         rig.must(*press)
