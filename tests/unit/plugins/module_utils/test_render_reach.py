@@ -112,7 +112,7 @@ def test_an_address_that_systemd_would_not_read_is_refused(wrong):
 
 
 def test_addresses_are_a_list():
-    with pytest.raises(ValueError, match="engine_ip_allow is a list, not '10.0.0.1'"):
+    with pytest.raises(ValueError, match="engine_ip_allow is a list, not"):
         files(profile(), engine_ip_allow="10.0.0.1")
 
 
