@@ -84,6 +84,8 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["backend_port"] = int(checked.get("backend_port") or 0)
     if not 1 <= checked["backend_port"] <= 65535:
         raise ValueError(f"the slot setting backend_port must be 1 to 65535, not {settings.get('backend_port')!r}")
+    if isinstance(checked["engine_ip_allow"], (str, Mapping)):
+        raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
         _check_network(network)
     if not isinstance(checked.get("stacks"), Mapping) or not isinstance(checked["env"], Mapping):

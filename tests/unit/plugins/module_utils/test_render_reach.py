@@ -111,6 +111,11 @@ def test_an_address_that_systemd_would_not_read_is_refused(wrong):
         files(profile(), engine_ip_allow=[wrong])
 
 
+def test_addresses_are_a_list():
+    with pytest.raises(ValueError, match="engine_ip_allow is a list, not"):
+        files(profile(), engine_ip_allow="10.0.0.1")
+
+
 def test_workers_on_another_interface_need_addresses():
     with pytest.raises(
         ValueError, match=r"profile mine: engine.collectives.interface is eth1, so .* slot_engine_ip_allow"

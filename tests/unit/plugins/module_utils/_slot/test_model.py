@@ -31,7 +31,7 @@ def failures_of(result):
 
 def started_from(engine):
     """The unit and the environment of the process."""
-    return engine.name, engine.loaded, tuple(sorted(engine.environ.items()))
+    return engine.name, engine.started_from, tuple(sorted(engine.environ.items()))
 
 
 def in_quarantine(world):

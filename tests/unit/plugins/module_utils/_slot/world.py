@@ -155,6 +155,7 @@ class FakeUnit:
     answers: int = 0
     needs_reload: bool = False
     loaded: str | None = None  # the unit's text as systemd has read it
+    started_from: str | None = None  # the same at its last start
     stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
     @property
@@ -280,6 +281,7 @@ class World:
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
         if unit.loaded is None:
             unit.loaded = self.unit_text(unit)
+        unit.started_from = unit.loaded
         argv = unit.loaded.partition("ExecStart=")[2].partition("\n")[0]
         if argv.startswith("["):
             unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
