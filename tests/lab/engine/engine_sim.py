@@ -14,9 +14,7 @@ and keep-device leave behind is handed to it, because systemd ends everything th
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
-those that it answered wrongly.
-Standard library only.
-"""
+those that it answered wrongly. Standard library only."""
 
 from __future__ import annotations
 
