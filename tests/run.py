@@ -4,7 +4,8 @@
 """Run the steps of the test suite in two lanes at once, and report what each step took.
 
 ``run.py`` runs every step; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
-for the other lane; a lane ends with its first failing step. A single step writes to the screen, several write to
+for the other lane; a lane that is done takes over the other's last step that has not begun; a lane ends with its first
+failing step. Each step has a lab of its own. A single step writes to the screen, several write to
 ``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
 the sum of all pytest results, where a command without pytest counts as one.
 """
@@ -154,11 +155,17 @@ def slowest(steps: Sequence[str]) -> list[str]:
     return lines
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of all steps: what Python compiles is kept, since every play starts it many times."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 async def run_command(command: Command, log: IO[bytes] | None) -> str:
     """Run one command; return an empty string when it passed, else what was wrong."""
     process = await asyncio.create_subprocess_exec(
         *command.argv,
         cwd=ROOT,
+        env=environment(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
         stderr=asyncio.subprocess.STDOUT if log else None,
@@ -222,13 +229,13 @@ async def run_step(name: str, log: IO[bytes] | None) -> Outcome:
     return Outcome(name, passed, failed, time.monotonic() - began, "; ".join(reasons))
 
 
-async def run_lane(steps: Sequence[str], at_work: dict[str, float]) -> list[Outcome]:
-    """Run steps one after the other up to the first that fails; print a line as each ends.
+async def run_lane(lane: str, waiting: dict[str, list[str]], at_work: dict[str, float]) -> list[Outcome]:
+    """Run the steps of a lane up to the first that fails; print a line as each ends.
 
-    at_work: names of the steps that run now, over all lanes, with the time at which each began.
+    waiting: the steps of each lane that have not begun; at_work: those that run, with the time at which each began.
     """
     outcomes: list[Outcome] = []
-    for name in steps:
+    while (name := next_step(lane, waiting)) is not None:
         at_work[name] = time.monotonic()
         with log_of(name).open("wb") as log:
             outcomes.append(await run_step(name, log))
@@ -236,8 +243,17 @@ async def run_lane(steps: Sequence[str], at_work: dict[str, float]) -> list[Outc
         print(outcomes[-1].line(), flush=True)
         if outcomes[-1].failed:
             show_tail(log_of(name))
+            waiting[STEPS[name].lane].clear()
             break
     return outcomes
+
+
+def next_step(lane: str, waiting: dict[str, list[str]]) -> str | None:
+    """Take the next step of the lane from those that wait, else the last one of the lane that has most left."""
+    if waiting[lane]:
+        return waiting[lane].pop(0)
+    longest = max(waiting.values(), key=len)
+    return longest.pop() if longest else None
 
 
 async def heartbeat(at_work: dict[str, float]) -> None:
@@ -250,13 +266,13 @@ async def heartbeat(at_work: dict[str, float]) -> None:
 
 async def run_lanes(wanted: Sequence[str]) -> list[Outcome]:
     """Run the wanted steps, all lanes at once."""
-    lanes: dict[str, list[str]] = {}
+    waiting: dict[str, list[str]] = {}
     for name in wanted:
-        lanes.setdefault(STEPS[name].lane, []).append(name)
+        waiting.setdefault(STEPS[name].lane, []).append(name)
     at_work: dict[str, float] = {}
     pulse = asyncio.create_task(heartbeat(at_work))
     try:
-        done = await asyncio.gather(*(run_lane(steps, at_work) for steps in lanes.values()))
+        done = await asyncio.gather(*(run_lane(lane, waiting, at_work) for lane in waiting))
     finally:
         pulse.cancel()
     return [outcome for outcomes in done for outcome in outcomes]

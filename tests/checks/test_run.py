@@ -66,7 +66,28 @@ def test_a_lane_does_not_wait_for_the_other(
     steps(monkeypatch, matrix=python(wait), unit=python(""), unit_more=tell)
     assert run.main([]) == 0
     ended = [line.split()[0] for line in capfd.readouterr().out.splitlines() if " ok " in line]
-    assert ended[:3] == ["unit", "unit_more", "matrix"]
+    assert ended[0] == "unit"
+    assert sorted(ended[1:3]) == ["matrix", "unit_more"]
+
+
+def test_a_lane_that_is_done_takes_over_what_the_other_has_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = tmp_path / "said"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(said)!r}).exists(): time.sleep(0.01)"
+    tell = python(f"import pathlib; pathlib.Path({str(said)!r}).touch()")
+    steps(monkeypatch, unit=python(""), matrix=python(wait), matrix_more=python(""), matrix_last=tell)
+    assert run.main([]) == 0
+    ended = [line.split()[0] for line in capfd.readouterr().out.splitlines() if " ok " in line]
+    assert ended[0] == "unit"
+    # the first one waits for what the last one does
+    assert sorted(ended[1:4]) == ["matrix", "matrix_last", "matrix_more"]
+
+
+def test_steps_keep_what_python_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    steps(monkeypatch, unit=python("import sys; sys.exit(sys.dont_write_bytecode)"))
+    assert run.main(["unit"]) == 0
 
 
 def test_every_command_of_a_failing_step_runs(
