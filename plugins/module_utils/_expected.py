@@ -99,12 +99,12 @@ def get(url: str) -> Any:
 
 
 def answer_differences(wanted: Iterable[Mapping[str, Any]], fetch: Callable[[str], Any] = get) -> list[str]:
-    """Which addresses say something else than what is wanted under a dotted key."""
+    """Which addresses say something else than what is wanted under a dotted path."""
     found = []
     for item in wanted:
         try:
             value = fetch(item["url"])
-            for key in item["key"].split("."):
+            for key in item["field"].split("."):
                 value = value[key]
         except (OSError, ValueError, KeyError, TypeError) as error:
             found.append(f"{item['url']}: no {item['key']} ({type(error).__name__})")

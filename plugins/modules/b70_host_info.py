@@ -94,7 +94,7 @@ options:
         description: An address that answers with JSON.
         type: str
         required: true
-      key:
+      field:
         description: Dotted path of the value.
         type: str
         required: true
@@ -284,7 +284,7 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
-                "options": {key: {"type": "str", "required": True} for key in ("url", "key", "value")},
+                "options": {key: {"type": "str", "required": True} for key in ("url", "field", "value")},
             },
             "sysfs_root": {"type": "path", "default": "/sys"},
         },

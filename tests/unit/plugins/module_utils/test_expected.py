@@ -130,5 +130,5 @@ def test_what_a_service_says_is_compared(answer: Any, said: list[str]) -> None:
             raise answer
         return answer
 
-    wanted = [{"url": "http://h/status", "key": "frontdoor.build", "value": "b"}]
+    wanted = [{"url": "http://h/status", "field": "frontdoor.build", "value": "b"}]
     assert _expected.answer_differences(wanted, fetch) == said
