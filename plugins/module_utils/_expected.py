@@ -107,8 +107,8 @@ def answer_differences(wanted: Iterable[Mapping[str, Any]], fetch: Callable[[str
             for key in item["field"].split("."):
                 value = value[key]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            found.append(f"{item['url']}: no {item['key']} ({type(error).__name__})")
+            found.append(f"{item['url']}: no {item['field']} ({type(error).__name__})")
             continue
         if value != item["value"]:
-            found.append(f"{item['url']}: {item['key']} is {value}, wanted is {item['value']}")
+            found.append(f"{item['url']}: {item['field']} is {value}, wanted is {item['value']}")
     return found
