@@ -79,7 +79,7 @@ async def kills(count: int, seed: int) -> None:
             if number == count // 5:
                 before = run.size()
             if number % 10 == 9:
-                run.turn_rules(limits=limits)
+                await run.turn_rules(limits=limits)
             failed = [task for task in visitors if task.done()]
             for task in failed:
                 task.result()
@@ -102,7 +102,7 @@ async def soak(count: int, seed: int) -> None:
         before: tuple[int, float] | None = None
 
         async def visitor(number: int) -> None:
-            nonlocal done
+            nonlocal done, before
             rng = random.Random(seed * 1000 + number)
             client = await run.client()
             while done < count:
@@ -117,6 +117,8 @@ async def soak(count: int, seed: int) -> None:
                 witness.answered(sent, answer.status)
                 witness.check()
                 done += answer.status == 200
+                if before is None and done > count / 5:
+                    before = run.size()
                 seen[kind_of(answer)] = seen.get(kind_of(answer), 0) + 1
                 if answer.header("Connection") == "close" or (answer.status == 200 and b"[DONE]" not in answer.body):
                     client.leave()
@@ -126,7 +128,6 @@ async def soak(count: int, seed: int) -> None:
             client.leave()
 
         async def meddle() -> None:
-            nonlocal before
             while done < count:
                 await asyncio.sleep(0.5)
                 what = rng.randrange(4)
@@ -142,9 +143,7 @@ async def soak(count: int, seed: int) -> None:
                     limits["queue_timeout_s"] = rng.choice((0, 0.1, 0.5))
                     run.write_state(limits=limits)
                 else:
-                    run.turn_rules(limits=limits)
-                if before is None and done > count / 5:
-                    before = run.size()
+                    await run.turn_rules(limits=limits)
 
         await asyncio.gather(meddle(), *(visitor(number) for number in range(24)))
         run.write_state()
@@ -207,7 +206,7 @@ async def fuzz(count: int, seed: int) -> None:
                 if before is None and sent > count / 5:
                     before = run.size()
                 if sent % 2500 == 0:
-                    run.turn_rules(limits=limits)
+                    await run.turn_rules(limits=limits)
                 data, known = made_up(rng, run, witness)
                 if run.guise.tls and rng.random() < 0.02:
                     client = await run.stranger()
@@ -216,13 +215,14 @@ async def fuzz(count: int, seed: int) -> None:
                         raise Broken(f"in clear text {data!r} was answered")
                     continue
                 mark = f"/version?mark-{number}-{sent}"
-                client = await run.client()
-                client.send(data)
-                if rng.random() < 0.3:
-                    await asyncio.sleep(0)
-                last = f"GET {mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
-                client.send(with_field(last, run.key(rng)))
-                raw = await hear(client, data)
+                with witness.unmarked():
+                    client = await run.client()
+                    client.send(data)
+                    if rng.random() < 0.3:
+                        await asyncio.sleep(0)
+                    last = f"GET {mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+                    client.send(with_field(last, run.key(rng)))
+                    raw = await hear(client, data)
                 status = check(data, raw, mark, seen)
                 if known is not None:
                     # behind a body in chunks, and one that was not awaited, nothing more is served
@@ -274,11 +274,13 @@ async def endings(count: int, seed: int) -> None:
         before: tuple[int, float] | None = None
 
         async def visitor(number: int) -> None:
-            nonlocal sent
+            nonlocal sent, before
             rng = random.Random(seed * 1000 + number)
             client = await run.client()
             while sent < count:
                 sent += 1
+                if before is None and sent > count / 5:
+                    before = run.size()
                 asked = witness.ask(client, rng, size=rng.choice((0, 0, 0, 0, 0, 30_000, 30_000, 200_000)))
                 answer = None
                 with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
@@ -295,7 +297,6 @@ async def endings(count: int, seed: int) -> None:
             client.leave()
 
         async def meddle() -> None:
-            nonlocal before
             rng = random.Random(seed)
             while sent < count:
                 await asyncio.sleep(0.25)
@@ -303,11 +304,9 @@ async def endings(count: int, seed: int) -> None:
                 await asyncio.sleep(0.02)
                 limits["max_active_generations"] = rng.randrange(4, 12)
                 if rng.random() < 0.5:
-                    run.turn_rules(limits=limits)
+                    await run.turn_rules(limits=limits)
                 else:
                     run.write_state(limits=limits)
-                if before is None and sent > count / 5:
-                    before = run.size()
 
         await asyncio.gather(meddle(), *(visitor(number) for number in range(48)))
         status = await run.settled()

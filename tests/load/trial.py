@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,7 @@ from guise import ADMIN_KEY, KEYS, Guise, Rules
 PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
 sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 
-from kit import Answer, Client, Engine, serving_state, start_unit  # noqa: E402
-
-# how late a changed state file may be read, and no request of a trial takes as long
-_READ_LATE_S = 2.0
-_LONGEST_S = 120.0
+from kit import LIMIT_S, Answer, Client, Engine, serving_state, start_unit  # noqa: E402
 
 
 class Broken(AssertionError):
@@ -42,11 +37,11 @@ class Trial:
         self, folder: Path, port: int, engine: Engine, process: asyncio.subprocess.Process, guise: Guise
     ) -> None:
         self.guise = guise
-        self.rules: Rules = guise.rules(0)
-        # those before, with the time until when they were those of the state file
-        self._past: list[tuple[float, Rules]] = []
         self._trust = guise.trust(folder)
+        # how often the rules were changed
         self._turn = 0
+        #: the last turn that the frontdoor is known to have applied: nothing that is sent now meets older rules
+        self.applied = 0
         self.folder = folder
         self.port = port
         self.engine = engine
@@ -74,22 +69,33 @@ class Trial:
         wrong = (f"Authorization: Bearer {key}x", f"Authorization: Basic {key}", f"Authorization: Bearer {ADMIN_KEY}")
         return rng.choice(("", *wrong, "Authorization: Bearer", f"x-api-key: {key[:-1]}"))
 
-    def turn_rules(self, **changes: Any) -> None:
-        """Have the next rules of the trial apply."""
+    async def turn_rules(self, **changes: Any) -> None:
+        """Have the next rules of the trial apply; done when the frontdoor says that it applied them."""
         self._turn += 1
-        now = time.monotonic()
-        self._past = [*((until, rules) for until, rules in self._past if until > now - _LONGEST_S), (now, self.rules)]
-        self.rules = self.guise.rules(self._turn)
+        turn = self._turn
         self.write_state(**changes)
+        sequence = self.sequence
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while (await self.status())["frontdoor"]["state_sequence"] < sequence:
+                    await asyncio.sleep(0.02)
+        except TimeoutError as exc:
+            raise Broken(f"the frontdoor does not say that it applied state {sequence}") from exc
+        self.applied = max(self.applied, turn)
 
-    def rules_since(self, moment: float) -> list[Rules]:
-        """All rules that a request may have met that was sent at a moment; on a busy machine files are read late."""
-        return [self.rules, *(rules for until, rules in self._past if until > moment - _READ_LATE_S)]
+    def rules_since(self, turn: int) -> list[Rules]:
+        """The rules of a turn and all later ones, the newest first."""
+        return [self.guise.rules(number) for number in range(self._turn, turn - 1, -1)]
 
     def write_state(self, **changes: Any) -> None:
         """Replace the state file as the switch does."""
         self.sequence += 1
-        state = {**serving_state(self.engine.url), **self.rules.state(), "sequence": self.sequence, **changes}
+        state = {
+            **serving_state(self.engine.url),
+            **self.guise.rules(self._turn).state(),
+            "sequence": self.sequence,
+            **changes,
+        }
         new = self.folder / "state.new"
         new.write_text(json.dumps(state))
         new.rename(self.folder / "state.json")
