@@ -11,24 +11,19 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from guise import ADMIN_KEY, KEYS, Guise, Rules
 
 PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
+MEASURED = Path(__file__).with_name("measured.py")
 sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 
-from kit import Answer, Client, Engine, serving_state, start_unit  # noqa: E402
-
-# how late a changed state file may be read, and no request of a trial takes as long
-_READ_LATE_S = 2.0
-_LONGEST_S = 120.0
+from kit import LIMIT_S, Answer, Client, Engine, free_port, serving_state, start_unit  # noqa: E402
 
 
 class Broken(AssertionError):
@@ -39,20 +34,30 @@ class Trial:
     """A running frontdoor, its engine, and what was measured."""
 
     def __init__(
-        self, folder: Path, port: int, engine: Engine, process: asyncio.subprocess.Process, guise: Guise
+        self,
+        folder: Path,
+        port: int,
+        engine: Engine,
+        process: asyncio.subprocess.Process,
+        trimmed: int,
+        guise: Guise,
     ) -> None:
+        """`trimmed` is the descriptor where a byte comes when the frontdoor has given back what it does not use."""
         self.guise = guise
-        self.rules: Rules = guise.rules(0)
-        # those before, with the time until when they were those of the state file
-        self._past: list[tuple[float, Rules]] = []
         self._trust = guise.trust(folder)
+        # how often the rules were changed
         self._turn = 0
+        #: the last turn that the frontdoor is known to have applied: nothing that is sent now meets older rules
+        self.applied = 0
         self.folder = folder
         self.port = port
         self.engine = engine
         self.process = process
         self.sequence = 0
+        self._trimmed = trimmed
         self.idle = (0, 0.0)
+        #: after a part of the trial
+        self.warm: tuple[int, float] | None = None
 
     async def client(self) -> Client:
         return Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, ssl=self._trust))
@@ -74,22 +79,28 @@ class Trial:
         wrong = (f"Authorization: Bearer {key}x", f"Authorization: Basic {key}", f"Authorization: Bearer {ADMIN_KEY}")
         return rng.choice(("", *wrong, "Authorization: Bearer", f"x-api-key: {key[:-1]}"))
 
-    def turn_rules(self, **changes: Any) -> None:
-        """Have the next rules of the trial apply."""
+    async def turn_rules(self, **changes: Any) -> None:
+        """Have the next rules of the trial apply; done when the frontdoor says that it applied them."""
         self._turn += 1
-        now = time.monotonic()
-        self._past = [*((until, rules) for until, rules in self._past if until > now - _LONGEST_S), (now, self.rules)]
-        self.rules = self.guise.rules(self._turn)
+        turn = self._turn
         self.write_state(**changes)
+        sequence = self.sequence
+        await self._until(lambda door: door["state_sequence"] >= sequence, f"state {sequence} is not applied")
+        self.applied = max(self.applied, turn)
 
-    def rules_since(self, moment: float) -> list[Rules]:
-        """All rules that a request may have met that was sent at a moment; on a busy machine files are read late."""
-        return [self.rules, *(rules for until, rules in self._past if until > moment - _READ_LATE_S)]
+    def rules_since(self, turn: int) -> list[Rules]:
+        """The rules of a turn and all later ones, the newest first."""
+        return [self.guise.rules(number) for number in range(self._turn, turn - 1, -1)]
 
     def write_state(self, **changes: Any) -> None:
         """Replace the state file as the switch does."""
         self.sequence += 1
-        state = {**serving_state(self.engine.url), **self.rules.state(), "sequence": self.sequence, **changes}
+        state = {
+            **serving_state(self.engine.url),
+            **self.guise.rules(self._turn).state(),
+            "sequence": self.sequence,
+            **changes,
+        }
         new = self.folder / "state.new"
         new.write_text(json.dumps(state))
         new.rename(self.folder / "state.json")
@@ -101,85 +112,113 @@ class Trial:
         found: dict[str, Any] = answer.json
         return found
 
-    def size(self) -> tuple[int, float]:
-        """Open descriptors and resident memory in MB."""
+    async def size(self) -> tuple[int, float]:
+        """Open descriptors and resident memory in MB, without what is kept for later use."""
         pid = self.process.pid
+        self.process.send_signal(signal.SIGUSR1)
+        if not await asyncio.to_thread(os.read, self._trimmed, 1):
+            raise Broken("the frontdoor ended")
         text = Path(f"/proc/{pid}/status").read_text()
         return len(os.listdir(f"/proc/{pid}/fd")), int(text.split("VmRSS:")[1].split()[0]) / 1024
 
+    async def note_warm(self, done: float) -> None:
+        """Note once how large the frontdoor is, when a fifth of the trial is done."""
+        if self.warm is None and done >= 0.2:
+            # nobody else does meanwhile
+            self.warm = (0, 0.0)
+            self.warm = await self.size()
+
+    async def _until(self, met: Callable[[dict[str, Any]], object], otherwise: str) -> dict[str, Any]:
+        """The status as soon as its part on the frontdoor is as it must become; raise Broken when it never is."""
+        status: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not (status and met(status["frontdoor"])):
+                    if self.process.returncode is not None:
+                        raise Broken(f"{otherwise}: the frontdoor ended with {self.process.returncode}")
+                    await asyncio.sleep(0.02)
+                    # it may not listen yet, and who is kept from running for long is sent away
+                    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                        status = await self.status()
+        except TimeoutError as exc:
+            raise Broken(f"{otherwise}: {status.get('frontdoor')}") from exc
+        return status
+
+    async def started(self) -> None:
+        """Wait until the frontdoor answers."""
+        await self._until(lambda _door: True, "it does not answer")
+
     async def settled(self) -> dict[str, Any]:
         """Wait until nothing is under way; raise Broken when something stays."""
-        for _ in range(200):
-            status = await self.status()
-            door = status["frontdoor"]
-            left = [door[n] for n in ("active_generations", "queued_generations", "active_requests", "buffered_bytes")]
-            if not any(left) and door["client_connections"] <= 1:
-                return status
-            await asyncio.sleep(0.05)
-        raise Broken(f"something is still held: {door}")
+        held = ("active_generations", "queued_generations", "active_requests", "buffered_bytes")
+        return await self._until(
+            lambda door: not any(door[name] for name in held) and door["client_connections"] <= 1,
+            "something is still held",
+        )
 
 
 @contextlib.asynccontextmanager
-async def trial(limits: dict[str, Any], guise: Guise) -> AsyncIterator[Trial]:
+async def trial(limits: dict[str, Any], guise: Guise, patience_s: float = LIMIT_S) -> AsyncIterator[Trial]:
+    """Begin a trial; `patience_s` is for how long the frontdoor waits for what a client does not send."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = Engine()
         await engine.start()
         start_unit(folder)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         config = folder / "frontdoor.toml"
         config.write_text(
             f'[listen]\nhost = "127.0.0.1"\nport = {port}\n'
             f'[slot]\nstate_file = "{folder}/state.json"\nunits_dir = "{folder}"\n'
             f'[backend]\nurl = "{engine.url}"\n'
-            # what counts for a handshake too is longer than a busy machine keeps one of us from running
-            f"[limits]\nheader_timeout_s = {2 if guise.tls else 0.5}\n"
-            "body_idle_timeout_s = 0.5\nkeepalive_timeout_s = 2\n"
+            f"[limits]\nheader_timeout_s = {patience_s}\n"
+            f"body_idle_timeout_s = {patience_s}\nkeepalive_timeout_s = {patience_s}\n"
             "max_body_bytes = 100000\n"
             "[admission]\nmax_queued = 32\n" + guise.sections(folder)
         )
         log = open(folder / "events.jsonl", "wb")  # noqa: SIM115
+        trimmed, told = os.pipe()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "default", "-m", "frontdoor", "--config", str(config)),
+            *(sys.executable, "-W", "default", str(MEASURED), str(told), "--config", str(config)),
+            pass_fds=(told,),
             env={**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONMALLOC": "malloc"},
             stdout=log,
             stderr=asyncio.subprocess.PIPE,
         )
-        run = Trial(folder, port, engine, process, guise)
+        os.close(told)
+        run = Trial(folder, port, engine, process, trimmed, guise)
         run.write_state(limits=limits)
         try:
-            for _ in range(500):
-                with contextlib.suppress(OSError):
-                    await run.status()
-                    break
-                await asyncio.sleep(0.02)
-            run.idle = run.size()
+            await run.started()
+            run.idle = await run.size()
             yield run
             await run.settled()
         finally:
             await engine.kill()
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
-            _, errors = await asyncio.wait_for(process.communicate(), 30)
+            _, errors = await asyncio.wait_for(process.communicate(), LIMIT_S)
             log.close()
+            os.close(trimmed)
         if process.returncode != 0 or errors:
             raise Broken(f"the frontdoor ended with {process.returncode}: {errors.decode()[-2000:]}")
 
 
-async def flat(run: Trial, warm: tuple[int, float]) -> None:
+async def flat(run: Trial) -> None:
     """Complain when descriptors stay open, or memory grew since the frontdoor was warm."""
-    for _ in range(100):
-        # idle connections to the engine are kept for some seconds
-        if run.size()[0] <= run.idle[0] + 2:
-            break
-        await asyncio.sleep(0.1)
-    descriptors, memory = run.size()
-    print(f"  descriptors {run.idle[0]} -> {descriptors}, memory {warm[1]:.1f} -> {memory:.1f} MB")
+    assert run.warm is not None
+    before = run.warm[1]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LIMIT_S):
+            # idle connections to the engine are kept for some seconds
+            while (await run.size())[0] > run.idle[0] + 2:
+                await asyncio.sleep(0.1)
+    descriptors, memory = await run.size()
+    print(f"  descriptors {run.idle[0]} -> {descriptors}, memory {before:.1f} -> {memory:.1f} MB")
     if descriptors > run.idle[0] + 2:
         raise Broken(f"descriptors grew from {run.idle[0]} to {descriptors}")
-    if memory > warm[1] * 1.15 + 4:
-        raise Broken(f"memory grew from {warm[1]:.1f} to {memory:.1f} MB")
+    if memory > before * 1.15 + 4:
+        raise Broken(f"memory grew from {before:.1f} to {memory:.1f} MB")
 
 
 def ended_well(answer: Answer) -> None:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import random
-import time
+from collections import Counter
+from collections.abc import Iterator
 
 from bodies import GENERATING, body, spoilt, wrong
 from guise import SERVED
@@ -30,8 +32,6 @@ class Sent:
     body: bytes
     #: whether its key, if one is needed, is right
     may: bool
-    #: when, by the monotonic clock
-    at: float
     #: header lines
     fields: tuple[str, ...]
 
@@ -44,6 +44,8 @@ class Witness:
         self._script = script
         self._numbers = itertools.count()
         self._sent: dict[str, Sent] = {}
+        # by turn of the rules, how many clients wait for answers to what has no mark
+        self._unmarked: Counter[int] = Counter()
         self._faults: list[str] = []
         #: requests that were compared with what was sent
         self.judged = 0
@@ -63,10 +65,11 @@ class Witness:
         elif rng.random() < 0.2:
             data = spoilt(rng, data)
         may = rng.random() < 0.95
-        mark = str(next(self._numbers))
+        # it tells, of those that are forgotten too, which rules are too old for it
+        mark = f"{run.applied}-{next(self._numbers)}"
         key = run.key(rng) if may else run.wrong_key(rng)
         fields = tuple(line for line in (f"X-Trial: {mark}", key) if line)
-        sent = Sent(mark, path, data, may or not run.guise.keys, time.monotonic(), fields)
+        sent = Sent(mark, path, data, may or not run.guise.keys, fields)
         self._sent[mark] = sent
         return sent
 
@@ -75,6 +78,16 @@ class Witness:
         sent = self.sent(rng, size=size)
         client.request("POST", sent.path, sent.body, *sent.fields)
         return sent
+
+    @contextlib.contextmanager
+    def unmarked(self) -> Iterator[None]:
+        """While a client sends what has no mark, and until all of it is answered or never will be."""
+        turn = self._run.applied
+        self._unmarked[turn] += 1
+        try:
+            yield
+        finally:
+            self._unmarked[turn] -= 1
 
     def forget(self, sent: Sent) -> None:
         """Nobody will say how it was answered."""
@@ -108,20 +121,22 @@ class Witness:
             self._fault(f"the engine was sent a key: {request.headers}")
         if self._run.guise.keys and "smuggled" in target:
             self._fault("what nobody sent with a key reached the engine")
-        sent = self._sent.get(names.get("x-trial", ""))
+        mark = names.get("x-trial")
+        since = int(mark.partition("-")[0]) if mark else min(+self._unmarked, default=self._run.applied)
+        sent = self._sent.get(mark or "")
         if sent is None:
             # nobody knows what it was, but what comes out of the rules they would not change any more
             if method == "POST" and names.get("content-type", "application/json").startswith("application/json"):
-                self._compare(path, request.body, request.body, time.monotonic())
+                self._compare(path, request.body, request.body, since)
             return
         self.judged += 1
         if not sent.may:
             self._fault(f"{sent.path} without a valid key ({sent.fields}) reached the engine")
         if path != sent.path:
             self._fault(f"{sent.path} became {path}")
-        self._compare(path, sent.body, request.body, sent.at)
+        self._compare(path, sent.body, request.body, since)
 
-    def _compare(self, path: str, sent: bytes, got: bytes, at: float) -> None:
-        found = [wrong(path, sent, got, rules) for rules in self._run.rules_since(at)]
+    def _compare(self, path: str, sent: bytes, got: bytes, since: int) -> None:
+        found = [wrong(path, sent, got, rules) for rules in self._run.rules_since(since)]
         if all(found):
             self._fault(f"{path}: {found[0]}; sent {sent[:600]!r}, the engine got {got[:600]!r}")
