@@ -229,7 +229,7 @@ async def test_each_event_arrives_by_itself(place: Place, name: str) -> None:
 @pytest.mark.parametrize("name", PROXIES)
 @on_loop
 async def test_what_the_frontdoor_says_itself_arrives(place: Place, name: str) -> None:
-    async with before(place, name, state={"open": False, "phase": "stopped"}) as (_, client):
+    async with before(place, name, state={"open": False, "phase": "stopped"}) as (_frontdoor, client):
         client.send(request("POST", CHAT, b"{}"))
         answer = await client.answer()
         assert (answer.status, answer.json["error"]["code"]) == (503, "stopped")
@@ -278,7 +278,7 @@ async def test_a_client_that_leaves_ends_its_generation(place: Place, name: str,
 @on_loop
 async def test_who_comes_through_it_needs_a_key_to_look(place: Place, name: str) -> None:
     keys = {"keys_file": write_keys(place.folder / "keys.toml", alice="s-alice")}
-    async with before(place, name, auth=keys) as (_, client):
+    async with before(place, name, auth=keys) as (_frontdoor, client):
         client.send(request("GET", "/status"))
         assert (await client.answer()).status == 401
         client.send(request("GET", "/status", b"", "Authorization: Bearer s-alice"))

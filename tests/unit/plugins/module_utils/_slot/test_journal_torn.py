@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import PurePosixPath
 
 import pytest
@@ -98,6 +99,17 @@ def test_several_torn_files_in_a_row():
     assert memory(world).verified is not None
 
 
+def _until_full(act, done, room, path, *rest, **more):
+    """What `act` does, as long as there is room for another of what is `done`."""
+    done.append(path)
+    if len(done) > room and path.is_relative_to(LAYOUT.state_dir):
+        if more:
+            # as much of the line as there was room for
+            act(path, rest[0][:30], **more)
+        raise OSError(28, "No space left on device", str(path))
+    return act(path, *rest, **more)
+
+
 def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
     known = memory(full_journal())
     for number in range(12):
@@ -105,18 +117,7 @@ def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
         effects = world.effects()
         done: list[PurePosixPath] = []
         for name in ("write", "append", "rename"):
-            act = getattr(effects.files, name)
-
-            def fill_up(path, *rest, act=act, done=done, room=number, **more):
-                done.append(path)
-                if len(done) > room and path.is_relative_to(LAYOUT.state_dir):
-                    if more:
-                        # as much of the line as there was room for
-                        act(path, rest[0][:30], **more)
-                    raise OSError(28, "No space left on device", str(path))
-                return act(path, *rest, **more)
-
-            setattr(effects.files, name, fill_up)
+            setattr(effects.files, name, partial(_until_full, getattr(effects.files, name), done, number))
         api.switch(effects, LAYOUT, request("b"))
         now = memory(world)
         assert now.verified is not None, number

@@ -54,7 +54,7 @@ def turns_s(running: Iterable[tuple[float, int]], limit: int, lasted: Sequence[f
 
     `running` are the ages of generations, and how many slots each holds.
     """
-    held = [remaining_s(age, lasted) for age, places in running for _ in range(places)]
+    held = [remaining_s(age, lasted) for age, places in running for _place in range(places)]
     return sorted([0.0] * (limit - len(held)) + held)[:limit]
 
 
@@ -109,7 +109,7 @@ class Outlook:
         if not self._turns or not 0 <= now - self._seen < _FRESH_S or len(self._turns) != limit:
             ages = running()
             self._turns, self._seen = turns_s(ages, limit, self._lasted), now
-            self._typical_s = fmean(self._lasted) if self._lasted else max([_GUESS_S, *(age for age, _ in ages)])
+            self._typical_s = fmean(self._lasted) if self._lasted else max([_GUESS_S, *(age for age, _places in ages)])
         self._come(now)
         if who in self._told:
             return self._told[who][0] - now
