@@ -105,7 +105,7 @@ def test_the_tables_are_written_between_the_comments_and_checked(
     page.write_text("# codes\n")
     root = ["--root", str(tmp_path)]
     assert code_docs.main(root) == 1
-    assert "has no place for the codes" in capsys.readouterr().out
+    assert "has no place for this part" in capsys.readouterr().out
     places = "\n".join(f"{code_docs.begin(subject)}\nold\n{code_docs.END}\n" for subject in code_docs.TABLES)
     page.write_text(f"# codes\n\n{places}\nThe end.\n")
     assert code_docs.main([*root, "--check"]) == 1

@@ -25,7 +25,7 @@ def test_the_table_is_written_between_the_comments_and_checked(
     page.write_text("# doctor\n")
     root = ["--root", str(tmp_path)]
     assert doctor_docs.main(root) == 1
-    assert "has no place for the checks" in capsys.readouterr().out
+    assert "has no place for this part" in capsys.readouterr().out
     page.write_text(f"# doctor\n\n{doctor_docs.BEGIN}\nold\n{doctor_docs.END}\n\nThe end.\n")
     assert doctor_docs.main([*root, "--check"]) == 1
     assert doctor_docs.main(root) == 0

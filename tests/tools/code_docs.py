@@ -9,14 +9,16 @@ ends with 1 when the page is not as it would be written.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "roles/frontdoor/files/frontdoor/src"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "roles/frontdoor/files/frontdoor/src")]
 
+from tools import generated  # noqa: E402
+
+# isort: split
 from frontdoor.codes import CODES, OPENAI_TYPES, Code  # noqa: E402
 
 __all__ = ["CODES", "END", "PAGE", "ROOT", "TABLES", "begin", "main"]
@@ -60,37 +62,9 @@ def administration() -> str:
 TABLES = {"requests": requests, "the administration": administration}
 
 
-def written(page: str) -> str:
-    """Return the page with its tables as they should be. Raises ValueError when it has no place for one."""
-    for subject, table in TABLES.items():
-        before, start, rest = page.partition(begin(subject))
-        _old, end, after = rest.partition(END)
-        if not start or not end:
-            raise ValueError(
-                f"has no place for the codes; put these two lines where they belong:\n{begin(subject)}\n{END}"
-            )
-        page = f"{before}{start}\n{table()}\n{END}{after}"
-    return page
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Refresh, or check, the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--root", type=Path, default=ROOT)
-    arguments = parser.parse_args(argv)
-    page = arguments.root / PAGE
-    text = page.read_text() if page.is_file() else ""
-    try:
-        new = written(text)
-    except ValueError as error:
-        print(f"{PAGE}: {error}")
-        return 1
-    if new != text:
-        print(f"{PAGE}: {'is not up to date; run: make docs' if arguments.check else 'written'}")
-        if not arguments.check:
-            page.write_text(new)
-    return int(arguments.check and new != text)
+    return generated.main(__doc__, PAGE, {begin(subject): table for subject, table in TABLES.items()}, END, argv)
 
 
 if __name__ == "__main__":

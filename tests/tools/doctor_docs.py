@@ -9,14 +9,16 @@ ends with 1 when the page is not as it would be written.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / ".cache" / "collections"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / ".cache" / "collections")]
 
+from tools import generated  # noqa: E402
+
+# isort: split
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Check  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.registry import CHECKS, GROUPS  # noqa: E402
 
@@ -65,33 +67,9 @@ def tables(checks: Sequence[Check]) -> str:
     return "\n\n".join(parts)
 
 
-def written(page: str) -> str:
-    """Return the page with its tables as they should be. Raises ValueError when it has no place for them."""
-    before, begin, rest = page.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"has no place for the checks; put these two lines where they belong:\n{BEGIN}\n{END}")
-    return f"{before}{BEGIN}\n{tables(CHECKS)}\n{END}{after}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Refresh, or check, the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--root", type=Path, default=ROOT)
-    arguments = parser.parse_args(argv)
-    page = arguments.root / PAGE
-    text = page.read_text() if page.is_file() else ""
-    try:
-        new = written(text)
-    except ValueError as error:
-        print(f"{PAGE}: {error}")
-        return 1
-    if new != text:
-        print(f"{PAGE}: {'is not up to date; run: make docs' if arguments.check else 'written'}")
-        if not arguments.check:
-            page.write_text(new)
-    return int(arguments.check and new != text)
+    return generated.main(__doc__, PAGE, {BEGIN: lambda: tables(CHECKS)}, END, argv)
 
 
 if __name__ == "__main__":
