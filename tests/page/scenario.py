@@ -47,7 +47,7 @@ def stamp(ago_s: float) -> str:
 
 def journal() -> str:
     """Three switches: one that was done, one that went back, one that was done."""
-    wrong = "canary case copy_phrase failed at answer 1 of 3 (expected 'satin cobalt orbit'; got 'slh cobalt orbit')"
+    wrong = "phase canary: a canary answer was wrong or missing"
     rows: list[dict[str, Any]] = []
     for number, (ago, source, target, outcome, seconds, why) in enumerate(
         (
@@ -58,7 +58,7 @@ def journal() -> str:
     ):
         begin = {"event": "begin", "id": str(number), "at": stamp(ago), "kind": "switch", "from": source, "to": target}
         end = {"event": "end", "id": str(number), "outcome": outcome, "seconds": seconds, "profile": target}
-        rows += [begin, {**end, "failures": [{"message": why}] if why else []}]
+        rows += [begin, {**end, "reason": why} if why else end]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 

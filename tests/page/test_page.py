@@ -120,7 +120,7 @@ def test_every_phase_is_told_as_it_is(browser: Browser, show: Show, phase: str) 
     assert re.search(line, text(browser, "line")), text(browser, "line")
     assert browser.run("document.title") == f"{word}: {headline}"
     reason = text(browser, "reason") if not browser.run("document.getElementById('reason').hidden") else ""
-    assert ("copy_phrase" in reason) is (phase in ("failed", "back")), reason
+    assert ("a canary answer was wrong" in reason) is (phase in ("failed", "back")), reason
     # how far it is stands there where that is known, and only then
     far = browser.run(
         "(b => b.hidden ? null : b.getAttribute('aria-valuenow') ?? '?')(document.getElementById('progress'))"
@@ -150,7 +150,7 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     browser.wait("document.getElementById('first').innerText", lambda value: bool(FIRST.fullmatch(value)))
     assert browser.run("document.querySelectorAll('#rates path').length") == 3
     switches = text(browser, "switches")
-    assert "went back: canary case copy_phrase failed" in switches
+    assert "went back: phase canary: a canary answer was wrong or missing" in switches
     assert switches.count("done") == 2
     facts = text(browser, "facts")
     for expected in ("Intel/gemma-4-12B-it-int4-AutoRound", "sha256:5e0c7d1a", f"b70-slot-main-{NEW}.service: answers"):
@@ -340,7 +340,7 @@ def test_keys_that_cannot_be_read_are_shown_until_they_can(browser: Browser, tmp
         browser.wait(told, lambda value: "not valid TOML" in value)
         show.tell(phases()["failed"])
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "Failed")
-        assert "copy_phrase" in text(browser, "reason")
+        assert "a canary answer was wrong" in text(browser, "reason")
         assert "not valid TOML" in text(browser, "keys")
         show.stop()
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")

@@ -145,8 +145,8 @@ def test_a_changed_profile_restarts_nothing_before_its_unit_is_told_to(rig: Rig,
     assert shown(rig, "b70-slot-main-sim-a.service", *bound)["NUMAPolicy"] != "bind"
     drift = rig.ctl("status").data["drift_of"]
     assert drift == {
-        "directives": "started with KillSignal=SIGINT, rendered is KillSignal=SIGINT NUMAPolicy=bind NUMAMask=0 "
-        "CPUAffinity=numa"
+        "directives": "started with KillSignal=SIGINT IPAddressDeny=any IPAddressAllow=localhost, rendered is "
+        "KillSignal=SIGINT NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa IPAddressDeny=any IPAddressAllow=localhost"
     }
     assert recording.refusals() == [], "a client was refused although nothing was to be restarted"
     # Now it is told to.

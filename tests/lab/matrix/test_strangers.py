@@ -94,8 +94,9 @@ def test_a_port_that_is_shared_is_not_served(rig: Rig) -> None:
         done = rig.ctl("verify")
         rig.wait_settled()
         assert (done.code, done.data["failure"]["phase"]) == (1, "identity"), done
+        assert "shared" in done.data["failure"]["message"], done
         assert f"port 18080: pid {pid} (" in done.data["failure"]["got"], done
-    assert_stopped(rig, "shared")
+    assert_stopped(rig, "phase identity", "phase release on the way back")
     done = rig.ctl("switch", "sim-a")
     rig.wait_settled()
     assert done.code == 0, done

@@ -197,7 +197,8 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
         ends = {"new one passes": "committed", "new one fails": "rolled_back", "both fail": "stopped"}
         assert result["outcome"] == ends[kind], (output, errors)
         if kind == "both fail":
-            assert_stopped(rig, "phase canary", "phase health on the way back")
+            # An engine that ends while it loads is missed as soon as somebody looks: once its process is up, or later.
+            assert_stopped(rig, "phase canary", " on the way back: the engine")
         else:
             assert_serves(rig, "sim-b" if kind == "new one passes" else "sim-a")
             done = rig.ctl("switch", "sim-short")
