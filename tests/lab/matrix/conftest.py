@@ -38,7 +38,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Take the lab down, once, when the last worker is done."""
     if KEEP or hasattr(session.config, "workerinput") or session.config.option.collectonly:
         return
-    if any(item.get_closest_marker("matrix") for item in getattr(session, "items", ())) or _workers() > 0:
+    # Who only hands out the tests to workers has none itself.
+    shared_out = bool(session.config.getoption("numprocesses", None))
+    if shared_out or any(item.get_closest_marker("matrix") for item in getattr(session, "items", ())):
         lab("down")
 
 
