@@ -28,7 +28,7 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from integration.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, play, reach
-from integration.test_pristine import ALIVE, MARKER
+from integration.test_pristine import MARKER, changed_files
 from vendor import goods, repository
 from vendor.server import Vendors, gateway, serve, vendors
 
@@ -227,9 +227,7 @@ def test_a_prediction_on_the_bare_host_tells_what_would_be_built_and_touches_not
         ("vllm-project/vllm", " with vllm-active-promoted-minimax-89tps-20260520, vllm-xpu-mamba-copy"),
     ):
         assert f"from {repo} at {stock.pins[repo][:12]}{patch}" in said
-    prune = " -o ".join(f"-path {path}" for path in ALIVE)
-    found = builder.check_output(f"find / -xdev \\( {prune} \\) -prune -o -cnewer {MARKER} ! -type d -print")
-    assert [path for path in found.splitlines() if path != MARKER] == []
+    assert changed_files(builder) == []
     assert builder.run("ls -d /opt/b70 /opt/intel /mnt/fast-ai /etc/b70-vllm-slot").stdout == ""
 
 
