@@ -85,7 +85,14 @@ STEPS: dict[str, Step] = {
     "checks": Step("quick", (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
     "sanity": Step("quick", (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
     "engines": Step("quick", (pytest("engines", "tests/engines", limit_s=2700),)),
-    "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
+    # Long ones first: what is left at the end is short, and is shared out between the lanes.
+    "molecule": Step(
+        "lab",
+        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
+    ),
+    "matrix": Step(
+        "lab", (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),)
+    ),
     "vendor": Step(
         "lab",
         (
@@ -93,13 +100,7 @@ STEPS: dict[str, Step] = {
             pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=2400),
         ),
     ),
-    "matrix": Step(
-        "lab", (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),)
-    ),
-    "molecule": Step(
-        "lab",
-        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
-    ),
+    "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
     "source": Step("lab", (pytest("source", "tests/integration/test_source.py", limit_s=6000),)),
 }
 
