@@ -63,6 +63,7 @@ def test_an_engine_that_was_killed_is_served_again_verified(host: Host, frontdoo
     before = told(host, "status")
     client = Client(frontdoor)
     client.start()
+    client.wait_answered(before["served_model"])
     host.check_output("kill -9 $(systemctl show --property=MainPID --value %s)", before["engine"]["unit"])
     deadline = time.monotonic() + SERVED_AGAIN_S
     now = before
