@@ -16,7 +16,7 @@ from typing import Any
 from ._render_unit import MARKER
 from ._slot.host.files import HostFiles
 from ._slot.journal import Memory
-from ._slot.rendering import Rendering, committed
+from ._slot.rendering import Rendering, committed, places
 from ._slot.types import Layout
 
 Run = Callable[[list[str]], tuple[int, str, str]]
@@ -81,7 +81,7 @@ class Place:
     @property
     def settle(self) -> Path:
         """The unit that verifies what runs; the only one that always starts at boot."""
-        return self.unit_dir / f"b70-settle-{self.slot}.service"
+        return self.unit_dir / self.layout.settle_unit
 
     @property
     def settle_at_boot(self) -> Path:
@@ -89,14 +89,14 @@ class Place:
 
     @property
     def profiles_dir(self) -> Path:
-        return self.config_dir / "profiles"
+        return Path(self.layout.profiles_dir)
 
     @property
     def prefix(self) -> str:
-        return f"b70-slot-{self.slot}-"
+        return self.layout.unit_prefix
 
     def unit(self, name: str) -> Path:
-        return self.unit_dir / f"{self.prefix}{name}.service"
+        return self.unit_dir / self.layout.unit(name)
 
     def drop_in(self, name: str, file: str = EXCLUSIVE) -> Path:
         unit = self.unit(name)
@@ -104,7 +104,7 @@ class Place:
 
     def texts_of(self, name: str) -> list[Path]:
         """Return the files that make a profile's engine what it is: unit, environment, profile."""
-        return [self.unit(name), *(self.profiles_dir / f"{name}{end}" for end in (".env", ".json"))]
+        return [Path(path) for path in places(self.layout, name)]
 
     def pending(self, name: str) -> Path:
         return Path(self.layout.pending(name))
@@ -222,12 +222,8 @@ class Held:
 
     def differences(self) -> list[tuple[Path, str, str]]:
         """Return ``[(path, the text that stays, the text that waits)]``."""
-        texts = zip(self.paths, self.stays, texts_in(self.new), strict=True)
+        texts = zip(self.paths, self.stays, self.new.texts, strict=True)
         return [(path, stays, new) for path, stays, new in texts if stays != new]
-
-
-def texts_in(rendering: Rendering) -> tuple[str, str, str]:
-    return rendering.unit, rendering.env, rendering.profile
 
 
 def stay(place: Place, names: Iterable[str], rendered: Mapping[Path, str], memory: Memory) -> list[Held]:
@@ -245,9 +241,9 @@ def stay(place: Place, names: Iterable[str], rendered: Mapping[Path, str], memor
         new = Rendering(name, *(rendered[path] for path in paths))
         texts: Sequence[str | None] = [text_of(path) for path in paths]
         if copy is not None and memory.verified is not None and copy.name == name == memory.verified.profile:
-            texts = texts_in(copy)
+            texts = copy.texts
         stays = tuple(text for text in texts if text is not None)
-        if len(stays) == len(paths) and stays != texts_in(new):
+        if len(stays) == len(paths) and stays != new.texts:
             found.append(Held(place.pending(name), paths, stays, new))
     return found
 

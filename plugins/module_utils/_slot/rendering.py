@@ -30,6 +30,11 @@ class Rendering:
     env: str
     profile: str
 
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """In the order of `places`."""
+        return self.unit, self.env, self.profile
+
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **self.__dict__}, ensure_ascii=False, indent=1) + "\n"
 
@@ -82,8 +87,7 @@ def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
 def put_in_place(fx: Effects, layout: Layout, rendering: Rendering) -> bool:
     """Replaces what differs, and has systemd read its unit. Returns whether anything differed."""
     changed = []
-    texts = (rendering.unit, rendering.env, rendering.profile)
-    for path, text in zip(places(layout, rendering.name), texts, strict=True):
+    for path, text in zip(places(layout, rendering.name), rendering.texts, strict=True):
         if fx.files.read(path) != text:
             fx.files.write(path, text)
             changed.append(path.suffix)
