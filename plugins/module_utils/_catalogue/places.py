@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which paths below a stack exist on a host, so that a variable that points nowhere is a fault before a host is touched."""
+"""Which paths below a stack exist on a host: a variable that points elsewhere is a fault before a host is touched."""
 
 from __future__ import annotations
 

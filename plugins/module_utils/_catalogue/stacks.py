@@ -30,8 +30,8 @@ NOT_IN_ID = (
     "based_on",
     "lock_file",
 )
-# The same of a patch: what it is for, and where it comes from if its digest says what it is. Without one a place in a Git
-# repository does: a commit and a path stand for the bytes there.
+# The same of a patch: what it is for, and where it comes from if its digest says what it is. Without one its place in a
+# Git repository does: a commit and a path stand for the bytes there.
 NOT_IN_PATCH = ("needed_by", "dropped_at", "upstream")
 PLACE_OF_PATCH = ("repo", "commit", "path", "encoding", "url")
 # The same of a wheel: where it comes from.
@@ -186,7 +186,7 @@ def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[A
 
 
 def _alike(old: Any, item: Any) -> bool:
-    """Whether an entry changes another one; a requirement of another version has nothing of it, least of all its digests."""
+    """Whether an entry changes another one; a requirement of another version takes nothing of it, no digest either."""
     if not isinstance(old, Mapping) or not isinstance(item, Mapping):
         return False
     return bool(old.get("requirement") == item.get("requirement"))
