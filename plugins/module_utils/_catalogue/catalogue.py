@@ -100,6 +100,7 @@ def load_catalogue(
 
 
 _CONDITIONS = ("needs_modality", "tasks")  # of a canary case
+_MODEL = ("hf_repo", "revision", "directory", "weights_format", "size_gb", "experts", "group_size")
 
 
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
@@ -129,8 +130,8 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "modalities": modalities,
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
-        "model": {key: model.get(key) for key in ("hf_repo", "revision", "directory", "weights_format", "size_gb")}
-        | {"sha256": model.get("sha256", {})},
+        "accepts_rules": profile.get("accepts_rules") or [],
+        "model": {key: model.get(key) for key in _MODEL} | {"sha256": model.get("sha256", {})},
         "engine": {
             "kind": engine.get("kind", "vllm"),
             "served_model_name": engine.get("served_model_name", name),
@@ -167,7 +168,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "cases": cases,
         },
         "notes": profile.get("notes", []),
-        "evidence": profile.get("evidence", {}),
+        "evidence": profile.get("evidence") or {},
         "origins": dict(origins),
         "source_file": file,
     }
