@@ -163,6 +163,7 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
         "title": profile["title"],
         "status": profile["status"],
         "status_reason": profile["status_reason"],
+        "accepted_rules": [f"{rule['id']}: {rule['reason']}" for rule in profile["accepted_rules"]],
         "modalities": profile["modalities"],
         "slot": settings["slot"],
         "unit": unit_name(profile["name"], settings["slot"]),
