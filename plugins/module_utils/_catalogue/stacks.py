@@ -26,6 +26,7 @@ NOT_IN_ID = (
     "installable",
     "reason",
     "env",
+    "rules",
     "source_file",
     "based_on",
     "lock_file",
@@ -41,7 +42,7 @@ NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 # What a stack says of itself, not of those that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
 # Lists of named things are merged by that name.
-NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement"}
+NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
 PATCH_SUPPLY = ("path", "url", "sha256")
 
 

@@ -115,7 +115,7 @@ def test_the_command_line_of_the_baseline():
 
 def test_the_resolved_profile_has_what_the_host_reads():
     profile = resolved(C8)
-    keys = "schema name title status status_reason modalities slot unit stack cards model engine frontdoor canary"
+    keys = "schema name title status status_reason accepted_rules modalities slot unit stack cards model engine frontdoor canary"
     assert list(profile) == [*keys.split(), "fingerprint", "unit_sha256"]
     assert profile["unit_sha256"] == hashlib.sha256(rendered({C8: CATALOGUE[C8]})[profile["unit"]].encode()).hexdigest()
     assert profile["unit"] == f"b70-slot-main-{C8}.service"
