@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every lock of a stack for cards, asked of the package index: all of it can be had for a host, and is what was locked.
 
-Nothing is downloaded but listings and metadata. The one index of this machine's pip is asked: folders and indexes beside it
-offer what was chosen for this machine. Where it cannot be reached, uv's words name the address.
+Nothing is downloaded but listings and metadata. The one index of this machine's pip is asked: what folders and indexes
+beside it offer was chosen for this machine. Where it cannot be reached, uv's words name the address.
 """
 
 from __future__ import annotations
