@@ -203,7 +203,7 @@ def test_a_card_that_is_not_there_is_named() -> None:
 
 
 def test_the_advice_names_the_nearest_that_can_be_served_here() -> None:
-    assert "Nearest that can be served here: on-one (on-one)." in chosen(host(2), "on-four")["advice"]
+    assert "Nearest that can be served here: on-one (on-one);" in chosen(host(2), "on-four")["advice"]
     assert (
         "Nearest that can be served here: gemma4-12b-it-int4-autoround"
         in (chosen(host(4), "gemma4-12b-it-int4-autoround-c12")["advice"])
