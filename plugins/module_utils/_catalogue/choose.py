@@ -164,7 +164,8 @@ def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tupl
             why = " ".join(profile["recommended"]["reason"].split())
             return profile["name"], f"nobody chose, and it is recommended for {counted(cards)}: {why}. To {instead}"
         hindered += against
-    return "", " ".join([f"nothing that is recommended for {counted(cards)} can be served here: {instead}", *hindered])
+    why = "can be served here" if hindered else "is in the catalogue"
+    return "", " ".join([f"nothing that is recommended for {counted(cards)} {why}; {instead}.", *hindered]).rstrip(".")
 
 
 def _stacks(
@@ -186,7 +187,7 @@ def _stacks(
 
 def _advice(wanted: Profile, profiles: Iterable[Profile], here: Here, cards: int) -> str:
     near = nearest(wanted, [profile for profile in profiles if not here.against(profile)])
-    every = f"show_models.yml -e cards={cards} lists what so many cards serve"
     if near is None:
-        return f"No profile of the catalogue can be served here; {every} and why others cannot."
-    return f"Nearest that can be served here: {near['name']} ({near['title']}). {every[0].upper()}{every[1:]}."
+        return f"No profile of the catalogue can be served here; show_models.yml -e cards={cards} says why."
+    every = f"show_models.yml -e cards={cards} lists all that {counted(cards)} can serve"
+    return f"Nearest that can be served here: {near['name']} ({near['title']}); {every}."
