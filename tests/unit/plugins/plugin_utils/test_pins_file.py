@@ -29,7 +29,9 @@ def test_the_first_writes_and_everybody_reads_the_same(path: str):
     second = _pins_file.add(path, "weights", {"o/n": _pins_file.seen("weights", B, "b70-2", "https://hub")})
     assert first == second == _pins_file.read(path)
     assert second.value("weights", "o/n") == A
-    assert second.entry("weights", "o/n")["host"] == "b70-1"
+    entry = second.entry("weights", "o/n")
+    assert entry is not None
+    assert entry["host"] == "b70-1"
     assert os.listdir(os.path.dirname(path)) == ["b70-pins.yml"]
 
 
