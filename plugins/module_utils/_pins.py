@@ -122,8 +122,12 @@ def render(pins: Pins) -> str:
     """The file's text: sorted, one line for each fact."""
     import yaml
 
+    class Dumper(yaml.SafeDumper):
+        """Writes strings of variables, which Ansible marks, as what they are."""
+
+    Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
     data = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
-    return HEADER + yaml.safe_dump(data, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000)
+    return HEADER + yaml.dump(data, Dumper=Dumper, default_flow_style=False, allow_unicode=True, width=1000)
 
 
 def with_new(pins: Pins, section: str, found: Mapping[str, Entry]) -> Pins:

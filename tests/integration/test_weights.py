@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -161,7 +162,7 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
 
 
 def test_another_host_takes_the_pinned_revision_and_what_changed_is_an_error(run: Operator, hub: Hub, host: Host):
-    elsewhere = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
+    elsewhere: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
     before, moved = run.pins.read_text(), "f" * 40
     hub.commit = moved  # upstream's history was written anew
     refused = run(**elsewhere)

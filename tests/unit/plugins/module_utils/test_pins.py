@@ -36,6 +36,14 @@ def test_what_is_rendered_is_read_again_and_sorted():
     }
 
 
+def test_text_as_ansible_marks_it_is_text():
+    class Marked(str):
+        """Like the strings of variables."""
+
+    pins = _pins.with_new(Pins(), "weights", {Marked("o/n"): {"revision": Marked(A), "host": Marked("b70-1")}})
+    assert _pins.parse(_pins.render(pins), "f") == pins
+
+
 def test_an_entry_may_be_the_bare_value_and_an_empty_file_has_none():
     pins = _pins.parse(f"weights: {{o/n: {A}}}\nwheels: {{'x==1': '{DIGEST}'}}\n", "f")
     assert (pins.value("weights", "o/n"), pins.values("wheels")) == (A, {"x==1": DIGEST})
