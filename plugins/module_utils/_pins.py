@@ -5,12 +5,16 @@
 
 The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data for people and version control::
 
-    weights:
-      OWNER/NAME: {revision: <40 hex digits>, host: b70-1, from: <address>, at: 2026-11-22T15:00:00Z, by: ann}
-    wheels:
-      NAME==VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
+    all:
+      vars:
+        b70_pins:
+          weights:
+            OWNER/NAME: {revision: <40 hex digits>, host: b70-1, from: <address>, at: 2026-11-22T15:00:00Z, by: ann}
+          wheels:
+            NAME==VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
 
-An entry may also be the bare value, as a person writes it.
+A directory as inventory is read whole, so that this file is one too: a variable in it, and no group. Written
+by hand the sections may stand at the top, and an entry may be the bare value.
 """
 
 from __future__ import annotations
@@ -93,6 +97,11 @@ def parse(text: str, path: str) -> Pins:
         raise PinsError(f"{path} is not valid YAML: correct it, or bring back the version before") from error
     if data is None:
         return Pins()
+    if isinstance(data, dict) and set(data) == {"all"}:
+        try:
+            data = data["all"]["vars"]["b70_pins"]
+        except (KeyError, TypeError) as error:
+            raise PinsError(f"{path} has no all.vars.b70_pins: correct it, or bring back the version before") from error
     if not isinstance(data, dict) or not set(data) <= set(SECTIONS):
         raise PinsError(
             f"{path} must be a mapping with {' and '.join(SECTIONS)}: correct it, or remove what is not theirs"
@@ -126,7 +135,8 @@ def render(pins: Pins) -> str:
         """Writes strings of variables, which Ansible marks, as what they are."""
 
     Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
-    data = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
+    pins_of = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
+    data = {"all": {"vars": {"b70_pins": pins_of}}}
     return HEADER + yaml.dump(data, Dumper=Dumper, default_flow_style=False, allow_unicode=True, width=1000)
 
 

@@ -32,6 +32,20 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
         model_table.main(["--page", str(page)])
 
 
+def test_repositories_without_a_known_revision_are_listed_and_no_revision_is_a_branch() -> None:
+    catalogue = model_table.load_catalogue(stacks=model_table.load_stacks())
+    text = model_table.table(catalogue)
+    for profile in catalogue.values():
+        repository, revision = profile["model"]["hf_repo"], profile["model"]["revision"]
+        listed = f"\n- `{repository}` (profiles: " in text
+        assert listed is (repository is not None and revision is None), profile["name"]
+    branch = {
+        "p": {"model": {"hf_repo": "o/n", "revision": "main"}},
+        "q": {"model": {"hf_repo": None, "revision": None}},
+    }
+    assert model_table.unpinned(branch) == {"o/n": ["p"]}
+
+
 def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:
     text = model_table.written(f"{model_table.BEGIN}\n{model_table.END}")
     first = text.splitlines()[3]

@@ -109,6 +109,11 @@ def words_of(output: str) -> str:
     return " ".join(output.split())
 
 
+def pinned_of(run: Operator) -> dict[str, str]:
+    found: dict[str, str] = yaml.safe_load(run.pins.read_text())["all"]["vars"]["b70_pins"]["weights"]["lab/tiny-a"]
+    return found
+
+
 SOURCE = {"tiny-a": {"hub": "lab/tiny-a", "revision": COMMIT}}
 
 
@@ -142,7 +147,7 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
     done = run("-v", model_weights_profiles=["tiny"])
     assert done.code == 0, done.output
     assert f"lab/tiny-a: revision {COMMIT} is recorded in {run.pins}" in words_of(done.output)
-    pinned = yaml.safe_load(run.pins.read_text())["weights"]["lab/tiny-a"]
+    pinned = pinned_of(run)
     assert (pinned["revision"], pinned["from"]) == (COMMIT, hub.url)
     assert f"tiny-a: fetching 5 files, 508.4 kB from lab/tiny-a at {COMMIT[:12]}" in done.output
     for path in TINY.iterdir():
@@ -330,7 +335,7 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     assert done.code == 0, done.output
     record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)
     assert record["source"]["revision"] == COMMIT
-    pinned = yaml.safe_load(run.pins.read_text())["weights"]["lab/tiny-a"]
+    pinned = pinned_of(run)
     assert (pinned["revision"], pinned["from"]) == (COMMIT, "http://127.0.0.1:8098/models")
     again = run(model_weights_profiles=["tiny"], **there)
     assert (again.code, again.changed) == (0, 0), again.output

@@ -27,7 +27,7 @@ def test_what_is_rendered_is_read_again_and_sorted():
     text = _pins.render(pins)
     assert _pins.parse(text, "f") == pins
     assert text.index("a/a") < text.index("z/z") < text.index("x==1+xpu")
-    assert yaml.safe_load(text)["weights"]["a/a"] == {
+    assert yaml.safe_load(text)["all"]["vars"]["b70_pins"]["weights"]["a/a"] == {
         "revision": "1" * 40,
         "host": "b70-1",
         "from": "https://hub",
@@ -79,6 +79,7 @@ def test_another_value_is_said_with_both_and_the_two_ways_out():
         ("weights: [", "f is not valid YAML"),
         ("- weights", "f must be a mapping with weights and wheels"),
         ("models: {}", "f must be a mapping with weights and wheels"),
+        ("all: {hosts: {}}", "f has no all.vars.b70_pins"),
         ("weights: [a]", "f: weights must be a mapping"),
         ("weights: {o/n: main}", "the revision must be a commit of 40 hex digits (in quotes), not 'main'"),
         (f"weights: {{o/n: {'1' * 40}}}", "(in quotes), not 1111"),

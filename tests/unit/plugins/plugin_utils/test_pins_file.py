@@ -90,3 +90,17 @@ def test_a_lock_that_is_held_is_waited_for_with_a_limit(path: str, monkeypatch: 
     finally:
         os.close(handle)
     assert not os.path.exists(path)
+
+
+def test_an_inventory_that_is_a_directory_reads_the_file_without_a_word_or_a_group(path: str):
+    (Path(path).parent / "hosts.yml").write_text("b70_hosts: {hosts: {h1: {}}}\n")
+    _pins_file.add(path, "weights", {"o/n": _pins_file.seen("weights", A, "h1", "https://hub")})
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-inventory", "-i", os.path.dirname(path), "--graph"],
+        env={**os.environ, "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true", "ANSIBLE_INVENTORY_ENABLED": "yaml"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert (done.stdout.split(), done.stderr) == (["@all:", "|--@ungrouped:", "|--@b70_hosts:", "|", "|--h1"], "")
