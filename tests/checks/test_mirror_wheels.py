@@ -26,6 +26,14 @@ NAME = "b70-no-such-package"
 ARCHIVE = "20261110/cpython-3.12.16+20261110-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz"
 
 
+ASKED: list[str] = []
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        ASKED.append(format % args)
+
+
 def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{NAME.replace('-', '_')}-9.9.9+xpu"
@@ -46,7 +54,8 @@ def www(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         wheel(root / "whl" / NAME, tag)
     (root / "python" / ARCHIVE).parent.mkdir(parents=True)
     (root / "python" / ARCHIVE).write_bytes(b"a Python")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(root))
+    ASKED.clear()
+    handler = functools.partial(Handler, directory=str(root))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with contextlib.closing(server.socket):
@@ -121,15 +130,30 @@ def test_what_pip_does_not_find_comes_from_the_manifests_index_by_its_digest(bri
     assert bring.names() == []
 
 
-def test_another_python_gets_its_own_wheels_also_where_no_digest_is_known(bring: Mirror, www: tuple[str, Path]):
+def test_another_python_comes_with_its_own_wheels_also_where_no_digest_is_known(bring: Mirror, www: tuple[str, Path]):
+    base, root = www
+    python = {
+        "name": "cpython",
+        "arch": {"family": "x86_64", "variant": None},
+        "os": "linux",
+        "libc": "gnu",
+        "major": 3,
+    }
+    python |= {"minor": 12, "patch": 16, "prerelease": "", "sha256": "0" * 64, "variant": None, "build": "20261110"}
+    python |= {"url": f"{base}/python/{ARCHIVE.replace('+', '%2B')}"}
+    (bring.folder / "pythons.json").write_text(json.dumps({"cpython-3.12.16-linux-x86_64-gnu": python}))
+    lock = str(ROOT / "requirements/uv.txt")
+    pip = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--require-hashes", "-r", lock]
+    subprocess.run([*pip, "--dest", str(bring.wheels)], check=True, timeout=480)
+
+    (root / "whl" / NAME / wheel(root / "whl" / NAME).name).unlink()  # there is one for 3.12 only
     done = bring(
-        {"name": "x", "lines": f"{NAME}==9.9.9+xpu", "hashed": False, "index": f"{www[0]}/whl"},
-        {"name": "url", "lines": f"{NAME} @ {www[0]}/whl/{NAME}/{NAME.replace('-', '_')}-9.9.9%2Bxpu-py3-none-any.whl"},
-        mirror_python="3.12",
-        __mirror_other_python=False,
-        __mirror_download_python="3.12",
+        {"name": "x", "lines": f"{NAME}==9.9.9+xpu", "hashed": False, "index": f"{base}/whl"}, mirror_python="3.12"
     )
     assert done.returncode == 0, done.stdout
+    assert "xpu-cp312-cp312-linux_x86_64.whl" in bring.names()
+    assert (bring.python / ARCHIVE).read_bytes() == b"a Python"
+    assert f"GET /other/{NAME}/" not in "".join(ASKED)
 
 
 def test_an_address_that_is_not_reached_is_named_with_what_to_do(bring: Mirror):
