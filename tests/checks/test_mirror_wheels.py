@@ -85,7 +85,12 @@ class Mirror:
         (self.folder / "play.yml").write_text(json.dumps([play]))
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": f"{self.base}/other", "PIP_RETRIES": "0"}
-        command = [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", str(self.folder / "play.yml")]
+        command = [
+            str(Path(sys.executable).parent / "ansible-playbook"),
+            "-i",
+            "localhost,",
+            str(self.folder / "play.yml"),
+        ]
         return subprocess.run(
             command,
             cwd=ROOT,
@@ -126,7 +131,7 @@ def test_what_pip_does_not_find_comes_from_the_manifests_index_by_its_digest(bri
         path.unlink()
     refused = bring(wrong)
     assert refused.returncode != 0
-    assert "x cannot be had: not where pip looks on localhost" in refused.stdout
+    assert "x cannot be had on localhost where pip looks" in " ".join(refused.stdout.split())
     assert bring.names() == []
 
 
@@ -161,5 +166,7 @@ def test_an_address_that_is_not_reached_is_named_with_what_to_do(bring: Mirror):
     done = bring({"name": "torch", "lines": f"{NAME}==9.9.9+xpu --hash=sha256:{'0' * 64}", "index": nobody})
     assert done.returncode != 0
     said = " ".join(done.stdout.split())
-    assert f"torch cannot be had: not where pip looks on localhost, and not at {nobody}" in said
-    assert "Let it reach that address, or name a folder or an index that has it: mirror_find_links" in said
+    assert (
+        f"torch cannot be had on localhost where pip looks, nor at {nobody}. Let it reach that, or name a folder"
+        in said
+    )

@@ -111,7 +111,7 @@ def blocks(lock: str) -> dict[str, str]:
 
 def _download(step: Mapping[str, Any], folder: Path) -> Path:
     """The wheel of this machine's kind, from the first place that has it, checked by its hash."""
-    into = folder / step["requirement"].replace("==", "-")
+    into: Path = folder / str(step["requirement"]).replace("==", "-")
     failures = []
     for attempt in attempts(step, package_clients(), HOSTS):
         if found := list(into.glob("*.whl")):
