@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from tools import model_table
 
 
@@ -30,6 +33,20 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     page.write_text("# No place\n")
     with pytest.raises(ValueError, match="has no place for the table"):
         model_table.main(["--page", str(page)])
+
+
+def test_repositories_without_a_known_revision_are_listed_and_no_revision_is_a_branch() -> None:
+    catalogue = load_catalogue(stacks=load_stacks())
+    text = model_table.table(catalogue)
+    for profile in catalogue.values():
+        repository, revision = profile["model"]["hf_repo"], profile["model"]["revision"]
+        listed = f"\n- `{repository}` (profiles: " in text
+        assert listed is (repository is not None and revision is None), profile["name"]
+    branch: dict[str, Any] = {
+        "p": {"model": {"hf_repo": "o/n", "revision": "main"}},
+        "q": {"model": {"hf_repo": None, "revision": None}},
+    }
+    assert model_table.unpinned(branch) == {"o/n": ["p"]}
 
 
 def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:

@@ -25,6 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "lab"))
 
+from labkit.first import Attempt, attempts  # noqa: E402
 from labkit.hosts import package_clients  # noqa: E402
 from labkit.layout import open_lab  # noqa: E402
 
@@ -45,8 +46,8 @@ WHEELS = {
 VERSIONS = tuple(name for name in WHEELS if name != "gguf")
 
 
-def uv(*arguments: str) -> None:
-    """Run uv with this machine's sources and the cache of the lab's hosts; raise RuntimeError with what it said.
+def uv(*arguments: str, at: Attempt | None = None) -> None:
+    """Run uv with the cache of the lab's hosts, and this machine's sources or those of one attempt; raise RuntimeError.
 
     They have the packages of the stack ``cpu`` in it: downloaded and unpacked once, for them and here. It is root's.
     """
@@ -54,19 +55,30 @@ def uv(*arguments: str) -> None:
     environment = {**os.environ, **shared}
     with tempfile.TemporaryDirectory() as place:
         settings = Path(place) / "uv.toml"
-        # All sources are the operator's own, so the first that has a name need not have the version.
-        settings.write_text(package_clients().uv_toml() + 'index-strategy = "unsafe-best-match"\n')
+        settings.write_text((at or attempts({"requirement": ""}, package_clients())[0]).uv_toml())
         command = ["uv", *arguments, "--quiet", "--config-file", str(settings)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"`uv {' '.join(arguments)}` ended with {done.returncode}:\n{done.stderr.strip()}")
 
 
-def _install(requirements: str, *where: str) -> None:
+def _install(requirements: str, *where: str, at: Attempt | None = None) -> None:
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "requirements.txt"
         file.write_text(requirements + "\n")
-        uv("pip", "install", *where, "--no-deps", "--only-binary", ":all:", "--requirements", str(file))
+        uv("pip", "install", *where, "--no-deps", "--only-binary", ":all:", "--requirements", str(file), at=at)
+
+
+def _install_first(step: Mapping[str, Any], *where: str) -> None:
+    """Install an entry of `first` from the first place that has it."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
+    failures = []
+    for attempt in attempts(step, package_clients(), tag):
+        try:
+            return _install(attempt.line, *where, at=attempt)
+        except RuntimeError as error:
+            failures.append(f"{attempt.where}: {error}")
+    raise RuntimeError("\n".join(failures))
 
 
 def _alias(folder: Path, version: str) -> None:
@@ -88,11 +100,9 @@ def prepare() -> None:
     PLACE.mkdir(parents=True, exist_ok=True)
     uv("venv", "--clear", "--no-project", "--python", sys.executable, str(PLACE / "base"))
     python = str(PLACE / "base" / "bin" / "python")
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
     for step in manifest["first"]:
-        hashes = "".join(f" --hash={value}" for value in step.get("hashes", {}).get(tag, []))
         # torch's own requirements stand in the lock; only its wheel comes from elsewhere.
-        _install(step["requirement"] + hashes, "--python", python)
+        _install_first(step, "--python", python)
     uv("pip", "install", "--python", python, "--no-deps", "--require-hashes", "--requirements", str(lock))
     for version, requirement in WHEELS.items():
         if requirement:

@@ -21,6 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import STATUSES  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.offers import summary  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import is_commit  # noqa: E402
 
 PAGE = ROOT / "docs" / "profiles.md"
 BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"
@@ -36,6 +37,16 @@ def evidence(found: Mapping[str, Any]) -> str:
     said = ", ".join(str(found[key]) for key in ("source", "date") if found.get(key))
     verdict = (found.get("quality") or {}).get("verdict")
     return "; ".join(word for word in (summary(found), said, f"quality {verdict}" if verdict else "") if word)
+
+
+def unpinned(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The repositories of profiles that name no full commit, with those profiles: `REPOSITORY: [PROFILE]`."""
+    found: dict[str, list[str]] = {}
+    for name, profile in sorted(catalogue.items()):
+        model = profile["model"]
+        if model["hf_repo"] and not is_commit(model["revision"]):
+            found.setdefault(model["hf_repo"], []).append(name)
+    return dict(sorted(found.items()))
 
 
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
@@ -56,6 +67,12 @@ def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
     reasons = [profile for profile in rows if profile["status_reason"]]
     lines += ["", "Why the last ones are not served:", ""]
     lines += [f"- `{profile['name']}`: {' '.join(profile['status_reason'].split())}" for profile in reasons]
+    if unknown := unpinned(catalogue):
+        lines += [
+            "",
+            "No revision is known of these repositories; the first download records one ([weights.md](weights.md)):",
+        ]
+        lines += ["", *(f"- `{repository}` (profiles: {len(names)})" for repository, names in unknown.items())]
     return "\n".join(lines)
 
 
