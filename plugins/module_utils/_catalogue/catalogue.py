@@ -130,6 +130,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "purpose": profile.get("purpose", ""),
         "status": profile["status"],
         "status_reason": profile.get("status_reason", ""),
+        "recommended": profile.get("recommended"),
         "modalities": modalities,
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),

@@ -31,10 +31,19 @@ def _is_number(value: Any) -> bool:
 
 
 def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what rules speak of: a merged profile with all settings and variables that its engine gets."""
+    """Return what rules speak of: a merged profile with all settings and variables that its engine gets.
+
+    What is said of captured graphs has one place there, engine.settings.compilation_config.
+    """
     engine = dict(profile.get("engine") or {})
     derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
-    engine["settings"] = {**(engine.get("settings") or {}), **derived}
+    settings: dict[str, Any] = {**(engine.get("settings") or {}), **derived}
+    graphs = dict(settings.get("compilation_config") or {})
+    if settings.get("cudagraph_capture_sizes"):
+        graphs["cudagraph_capture_sizes"] = settings["cudagraph_capture_sizes"]
+    if settings.get("enforce_eager"):
+        graphs["cudagraph_mode"] = "NONE"
+    engine["settings"] = settings | {"compilation_config": graphs}
     engine["env"] = {
         **(manifest.get("env") or {}),
         **derived_environment(engine, profile.get("cards") or 0),
@@ -80,7 +89,8 @@ def rule_faults(
     for rule in broken(profile, manifest):
         if rule["id"] in accepted:
             continue
-        path = next((path for path in rule["when"] if value_at(profile, path) is not None), "stack")
+        written = [path for path in rule["when"] if value_at(profile, path) is not None]
+        path = written[-1] if written else "stack"
         yield path, f'breaks the rule "{rule["id"]}" of the stack {manifest["name"]}: {in_words(rule)}'
 
 

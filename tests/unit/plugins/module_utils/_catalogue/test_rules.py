@@ -178,6 +178,47 @@ def test_a_rule_changes_no_installation() -> None:
     assert stack_id(stack()) == stack_id({**stack(), "rules": []})
 
 
+SHIPPED_STACKS = load_stacks()
+MTP3 = {"method": "qwen3_next_mtp", "num_speculative_tokens": 3}
+CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
+
+
+@pytest.mark.parametrize(
+    ("stack_name", "more", "ids"),
+    [
+        ("xpu", {"settings": {}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 2}}, ["graphs-on-several-cards"]),
+        ("xpu", {"settings": {"tensor_parallel_size": 2, "enforce_eager": True}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 2, **CALM}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 4, **CALM}}, ["four-cards-under-load"]),
+        ("xpu-0.32", {"settings": {"tensor_parallel_size": 4, **CALM}}, ["four-cards-under-load"]),
+        ("xpu", {"settings": {"tensor_parallel_size": 4, "max_num_seqs": 1, **CALM}}, []),
+        ("xpu", {"settings": {"cudagraph_capture_sizes": [1, 2, 4, 24]}}, ["graph-sizes"]),
+        ("xpu", {"settings": {"cudagraph_capture_sizes": [24], "enforce_eager": True}}, []),
+        ("xpu", {"settings": {"speculative_config": MTP3}}, ["speculation-in-padded-graphs"]),
+        ("xpu", {"settings": {"speculative_config": MTP3, "async_scheduling": False}}, []),
+        ("xpu", {"settings": {"speculative_config": MTP3, "cudagraph_capture_sizes": [4, 8]}}, []),
+        (
+            "xpu",
+            {"settings": {"speculative_config": MTP3, "cudagraph_capture_sizes": [2, 4]}},
+            ["speculation-in-padded-graphs"],
+        ),
+        ("xpu", {"env": {"SYCL_CACHE_PERSISTENT": "1"}}, ["sycl-cache-with-the-second-runner"]),
+        ("xpu", {"env": {"SYCL_CACHE_PERSISTENT": "1", "VLLM_USE_V2_MODEL_RUNNER": "0"}}, []),
+        ("xpu", {"env": {"VLLM_USE_V2_MODEL_RUNNER": ""}}, ["blank-model-runner"]),
+        ("xpu", {"env": {"LD_LIBRARY_PATH": "/opt/intel/oneapi/compiler/2025.3/lib"}}, ["two-sycl-runtimes"]),
+        ("xpu", {"model": {"experts": True, "group_size": 64}}, ["int4-experts-of-group-64"]),
+        ("xpu", {"model": {"experts": True, "group_size": 32}}, []),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False}}, []),
+        ("llm-scaler-0.21", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-lose-the-device"]),
+    ],
+)
+def test_shipped_stacks_refuse_what_is_known_to_be_bad(stack_name: str, more: dict[str, Any], ids: list[str]) -> None:
+    made = {"name": "p", "cards": 4, "model": more.pop("model", {}), "engine": more}
+    assert [rule["id"] for rule in broken(made, SHIPPED_STACKS[stack_name])] == ids
+
+
 def test_a_malformed_rule_is_named(tmp_path: Any) -> None:
     manifest = stack(engine__settings__x={"equal": 1}, status={"equals": "x"}) | {"name": "ours", "reason": "none"}
     (tmp_path / "ours.yml").write_text(yaml.safe_dump(manifest))
