@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from urllib.parse import urlsplit
 
 # Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin. A name goes before a
@@ -107,6 +108,11 @@ def _stanzas(text: str) -> Iterable[dict[str, str]]:
             yield fields
 
 
+def source_files(apt_dir: Path, sources_dir: Path) -> list[Path]:
+    """The files in which apt looks for repositories."""
+    return [apt_dir / "sources.list", *sorted(sources_dir.glob("*.list")), *sorted(sources_dir.glob("*.sources"))]
+
+
 def entries(files: Mapping[str, str]) -> list[Entry]:
     """All enabled binary repositories that `files` (path -> text of sources.list, *.list, *.sources) name."""
     found = []
@@ -166,7 +172,9 @@ def problems(packages: Mapping[str, str], suites: Sequence[str], url: str) -> li
         if not re.fullmatch(r"[A-Za-z0-9.+:~*-]+", version):
             found.append(f"{version!r} is not a version of {name}; '*' means any.")
         if "*" in name and version == ANY_VERSION:
-            found.append(f"{name} is a pattern of names, and '*' would hold any version of any of them: name a version.")
+            found.append(
+                f"{name} is a pattern of names, and '*' would hold any version of any of them: name a version."
+            )
     if url and not re.match(r"(https?|file):/", url):
         found.append(f"{url} is not the address of a repository: it begins with neither https: nor http: nor file:.")
     if url and not suites:

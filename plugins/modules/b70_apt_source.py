@@ -222,10 +222,7 @@ def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
     source = _apt.Source(
         params["url"].rstrip("/"), *(tuple(params[key]) for key in ("suites", "components", "architectures"))
     )
-    texts = {}
-    for path in (apt_dir / "sources.list", *sorted(Path(params["sources_dir"]).glob("*"))):
-        if path.suffix in (".list", ".sources"):
-            texts[str(path)] = (_files.content_of(path) or b"").decode(errors="replace")
+    texts = _files.texts(_apt.source_files(apt_dir, Path(params["sources_dir"])))
     for entry in _apt.others(_apt.entries(texts), source, str(file)):
         if not _trusts(entry, params["key_fingerprints"]):
             accepted = " or ".join(params["key_fingerprints"])
