@@ -43,7 +43,7 @@ GUC = (
     Guc(
         "70.58",
         "bad",
-        "under sustained load engines of a card are reset and the card does not come back (4 of 4 runs of a comparison)",
+        "under sustained load engines of a card are reset and the card does not come back (4 of 4 runs)",
         "https://github.com/intel/compute-runtime/issues/948",
     ),
     Guc(
@@ -90,28 +90,26 @@ def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, st
         return "", said
     newer = (entry for entry in GUC if version_key(entry.version) >= version_key(GUC_FLOOR))
     good = " or ".join(entry.version for entry in newer if entry.verdict != "bad")
-    return (
-        f"{said} Install a linux-firmware with {good} for xe/bmg_guc_70.bin, run update-initramfs -u and restart the "
-        f"host; or accept it: gpu_driver_guc_accepted: ['{version}'].",
-        "",
+    remedy = (
+        f"Put xe/bmg_guc_70.bin of linux-firmware with {good} below /lib/firmware/updates, run update-initramfs -u and "
+        f"restart the host; or accept this one: gpu_driver_guc_accepted: ['{version}']."
     )
+    return f"{said} {remedy}", ""
 
 
 def _unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
     kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
     bound = str(card.get("driver") or "")
     if bound:
-        return (
-            f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it there, and see what binds it at boot."
-        )
+        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and see what binds it at boot."
     said = f"{card['address']} has no driver under the kernel {kernel}"
     if "nomodeset" in (system.get("kernel_arguments") or []):
         return f"{said}: its argument nomodeset forbids that; take it out of /etc/default/grub and restart the host."
     if following not in ("", kernel):
         return f"{said}; the next start takes {following}: restart the host, or set host_reboot to true."
     return (
-        f"{said}: xe knows the card since 6.17 for certain; install such a kernel (host_kernel_packages) and restart the "
-        "host, or see in journalctl -k -g xe why it did not take the card."
+        f"{said}: a kernel of the series 6.17 or newer knows the card; install one (host_kernel_packages) and restart "
+        "the host, or see in journalctl -k -g xe why it did not take the card."
     )
 
 
@@ -196,14 +194,14 @@ def problems(
     if strange and not remove:
         listed = ", ".join(f"{name} {version}" for name, version in strange.items())
         found.append(
-            f"These packages are of another source than {source}: {listed}. Two builds of one library shadow each other. "
-            f"Remove them (apt-get remove {' '.join(strange)}), or set gpu_driver_remove_others to true."
+            f"These packages are of another source than {source}: {listed}. Two builds of one library shadow each "
+            f"other. Remove them (apt-get remove {' '.join(strange)}), or set gpu_driver_remove_others to true."
         )
     for entry in entries:
         belongs = _of(entry)
         if belongs not in ("", source) and entry.file != own_file:
             found.append(
-                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and its newer "
-                f"packages would mix in. Remove that file, or set gpu_driver_source to {belongs}."
+                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and packages "
+                f"of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
             )
     return found

@@ -94,7 +94,7 @@ def guc_version(debug: Path, names: Iterable[str]) -> str:
         for place in ("gt0", "tile0/gt0"):
             # xe writes `found release version 70.65.0`, older kernels and i915 `version: wanted 70.5.1, found 70.5.1`.
             text = _read(folder / place / "uc/guc_info")
-            if match := re.search(r"\bfound (?:release version )?(\d+\.\d+\.\d+)", text):
+            if match := re.search(r"\bfound (?:release version )?([1-9]\d*\.\d+\.\d+)", text):
                 return match[1]
     return ""
 

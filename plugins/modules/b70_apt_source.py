@@ -71,7 +71,8 @@ options:
     default: ""
   key_fingerprints:
     description:
-      - Fingerprints of the keys that may sign the repository, 40 hex digits each; spaces are ignored. Required with O(url).
+      - Fingerprints of the keys that may sign the repository, 40 hex digits each; spaces are ignored. Required with
+        O(url).
       - One of them must be published; a vendor that is about to replace its key publishes several.
     type: list
     elements: str

@@ -11,7 +11,7 @@ short_description: Judge what drives the cards of a host
 version_added: 0.2.0
 description:
   - Says whether every card is driven by the kernel's C(xe), and whether the firmware GuC that it runs is known to work.
-  - Says which packages of the driver, and which repositories, do not belong to the source that the driver is to come from.
+  - Says which packages of the driver, and which repositories, do not belong to the source that it is to come from.
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -34,7 +34,7 @@ options:
     type: dict
     default: {}
   guc_accepted:
-    description: Versions of GuC that are taken although they are known to be bad. C(70.58) stands for all that begin so.
+    description: Versions of GuC that are taken although they are bad. C(70.58) stands for all that begin so.
     type: list
     elements: str
     default: []

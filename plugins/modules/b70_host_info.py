@@ -48,8 +48,8 @@ options:
   card_kernels:
     description:
       - Kernels for hosts with cards, by system, which is ID and VERSION_ID of os-release.
-      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a host
-        that has a card and runs an older one.
+      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
+        host that has a card and runs an older one.
     type: dict
     default: {}
   paths:

@@ -54,7 +54,7 @@ def test_cards_that_are_driven_with_good_firmware_are_no_matter():
         (
             "",
             {"kernel": "6.8.0-87-generic"},
-            "has no driver under the kernel 6.8.0-87-generic: xe knows the card since 6.17",
+            "under the kernel 6.8.0-87-generic: a kernel of the series 6.17",
         ),
         (
             "",
@@ -73,9 +73,9 @@ def test_a_card_without_its_driver_is_a_problem_with_a_remedy(driver, system, wo
 
 @pytest.mark.parametrize("version", ["70.58.0", "70.58", "70.49.4", "70.36.0"])
 def test_bad_firmware_is_refused_with_its_reason_unless_it_is_accepted(version):
-    ((problem,), notes) = _gpu_driver.judge_cards([card(guc=version)], SYSTEM, [])
+    ((problem,), _notes) = _gpu_driver.judge_cards([card(guc=version)], SYSTEM, [])
     assert f"0000:03:00.0 runs the GuC firmware {version}: " in problem
-    assert "Install a linux-firmware with 70.65 or 70.72.1" in problem
+    assert "of linux-firmware with 70.65 or 70.72.1 below /lib/firmware/updates" in problem
     assert f"gpu_driver_guc_accepted: ['{version}']" in problem
     (nothing, (note,)) = _gpu_driver.judge_cards([card(guc=version)], SYSTEM, [version])
     assert (nothing, problem.startswith(note)) == ([], True)

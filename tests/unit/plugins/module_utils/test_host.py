@@ -62,9 +62,7 @@ I915_GUC = """GuC firmware: i915/dg2_guc_70.bin
 GuC status 0x80030020:
         Bootrom status = 0x10
 """
-MISSING_GUC = (
-    "GuC firmware: i915/tgl_guc_70.bin\n        status: MISSING\n        version: wanted 70.12.1, found 0.0.0\n"
-)
+MISSING_GUC = "GuC firmware: xe/bmg_guc_70.bin\n\tstatus: MISSING\n\tversion: wanted 70.12.1, found 0.0.0\n"
 # Of a host with an Arc card in another PCI domain, and of one with the prefix that kernels write since 6.16.
 LOG = """xe 0001:03:00.0: [drm] GT1: Using GuC firmware from xe/bmg_guc_70.bin version 70.36.0
 xe 0001:03:00.0: [drm] GuC firmware (70.45.2) is recommended, but only (70.36.0) was found in xe/bmg_guc_70.bin
@@ -74,7 +72,7 @@ xe 0000:03:00.0: [drm] Tile0: GT1: Using GuC firmware from xe/bmg_guc_70.bin ver
 
 
 @pytest.mark.parametrize("folder", ["0000:03:00.0/gt0", "0000:03:00.0/tile0/gt0", "0/gt0", "128/gt0"])
-@pytest.mark.parametrize(("text", "version"), [(XE_GUC, "70.65.0"), (I915_GUC, "70.5.1")])
+@pytest.mark.parametrize(("text", "version"), [(XE_GUC, "70.65.0"), (I915_GUC, "70.5.1"), (MISSING_GUC, "")])
 def test_the_firmware_of_a_card_is_read_wherever_the_kernel_shows_it(tmp_path, folder, text, version):
     pci_device(tmp_path, "0000:03:00.0", "0xe223", driver="xe")
     file = tmp_path / "kernel/debug/dri" / folder / "uc/guc_info"
