@@ -201,7 +201,7 @@ def problems(
         belongs = _of(entry)
         if belongs not in ("", source) and entry.file != own_file:
             found.append(
-                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and packages "
-                f"of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
+                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and "
+                f"packages of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
             )
     return found
