@@ -53,7 +53,12 @@ class Vendors:
         """The variables of gpu_driver that lead to one of its sources here; `system` is ID and VERSION_ID."""
         said: dict[str, Any] = {"gpu_driver_force": True, "gpu_driver_source": source}
         if source == "github":
-            return {**said, "gpu_driver_repository_suites": {system: []}, "gpu_driver_debs": self.debs[release]}
+            return {
+                **said,
+                "gpu_driver_repository_url": "",
+                "gpu_driver_repository_suites": {system: []},
+                "gpu_driver_debs": self.debs[release],
+            }
         return {
             **said,
             "gpu_driver_repository_suites": {system: [OMIX if source == "omix" else "noble"]},
@@ -90,7 +95,7 @@ class Vendors:
 
 
 def github_releases(root: Path, url: str) -> dict[str, list[dict[str, str]]]:
-    """Make the packages that the role takes from GitHub, at the paths that they have there; they are served at `url`."""
+    """Make the packages that the role takes from GitHub, at the paths that they have there; `url` is the server's."""
     data = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
     found = {}
     for release in data["__gpu_driver_releases"]:
