@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 # Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin. A name goes before a
-# pattern that fits it too.
+# pattern that fits it too, by its place as well: of several pins for one version apt takes the first.
 PIN_PRIORITY = 1001
 NAME_PRIORITY = 1002
 ANY_VERSION = "*"
@@ -80,7 +80,7 @@ def preferences(packages: Mapping[str, str], title: str, url: str = "") -> str:
     stanzas = [
         f"{said}\nPackage: {name}\nPin: version {version}\n"
         f"Pin-Priority: {PIN_PRIORITY if '*' in name else NAME_PRIORITY}\n"
-        for name, version in sorted(packages.items())
+        for name, version in sorted(packages.items(), key=lambda item: ("*" in item[0], item[0]))
         if version != ANY_VERSION
     ]
     free = [name for name, version in sorted(packages.items()) if version == ANY_VERSION]

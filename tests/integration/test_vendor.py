@@ -192,10 +192,8 @@ def test_the_former_key_may_sign_too_and_a_strangers_may_not(run: Operator, host
 def test_a_kernel_that_was_just_installed_is_started_in_the_same_play(run: Operator, host: Host):
     plug(host, "70.65.0")
     wanted = {"host_card_kernels": {run.system: {"oldest": "99.0", "packages": ["linux-intel-6.17"]}}}
-    predicted = run("--check", tags="host", **wanted)
-    assert "needs a restart, which is yours to do, or set host_reboot to true: a kernel is installed with" in words_of(
-        predicted.output
-    )
+    predicted = words_of(run("--check", tags="host", **wanted).output)
+    assert "needs a restart, which is yours to do, or set host_reboot to true: a kernel is installed with" in predicted
     began = host.check_output("cut -d' ' -f22 /proc/1/stat")
     restarted = run(tags="host", host_reboot=True, host_reboot_timeout=400, **wanted)
     assert versions(host)["linux-intel-6.17"] == "6.17.0-1010.10"
@@ -237,9 +235,7 @@ def github(run: Operator, shop: Vendors, release: str, *words: str, **variables:
     return run(*words, tags="gpu_driver", **{**shop.driver(run.system, "github", release), **variables})
 
 
-def test_what_another_source_installed_stops_a_switch_and_is_named_with_the_remedy(
-    run: Operator, host: Host, shop: Vendors
-):
+def test_what_another_source_installed_stops_a_switch_and_is_named(run: Operator, host: Host, shop: Vendors):
     before = versions(host)
     refused = github(run, shop, "26.27")
     assert refused.code != 0
@@ -289,11 +285,8 @@ def test_a_file_with_another_digest_is_not_installed(run: Operator, host: Host, 
 
 
 def test_a_mirror_carries_the_files_as_packages(run: Operator, host: Host, shop: Vendors, tmp_path: Path):
-    roles = (
-        {"name": "arcpro.b70.mirror", "public": True},
-        {"name": "arcpro.b70.gpu_driver", "tasks_from": "to_mirror"},
-    )
-    tasks = [{"ansible.builtin.include_role": role} for role in roles]
+    fill = {"name": "arcpro.b70.gpu_driver", "tasks_from": "to_mirror"}
+    tasks = [{"ansible.builtin.include_role": role} for role in ({"name": "arcpro.b70.mirror", "public": True}, fill)]
     playbook = tmp_path / "mirror.yml"
     playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
     given = {**shop.driver(run.system, "github", "26.35"), "mirror_dir": "/srv/mirror"}

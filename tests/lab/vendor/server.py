@@ -97,7 +97,7 @@ class Vendors:
 def github_releases(root: Path, url: str) -> dict[str, list[dict[str, str]]]:
     """Make the packages that the role takes from GitHub, at the paths that they have there; `url` is the server's."""
     data = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
-    found = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for release in data["__gpu_driver_releases"]:
         shipped = data["__gpu_driver_loader"] + data[f"__gpu_driver_{release.replace('.', '_')}"]
         found[release] = []

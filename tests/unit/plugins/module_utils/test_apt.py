@@ -74,8 +74,8 @@ def test_a_pattern_of_names_is_pinned_below_the_names_that_it_fits():
     text = _apt.preferences({"intel-oneapi-*": "2025.3*", "intel-oneapi-dpcpp-cpp-2025.3": "2025.3.2-*"}, "Compiler")
     pins = [tuple(line.split(": ")[1] for line in stanza.splitlines()[1:]) for stanza in text.split("\n\n")]
     assert pins == [
-        ("intel-oneapi-*", "version 2025.3*", "1001"),
         ("intel-oneapi-dpcpp-cpp-2025.3", "version 2025.3.2-*", "1002"),
+        ("intel-oneapi-*", "version 2025.3*", "1001"),
     ]
     assert "name a version" in _apt.problems({"intel-*": "*"}, [], "")[0]
 
