@@ -61,6 +61,12 @@ GUC = (
 )
 
 
+# Series of the kernel under which cards drive, but were lost.
+KERNELS = {"7.0": "permanent resets of cards under load were reported (intel/compute-runtime issue 948)"}
+    "7.0": "permanent resets of cards under load were reported under this series (intel/compute-runtime issue 948)"
+}
+
+
 def _begins(version: str, beginning: str) -> bool:
     return version == beginning or version.startswith(f"{beginning}.")
 
@@ -116,11 +122,13 @@ def _unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
 def judge_cards(
     cards: Iterable[Mapping[str, Any]], system: Mapping[str, Any], accepted: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """(problems, notes), one sentence per card: its driver, else its firmware.
+    """(problems, notes), one sentence per card: its driver, else its firmware; and one for the kernel.
 
     `cards` and `system` are as b70_host_info returns them; `accepted` are GuC versions taken although they are bad.
     """
-    problems, notes = [], []
+    kernel = str(system.get("kernel") or "")
+    notes = [f"The kernel is {kernel}: {said}." for series, said in KERNELS.items() if _begins(kernel, series)]
+    problems = []
     for card in cards:
         if card.get("driver") != DRIVER:
             problems.append(_unbound(card, system))

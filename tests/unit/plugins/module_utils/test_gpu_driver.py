@@ -3,11 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _gpu_driver
 
 SYSTEM = {"kernel": "6.17.0-23-generic", "next_kernel": "6.17.0-23-generic", "kernel_arguments": ["quiet"]}
+ROLE = Path(__file__).parents[4] / "roles/gpu_driver"
 OURS = "/etc/apt/sources.list.d/b70-gpu-driver.sources"
 # What hosts have that took the driver from one of the sources; names and versions as dpkg shows them.
 GITHUB = {
@@ -99,6 +104,22 @@ def test_firmware_that_is_usable_or_unknown_is_only_said(version, words):
     (problems, (note,)) = _gpu_driver.judge_cards([card(guc=version)], SYSTEM, [])
     assert problems == []
     assert words in note
+
+
+def test_a_kernel_under_which_cards_were_lost_is_said():
+    (problems, (note,)) = _gpu_driver.judge_cards([card()], {"kernel": "7.0.0-31-generic"}, [])
+    assert problems == []
+    assert note.startswith("The kernel is 7.0.0-31-generic: permanent resets")
+
+
+def test_the_packages_from_github_are_named_as_their_files_are():
+    data = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+    debs = [deb for key in ("loader", "26_27", "26_35") for deb in data[f"__gpu_driver_{key}"]]
+    assert len({deb["sha256"] for deb in debs}) == len(debs) == 13
+    for deb in debs:
+        assert re.fullmatch("[0-9a-f]{64}", deb["sha256"])
+        assert deb["url"].rpartition("/")[2].startswith(f"{deb['name']}_{deb['version'].rstrip('*')}")
+        assert deb["url"].endswith("_amd64.deb")
 
 
 @pytest.mark.parametrize("source", _gpu_driver.SOURCES)
