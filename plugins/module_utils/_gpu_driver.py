@@ -63,8 +63,6 @@ GUC = (
 
 # Series of the kernel under which cards drive, but were lost.
 KERNELS = {"7.0": "permanent resets of cards under load were reported (intel/compute-runtime issue 948)"}
-    "7.0": "permanent resets of cards under load were reported under this series (intel/compute-runtime issue 948)"
-}
 
 
 def _begins(version: str, beginning: str) -> bool:
