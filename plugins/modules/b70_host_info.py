@@ -45,6 +45,13 @@ options:
     type: list
     elements: str
     default: []
+  card_kernels:
+    description:
+      - Kernels for hosts with cards, by system, which is ID and VERSION_ID of os-release.
+      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
+        host that has a card and runs an older one.
+    type: dict
+    default: {}
   paths:
     description: Paths to look at.
     type: list
@@ -189,9 +196,13 @@ cards:
       type: str
       sample: "0000:03:00.0"
     driver:
-      description: Bound kernel driver, or null.
+      description: Bound kernel driver, or empty.
       type: str
       sample: xe
+    guc:
+      description: Version of the GuC firmware that it runs, or empty where neither debugfs nor the kernel's log says.
+      type: str
+      sample: 70.65.0
     numa_node:
       description: NUMA node, or null.
       type: int
@@ -247,8 +258,13 @@ groups:
   returned: always
   type: list
   elements: str
+kernel_packages:
+  description: Those of O(card_kernels) that this host needs.
+  returned: always
+  type: list
+  elements: str
 packages_missing:
-  description: Those of O(packages) that are not installed.
+  description: Those of O(packages) and RV(kernel_packages) that are not installed.
   returned: always
   type: list
   elements: str
@@ -323,6 +339,7 @@ def main() -> None:
             "user": {"type": "str", "default": "b70"},
             "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},
             "packages": {"type": "list", "elements": "str", "default": []},
+            "card_kernels": {"type": "dict", "default": {}},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
             "units": {"type": "list", "elements": "str", "default": []},
@@ -352,13 +369,19 @@ def main() -> None:
             [wanted["python"], "-c", "import platform; print(platform.python_version())"]
         )
         python = output.strip() if code == 0 else None
+    sysfs = Path(wanted["sysfs_root"])
+    cards = _host.cards(sysfs)
+    if any(card["driver"] and not card["guc"] for card in cards):
+        log = ["journalctl", "--dmesg", "--boot", "--no-pager", "--output=cat"]
+        cards = _host.guc_from_log(cards, module.run_command(log)[1])
+    kernels = _host.kernel_packages(wanted["card_kernels"], system, bool(cards))
+    packages = [*wanted["packages"], *kernels]
     installed = ""
-    if wanted["packages"]:
-        query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *wanted["packages"]]
+    if packages:
+        query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *packages]
         installed = module.run_command(query)[1]
     everyone = grp.getgrall()
     account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
-    sysfs = Path(wanted["sysfs_root"])
     systemd = os.path.isdir("/run/systemd/system")
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
     differences = [
@@ -378,13 +401,14 @@ def main() -> None:
             "next_kernel": _host.next_kernel(Path("/")),
         },
         python=python,
-        cards=_host.cards(sysfs),
+        cards=cards,
         render_nodes=_host.render_nodes(sysfs),
         stacks=_host.stacks(Path(wanted["stack_root"])),
         uv=_host.uv_version(Path(wanted["tools_dir"])),
         account=account,
         groups=[name for name in wanted["groups"] if name in {group.gr_name for group in everyone}],
-        packages_missing=_host.packages_missing(wanted["packages"], installed),
+        kernel_packages=kernels,
+        packages_missing=_host.packages_missing(packages, installed),
         paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
         files=files,
         differences=differences,

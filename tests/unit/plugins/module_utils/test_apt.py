@@ -56,9 +56,28 @@ def test_pinned_packages_are_held_against_newer_ones_and_unpinned_ones_are_not_n
     text = _apt.preferences({"xpu-smi": "1.3.6-*", "clinfo": "*", "libze1": "1.28.2-*"}, "Drivers")
     stanzas = text.split("\n\n")
     assert len(stanzas) == 2
-    assert stanzas[0].splitlines()[1:] == ["Package: libze1", "Pin: version 1.28.2-*", "Pin-Priority: 1001"]
+    assert stanzas[0].splitlines()[1:] == ["Package: libze1", "Pin: version 1.28.2-*", "Pin-Priority: 1002"]
     assert "clinfo" not in text
     assert _apt.preferences({"clinfo": "*"}, "Drivers") == ""
+
+
+def test_packages_of_any_version_are_held_to_their_repository():
+    text = _apt.preferences({"intel-gpu-compute": "*", "clinfo": "*"}, "Drivers", "https://repo.example.org:8443/gpu")
+    assert text.splitlines()[1:] == [
+        "Package: clinfo intel-gpu-compute",
+        'Pin: origin "repo.example.org"',
+        "Pin-Priority: 1001",
+    ]
+
+
+def test_a_pattern_of_names_is_pinned_below_the_names_that_it_fits():
+    text = _apt.preferences({"intel-oneapi-*": "2025.3*", "intel-oneapi-dpcpp-cpp-2025.3": "2025.3.2-*"}, "Compiler")
+    pins = [tuple(line.split(": ")[1] for line in stanza.splitlines()[1:]) for stanza in text.split("\n\n")]
+    assert pins == [
+        ("intel-oneapi-dpcpp-cpp-2025.3", "version 2025.3.2-*", "1002"),
+        ("intel-oneapi-*", "version 2025.3*", "1001"),
+    ]
+    assert "name a version" in _apt.problems({"intel-*": "*"}, [], "")[0]
 
 
 def test_pending_is_what_is_missing_or_at_another_version():
