@@ -66,3 +66,16 @@ def test_thinking_models_have_the_parsers_that_users_expect(recipe: dict[str, An
 
 def test_no_more_requests_are_admitted_than_the_engine_takes(recipe: dict[str, Any]) -> None:
     assert recipe["frontdoor"]["max_active_generations"] <= recipe["engine"]["settings"]["max_num_seqs"]
+
+
+def test_one_profile_is_recommended_for_each_number_of_cards() -> None:
+    counts = [count for profile in CATALOGUE.values() for count in (profile["recommended"] or {}).get("cards", [])]
+    assert sorted(counts) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("cards", [1, 2, 4])
+def test_what_is_recommended_has_just_so_many_cards_and_may_be_served(cards: int) -> None:
+    (profile,) = (item for item in CATALOGUE.values() if cards in (item["recommended"] or {}).get("cards", []))
+    assert profile["cards"] == cards
+    assert profile["status"] not in ("rejected", "blocked")
+    assert profile["evidence"]["quality"]["verdict"] != "failed"
