@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from tools import model_table
 
 
@@ -26,7 +27,7 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith("\nAfter.\n")
-    assert text.count("\n| `") == len(model_table.load_catalogue())
+    assert text.count("\n| `") == len(load_catalogue())
     page.write_text("# No place\n")
     with pytest.raises(ValueError, match="has no place for the table"):
         model_table.main(["--page", str(page)])

@@ -122,8 +122,9 @@ def test_a_rule_of_the_stack_is_refused_before_any_host_is_reached(untouched: Ho
 
 BY_INVENTORY = "tiny-a; the slot is empty, and b70_profile in the inventory names it. Stacks on this host: cpu."
 RECOMMENDED = (
-    "qwen3-0.6b-cpu; nobody chose, and it is recommended for no card: It is small, and needs no card. To choose another: "
-    "-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards=0 lists all. Stacks on this host: cpu."
+    "qwen3-0.6b-cpu; nobody chose, and it is recommended for no card: It is small, and needs no card. To choose "
+    "another: -e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards=0 lists all. "
+    "Stacks on this host: cpu."
 )
 
 

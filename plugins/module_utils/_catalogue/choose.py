@@ -92,12 +92,12 @@ def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
     """Return the profile that is most like the wanted one: the same weights, a like model, the better status."""
 
     def likeness(other: Profile) -> tuple[Any, ...]:
-        names = [str(item["model"]["hf_repo"] or item["name"]).rpartition("/")[2].lower() for item in (wanted, other)]
+        ours, theirs = (str(item["model"]["hf_repo"] or item["name"]).lower() for item in (wanted, other))
         return (
             wanted["model"]["hf_repo"] is not None and wanted["model"]["hf_repo"] == other["model"]["hf_repo"],
             wanted["engine"]["task"] == other["engine"]["task"],
             set(wanted["modalities"]) <= set(other["modalities"]),
-            round(difflib.SequenceMatcher(None, *names).ratio(), 1),
+            round(difflib.SequenceMatcher(None, ours, theirs).ratio(), 1),
             -STATUSES.index(other["status"]),
             other["cards"],
             other["name"],
