@@ -102,6 +102,30 @@ options:
         description: The value.
         type: str
         required: true
+  slot:
+    description: A slot whose profiles are looked for. Without it none is.
+    type: dict
+    suboptions:
+      slot:
+        description: Its name.
+        type: str
+        default: main
+      config_dir:
+        description: Directory of rendered profiles.
+        type: path
+        default: /etc/b70-vllm-slot
+      run_dir:
+        description: Directory of the state file.
+        type: path
+        default: /run/b70
+      state_dir:
+        description: Directory of the journal.
+        type: path
+        default: /var/lib/b70
+      unit_dir:
+        description: Directory of the units.
+        type: path
+        default: /etc/systemd/system
   sysfs_root:
     description: Where the kernel's device tree is mounted.
     type: path
@@ -244,6 +268,18 @@ differences:
   elements: str
   sample:
     - "/etc/b70-frontdoor/frontdoor.toml: mode is 0600, wanted is 0644"
+slot:
+  description: What O(slot) holds, or null; also where systemd does not run.
+  returned: always
+  type: dict
+  contains:
+    profile:
+      description: The profile that it serves, or was the last to be verified in it; null when there is none.
+      type: str
+    profiles:
+      description: That one and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the host.
+      type: list
+      elements: dict
 problems:
   description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
   returned: always
@@ -260,11 +296,21 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_occupied
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 
 FILE = {
     "path": {"type": "path", "required": True},
     "state": {"type": "str", "choices": ["file", "directory", "link", "absent"]},
     **{key: {"type": "str"} for key in ("sha256", "target", "owner", "group", "mode")},
+}
+
+SLOT = {
+    "slot": {"type": "str", "default": "main"},
+    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+    "run_dir": {"type": "path", "default": "/run/b70"},
+    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
 }
 
 
@@ -286,6 +332,7 @@ def main() -> None:
                 "default": [],
                 "options": {key: {"type": "str", "required": True} for key in ("url", "field", "value")},
             },
+            "slot": {"type": "dict", "options": SLOT},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,
@@ -319,6 +366,10 @@ def main() -> None:
         *_expected.unit_differences(wanted["units"], module.run_command),
         *_expected.answer_differences(wanted["answers"]),
     ]
+    try:
+        slot = run_occupied(wanted["slot"]) if wanted["slot"] and systemd else None
+    except SlotFault as fault:
+        module.fail_json(msg=fault.message)
     module.exit_json(
         changed=False,
         system={
@@ -337,6 +388,7 @@ def main() -> None:
         paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
         files=files,
         differences=differences,
+        slot=slot,
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )
 

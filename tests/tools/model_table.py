@@ -18,12 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import STATUSES  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.offers import summary  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks  # noqa: E402
 
 PAGE = ROOT / "docs" / "profiles.md"
 BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"
 END = "<!-- end of profiles -->"
-ORDER = ("production", "baseline", "candidate", "research", "experiment", "blocked", "rejected")
 HEAD = (
     "| profile | status | takes | cards | context | at once | measured, and where |",
     "|---|---|---|---|---|---|---|",
@@ -31,18 +32,15 @@ HEAD = (
 
 
 def evidence(found: Mapping[str, Any]) -> str:
-    """Return one cell: the KV cache, the rate to expect and for how many requests, by whom, when and on which stack."""
-    words = [f"{found['kv_cache_tokens']:,} KV tokens"] if found.get("kv_cache_tokens") else []
-    for rate in (found.get("tok_s") or [])[:1]:
-        words.append(f"{rate['value']:g} output tokens/s at {rate.get('streams', 1)}")
-    on = f"on {found['stack']}" if found.get("stack") else ""
-    where = ", ".join(str(part) for part in (found.get("source"), found.get("date"), on) if part)
-    return "; ".join([*words, where])
+    """Return one cell: the figure to expect and the highest, by whom, when and on what, and what is said of quality."""
+    said = ", ".join(str(found[key]) for key in ("source", "date", "stack") if found.get(key))
+    verdict = (found.get("quality") or {}).get("verdict")
+    return "; ".join(word for word in (summary(found), said, f"quality {verdict}" if verdict else "") if word)
 
 
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table, best status first."""
-    rows = sorted(catalogue.values(), key=lambda profile: (ORDER.index(profile["status"]), profile["name"]))
+    rows = sorted(catalogue.values(), key=lambda profile: (STATUSES.index(profile["status"]), profile["name"]))
     lines = list(HEAD)
     for profile in rows:
         cells = (

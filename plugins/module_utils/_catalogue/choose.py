@@ -92,12 +92,12 @@ def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
     """Return the profile that is most like the wanted one: the same weights, a like model, the better status."""
 
     def likeness(other: Profile) -> tuple[Any, ...]:
-        names = [str(item["model"]["hf_repo"] or item["name"]).rpartition("/")[2].lower() for item in (wanted, other)]
+        ours, theirs = (str(item["model"]["hf_repo"] or item["name"]).lower() for item in (wanted, other))
         return (
             wanted["model"]["hf_repo"] is not None and wanted["model"]["hf_repo"] == other["model"]["hf_repo"],
             wanted["engine"]["task"] == other["engine"]["task"],
             set(wanted["modalities"]) <= set(other["modalities"]),
-            round(difflib.SequenceMatcher(None, *names).ratio(), 1),
+            round(difflib.SequenceMatcher(None, ours, theirs).ratio(), 1),
             -STATUSES.index(other["status"]),
             other["cards"],
             other["name"],
@@ -154,17 +154,18 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
     """Return what an empty slot is given when nobody chose, and why."""
-    instead = (
-        f"choose with -e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
-    )
+    instead = f"-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
     hindered: list[str] = []
     for profile in recommended(profiles, cards):
         against = here.against(profile)
         if not against:
-            why = " ".join(profile["recommended"]["reason"].split())
-            return profile["name"], f"nobody chose, and it is recommended for {counted(cards)}: {why}. To {instead}"
+            reason = " ".join(profile["recommended"]["reason"].split())
+            why = f"nobody chose, and it is recommended for {counted(cards)}: {reason}"
+            return profile["name"], f"{why} To choose another: {instead}"
         hindered += against
-    return "", " ".join([f"nothing that is recommended for {counted(cards)} can be served here: {instead}", *hindered])
+    why = "can be served here" if hindered else "is in the catalogue"
+    said = f"nothing that is recommended for {counted(cards)} {why}; choose with {instead}."
+    return "", " ".join([said, *hindered]).rstrip(".")
 
 
 def _stacks(
@@ -186,7 +187,7 @@ def _stacks(
 
 def _advice(wanted: Profile, profiles: Iterable[Profile], here: Here, cards: int) -> str:
     near = nearest(wanted, [profile for profile in profiles if not here.against(profile)])
-    every = f"show_models.yml -e cards={cards} lists what so many cards serve"
     if near is None:
-        return f"No profile of the catalogue can be served here; {every} and why others cannot."
-    return f"Nearest that can be served here: {near['name']} ({near['title']}). {every[0].upper()}{every[1:]}."
+        return f"No profile of the catalogue can be served here; show_models.yml -e cards={cards} says why."
+    every = f"show_models.yml -e cards={cards} lists all that {counted(cards)} can serve"
+    return f"Nearest that can be served here: {near['name']} ({near['title']}); {every}."

@@ -83,7 +83,8 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
         text = fx.files.read(record)
         if text is None:
-            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; run the role stack")
+            install = f"ansible-playbook site.yml -e profile={profile.name} installs and serves it"
+            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; {install}")
         try:
             recorded = json.loads(text)
         except ValueError as error:
