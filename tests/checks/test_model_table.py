@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from tools import model_table
 
 
@@ -29,7 +28,7 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith("\nAfter.\n")
-    assert text.count("\n| `") == len(model_table.load_catalogue())
+    assert text.count("\n| `") == len(load_catalogue())
     page.write_text("# No place\n")
     with pytest.raises(ValueError, match="has no place for the table"):
         model_table.main(["--page", str(page)])
@@ -54,6 +53,6 @@ def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("| `minimax-m27-c1`")]
     assert row == (
         "| `minimax-m27-c1` | baseline | text | 4 | 32768 | 1 | 83.172 tok/s with 1 stream, up to 96.82 with 1 stream; "
-        "upstream lab, 2026-05-24 |"
+        "upstream lab, 2026-05-24, lab-2.11 |"
     )
     assert "- `gemma4-12b-it-int4-autoround-c12`: 2026-06-07, device lost" in text

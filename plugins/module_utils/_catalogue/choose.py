@@ -92,12 +92,12 @@ def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
     """Return the profile that is most like the wanted one: the same weights, a like model, the better status."""
 
     def likeness(other: Profile) -> tuple[Any, ...]:
-        names = [str(item["model"]["hf_repo"] or item["name"]).rpartition("/")[2].lower() for item in (wanted, other)]
+        ours, theirs = (str(item["model"]["hf_repo"] or item["name"]).lower() for item in (wanted, other))
         return (
             wanted["model"]["hf_repo"] is not None and wanted["model"]["hf_repo"] == other["model"]["hf_repo"],
             wanted["engine"]["task"] == other["engine"]["task"],
             set(wanted["modalities"]) <= set(other["modalities"]),
-            round(difflib.SequenceMatcher(None, *names).ratio(), 1),
+            round(difflib.SequenceMatcher(None, ours, theirs).ratio(), 1),
             -STATUSES.index(other["status"]),
             other["cards"],
             other["name"],
@@ -154,18 +154,18 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
     """Return what an empty slot is given when nobody chose, and why."""
-    instead = (
-        f"choose with -e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
-    )
+    instead = f"-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
     hindered: list[str] = []
     for profile in recommended(profiles, cards):
         against = here.against(profile)
         if not against:
-            why = " ".join(profile["recommended"]["reason"].split())
-            return profile["name"], f"nobody chose, and it is recommended for {counted(cards)}: {why}. To {instead}"
+            reason = " ".join(profile["recommended"]["reason"].split())
+            why = f"nobody chose, and it is recommended for {counted(cards)}: {reason}"
+            return profile["name"], f"{why} To choose another: {instead}"
         hindered += against
     why = "can be served here" if hindered else "is in the catalogue"
-    return "", " ".join([f"nothing that is recommended for {counted(cards)} {why}; {instead}.", *hindered]).rstrip(".")
+    said = f"nothing that is recommended for {counted(cards)} {why}; choose with {instead}."
+    return "", " ".join([said, *hindered]).rstrip(".")
 
 
 def _stacks(

@@ -369,7 +369,7 @@ def test_systemd_accepts_every_unit(tmp_path):
     profiles[C8]["engine"]["settings"]["hf_overrides"] = json.loads(ODD)
     # With a program that exists there is nothing left to complain about.
     program = tmp_path / "stacks" / stack_id(STACKS["xpu"]) / "venv/bin/vllm"
-    for name in ("xpu", "lab-minimax", "lab-2.11"):
+    for name in {profile["stack"] for profile in CATALOGUE.values()}:
         program = tmp_path / "stacks" / stack_id(STACKS[name]) / "venv/bin/vllm"
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/true\n")

@@ -111,7 +111,7 @@ def test_a_rule_sees_variables_of_the_stack_and_what_typed_words_stand_for() -> 
     assert broken(online, stack(engine__settings__quantization={"equals": "fp8"}))
 
 
-BASE = {
+BASE: dict[str, Any] = {
     "name": "x",
     "status": "experiment",
     "stack": "ours",
@@ -163,8 +163,8 @@ def test_a_rule_is_accepted_by_its_name(stacks: dict[str, dict[str, Any]]) -> No
     harmless = copy.deepcopy(accepts)
     harmless["engine"]["settings"]["tensor_parallel_size"] = 1
     assert load_catalogue(inline={"x": harmless}, stacks=stacks)["x"]["accepted_rules"] == []
-    (told,) = refused(stacks, {**BASE, "engine": harmless["engine"], "accepts_rules": ["rr"]})
-    assert told == 'b70_profiles[x]: accepts_rules[0]: no stack has a rule "rr"; did you mean "r"?'
+    (fault,) = refused(stacks, {**BASE, "engine": harmless["engine"], "accepts_rules": ["rr"]})
+    assert fault == 'b70_profiles[x]: accepts_rules[0]: no stack has a rule "rr"; did you mean "r"?'
 
 
 def test_a_stack_that_is_based_on_another_changes_a_rule_by_its_id(stacks: dict[str, dict[str, Any]]) -> None:

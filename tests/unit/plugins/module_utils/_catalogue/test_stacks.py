@@ -83,7 +83,9 @@ def test_faults_are_all_reported(tmp_path):
 
 
 SOURCE = "sources: [{name: k, repo: o/k, commit: %s, max_jobs: 2}]\n" % ("a" * 40)
-PATCHES = "patches: [{name: p, applies_to: k}]\n"
+GIT = "repo: o/r, commit: %s, path: a.patch.gz.b64, encoding: gzip+base64"
+PATCH = "{name: %s, applies_to: %s, " + GIT % ("a" * 40) + "}"
+PATCHES = f"patches: [{PATCH % ('p', 'k')}]\n"
 FIRST = "{requirement: %s, index: https://x, hashes: {any: [sha256:%s]}}"
 
 
@@ -97,7 +99,8 @@ def test_a_stack_takes_over_what_it_is_based_on(tmp_path):
     write(tmp_path, "base", base + f"first: [{FIRST % ('torch==1', 'c' * 64)}, {FIRST % ('vision==1', 'd' * 64)}]\n")
     (tmp_path / "base.lock").write_text("x==1\n")
     more = "sources: [{name: k, max_jobs: 4}, {name: m, repo: o/m, commit: %s}]\n" % ("b" * 40)
-    more += "patches: [{name: q, applies_to: k}]\nfirst: [{requirement: torch==2, index: https://new}]\n"
+    more += f"patches: [{PATCH % ('q', 'k')}]\n"
+    more += "first: [{requirement: torch==2, index: https://new}]\n"
     write(tmp_path, "more", f"based_on: base\nenv: {{B: '2'}}\n{more}")
     stack = load_stacks([tmp_path])["more"]
     assert [(item["name"], item["commit"][0], item.get("max_jobs")) for item in stack["sources"]] == [
@@ -128,7 +131,7 @@ def test_a_folder_of_ones_own_changes_a_stack_of_the_same_name_and_those_based_o
         ("based_on: bsae\n", "based_on", 'there is no stack "bsae" to be based on; did you mean "base"'),
         ("based_on: other\n", "based_on", "stacks are based on each other"),
         ("sources: [{name: k, repo: o/k}]\n", "sources[0].commit", "is missing"),
-        (SOURCE + "patches: [{name: p, applies_to: j}]\n", "patches[0].applies_to", 'there is no source "j"'),
+        (SOURCE + PATCHES.replace("applies_to: k", "applies_to: j"), "patches[0].applies_to", 'there is no source "j"'),
         (SOURCE.replace("]", ", {name: k, repo: o/k, commit: %s}]" % ("b" * 40)), "sources", "k stands there twice"),
         ("lock: x.lock\nbuild: {requires: [x, cmake]}\n", "build.requires[1]", "x.lock has no cmake"),
         ("first: [{requirement: torch==1}]\n", "first[0]", "needs either index"),
@@ -178,9 +181,6 @@ def test_a_supplied_patch_counts_by_its_digest_alone(tmp_path):
     assert stack_id(load_stacks([tmp_path])["x"]) not in ids
 
 
-GIT = "repo: o/r, commit: %s, path: a.patch.gz.b64, encoding: gzip+base64"
-
-
 def test_a_patch_counts_by_its_digest_or_else_by_its_place_in_git(tmp_path):
     def of(place):
         write(tmp_path, "x", SOURCE + f"patches: [{{name: p, applies_to: k, {place}}}]\n")
@@ -191,7 +191,7 @@ def test_a_patch_counts_by_its_digest_or_else_by_its_place_in_git(tmp_path):
     assert of(git) != of(GIT % ("b" * 40))
     assert of(git) != of(git.replace("gzip+base64", "plain"))
     digest = f"sha256: {'c' * 64}"
-    assert of(git) != of(f"{git}, {digest}") == of(f"{GIT % ('b' * 40)}, {digest}") == of(f"url: https://x, {digest}")
+    assert of(git) != of(f"{git}, {digest}") == of(f"{GIT % ('b' * 40)}, {digest}")
 
 
 def test_a_supplied_patch_stands_in_place_of_the_one_in_git(tmp_path):
