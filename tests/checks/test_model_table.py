@@ -38,6 +38,6 @@ def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("| `minimax-m27-c1`")]
     assert row == (
         "| `minimax-m27-c1` | baseline | text | 4 | 32768 | 1 | 83.172 tok/s with 1 stream, up to 96.82 with 1 stream; "
-        "upstream lab, 2026-05-24 |"
+        "upstream lab, 2026-05-24, lab-2.11 |"
     )
     assert "- `gemma4-12b-it-int4-autoround-c12`: 2026-06-07, device lost" in text

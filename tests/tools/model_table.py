@@ -32,8 +32,8 @@ HEAD = (
 
 
 def evidence(found: Mapping[str, Any]) -> str:
-    """Return one cell: the figure to expect and the highest, who recorded it when, and the verdict about quality."""
-    said = ", ".join(str(found[key]) for key in ("source", "date") if found.get(key))
+    """Return one cell: the figure to expect and the highest, by whom, when and on what, and what is said of quality."""
+    said = ", ".join(str(found[key]) for key in ("source", "date", "stack") if found.get(key))
     verdict = (found.get("quality") or {}).get("verdict")
     return "; ".join(word for word in (summary(found), said, f"quality {verdict}" if verdict else "") if word)
 
