@@ -59,7 +59,7 @@ def profile(name: str, **more: Any) -> dict[str, Any]:
 
 
 REFUSED = {
-    "four-cards": (profile("four-cards", cards=4), "four-cards needs 4 cards, and there is 0."),
+    "four-cards": (profile("four-cards", cards=4), "four-cards needs 4 cards, this host has no card."),
     "parked": (profile("parked", status="blocked", status_reason="no kernel"), "parked is blocked: no kernel"),
     "an-image": (
         profile("an-image", stack="llm-scaler-0.21"),

@@ -37,11 +37,9 @@ def against_cards(profile: Profile, cards: int) -> list[str]:
     """Return why so many cards do not suffice for a profile."""
     last = max(profile["engine"]["devices"] or [-1])
     if profile["cards"] > cards:
-        return [
-            f"{profile['name']} needs {counted(profile['cards'])}, and there {'is' if cards < 2 else 'are'} {cards}."
-        ]
+        return [f"{profile['name']} needs {counted(profile['cards'])}, this host has {counted(cards)}."]
     if profile["cards"] and last >= cards:
-        return [f"{profile['name']} uses card {last} (engine.devices), and the last one here is card {cards - 1}."]
+        return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
     return []
 
 

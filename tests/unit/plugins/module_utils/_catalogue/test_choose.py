@@ -158,8 +158,8 @@ def test_a_host_with_cards_is_never_given_what_needs_none() -> None:
 @pytest.mark.parametrize(
     ("name", "found", "why"),
     [
-        ("on-four", host(2), "on-four needs 4 cards, and there are 2."),
-        ("on-one", host(0), "on-one needs 1 card, and there is 0."),
+        ("on-four", host(2), "on-four needs 4 cards, this host has 2 cards."),
+        ("on-one", host(0), "on-one needs 1 card, this host has no card."),
         ("gemma4-12b-it-int4-autoround-c12", host(), "is rejected: 2026-06-07, device lost"),
         ("parked", host(), "parked is blocked: no kernel"),
         ("image", host(), "Stack llm-scaler-0.21 cannot be installed: It is published as a container image"),
@@ -199,7 +199,7 @@ def test_a_card_that_is_not_there_is_named() -> None:
     inline = {"far": OURS["on-one"] | {"name": "far", "engine": {"settings": {"max_model_len": 2048}, "devices": [3]}}}
     catalogue = load_catalogue(inline=inline, stacks=STACKS)
     found = choose(catalogue, Here(STACKS, host(2), ROOT, MODELS), "far")
-    assert found["problems"] == ["far uses card 3 (engine.devices), and the last one here is card 1."]
+    assert found["problems"] == ["far uses card 3 (engine.devices), the last one of this host is card 1."]
 
 
 def test_the_advice_names_the_nearest_that_can_be_served_here() -> None:
