@@ -165,6 +165,8 @@ def _homes(name: str, version: str) -> tuple[str, ...]:
     if name in SHARED:
         if "~ppa" in version:
             return ("ppa",)
+        if "~" in version:  # of a distribution's kind, which the files on GitHub are not
+            return ("omix", "ppa")
         if re.search(r"\+u\d\d\.\d\d$", version) or (name in _RUNTIME and re.fullmatch(r"[\d.]+-0", version)):
             return ("github",)
     return SOURCES

@@ -134,7 +134,7 @@ def test_what_a_source_has_itself_is_not_of_others(source):
         ("ppa", "omix", ["libze-intel-gpu1", "libze1", "xpu-smi"]),
         ("github", "ppa", ["intel-igc-core-2", "intel-opencl-icd", "libze1"]),
         ("github", "omix", ["intel-igc-core-2", "intel-igc-opencl-2", "libze-dev"]),
-        ("omix", "github", ["intel-gpu-compute", "libigc2"]),
+        ("omix", "github", ["intel-gpu-compute", "intel-ocloc", "libigc2", "libze1"]),
         ("omix", "ppa", ["intel-gpu-compute"]),
     ],
 )
