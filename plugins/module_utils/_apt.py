@@ -158,7 +158,7 @@ def pending(
         has = installed.get(name, "")
         if has and fnmatchcase(has, wanted):
             continue
-        newer = bool(has) and greater(has, wanted.rstrip("*").rstrip("-~+."))
+        newer = bool(has) and greater(has, wanted.partition("*")[0].rstrip("-~+."))
         found.append(Pending(name, wanted, has, newer))
     return found
 

@@ -18,6 +18,8 @@ from ._host import version_key
 
 DRIVER = "xe"
 SOURCES = ("omix", "github", "ppa")
+# Those that name everything alike.
+REPOSITORIES = ("omix", "ppa")
 
 # The oldest GuC that the kernels in question ask for. What is known of an older one stands in GUC.
 GUC_FLOOR = "70.54"
@@ -140,7 +142,7 @@ def judge_cards(
 # Names that only some sources use. The others have the same files under other names.
 _NAMES = (
     (r"intel-igc-(core|opencl|cm)(-\d+)?", ("github",)),
-    (r"libigc\d+|libigdfcl\d+", ("omix", "ppa")),
+    (r"libigc\d+|libigdfcl\d+", REPOSITORIES),
     (r"intel-(omix|gpu-compute)(-dev)?", ("omix",)),
     (r"level-zero(-devel)?|intel-level-zero-gpu", ()),
 )
@@ -165,23 +167,35 @@ def _homes(name: str, version: str) -> tuple[str, ...]:
     if name in SHARED:
         if "~ppa" in version:
             return ("ppa",)
+        if "~" in version:  # of a distribution's kind, which the files on GitHub are not
+            return REPOSITORIES
         if re.search(r"\+u\d\d\.\d\d$", version) or (name in _RUNTIME and re.fullmatch(r"[\d.]+-0", version)):
             return ("github",)
     return SOURCES
 
 
 def others(installed: Mapping[str, str], source: str) -> dict[str, str]:
-    """Installed packages of the driver that are certainly not of `source`, with their versions."""
-    return {name: version for name, version in sorted(installed.items()) if source not in _homes(name, version)}
+    """Installed packages of the driver that are not of `source`, with their versions.
+
+    One that may be of the repository as well as of the PPA came with the rest: with any that is certainly of the other.
+    """
+    homes = {name: _homes(name, version) for name, version in installed.items()}
+    rivals = [(rival,) for rival in REPOSITORIES if rival != source]
+    mixed = source in REPOSITORIES and any(home in rivals for home in homes.values())
+    return {
+        name: version
+        for name, version in sorted(installed.items())
+        if source not in homes[name] or (mixed and homes[name] == REPOSITORIES)
+    }
 
 
-_REPOSITORIES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
+_ADDRESSES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
 
 
 def _of(entry: _apt.Entry) -> str:
     """The source that a repository belongs to; empty for any other one."""
     for suite in entry.suites:
-        for source, part in _REPOSITORIES.items():
+        for source, part in _ADDRESSES.items():
             if part in f"{entry.url}/{suite}":
                 return source
     return ""

@@ -240,8 +240,8 @@ def test_what_another_source_installed_stops_a_switch_and_is_named(run: Operator
     refused = github(run, shop, "26.27")
     assert refused.code != 0
     said = words_of(refused.output)
-    assert "of another source than github: intel-gpu-compute 0.4.0-9~24.04, libigc2 2.40.13-1146~24.04" in said
-    assert "apt-get remove intel-gpu-compute libigc2 libigdfcl2" in said
+    assert "of another source than github: intel-gpu-compute 0.4.0-9~24.04, intel-ocloc 26.31.39395.13" in said
+    assert "apt-get remove intel-gpu-compute intel-ocloc intel-opencl-icd libigc2 libigdfcl2" in said
     assert "set gpu_driver_remove_others to true" in said
     assert versions(host) == before
     assert OMIX in host.file(SOURCES).content_string
@@ -251,7 +251,7 @@ def test_a_switch_to_the_releases_on_github_takes_the_files_by_their_digests(run
     told = {"gpu_driver_remove_others": True, "gpu_driver_allow_downgrade": True}
     predicted = github(run, shop, "26.27", "--check", **told)
     assert predicted.code == 0, predicted.output
-    assert "would remove intel-gpu-compute, libigc2, libigdfcl2" in words_of(predicted.output)
+    assert "would remove intel-gpu-compute, intel-ocloc, intel-opencl-icd, libigc2" in words_of(predicted.output)
     assert "libigc2" in versions(host)
     done = github(run, shop, "26.27", **told)
     assert done.code == 0, done.output

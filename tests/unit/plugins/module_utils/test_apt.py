@@ -93,6 +93,12 @@ def test_pending_is_what_is_missing_or_at_another_version():
     assert found["intel-ocloc"].newer
 
 
+def test_a_wildcard_in_the_middle_is_compared_by_what_stands_before_it():
+    (item,) = _apt.pending({"libze1": "1.32.0-*~ppa*"}, {"libze1": "1.31.0-1"}, greater)
+    assert not item.newer
+    assert _apt.pending({"libze1": "1.32.0-*~ppa*"}, {"libze1": "1.32.0-1~24.04~ppa1"}, greater) == []
+
+
 def test_a_version_matches_as_a_whole_not_by_its_beginning():
     installed = {"igc": "2.34.40"}
     assert [item.name for item in _apt.pending({"igc": "2.34.4"}, installed, greater)] == ["igc"]

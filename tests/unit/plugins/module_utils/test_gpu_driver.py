@@ -131,11 +131,11 @@ def test_what_a_source_has_itself_is_not_of_others(source):
     ("has", "source", "names"),
     [
         ("ppa", "github", ["libigc2", "libigdfcl2", "libze1"]),
-        ("ppa", "omix", ["libze-intel-gpu1", "libze1", "xpu-smi"]),
+        ("ppa", "omix", ["libigc2", "libze-intel-gpu1", "libze1", "xpu-smi"]),
         ("github", "ppa", ["intel-igc-core-2", "intel-opencl-icd", "libze1"]),
         ("github", "omix", ["intel-igc-core-2", "intel-igc-opencl-2", "libze-dev"]),
-        ("omix", "github", ["intel-gpu-compute", "libigc2"]),
-        ("omix", "ppa", ["intel-gpu-compute"]),
+        ("omix", "github", ["intel-gpu-compute", "intel-ocloc", "libigc2", "libze1"]),
+        ("omix", "ppa", ["intel-gpu-compute", "libigc2", "libze1"]),
     ],
 )
 def test_what_another_source_left_is_found_by_name_or_version(has, source, names):
