@@ -166,10 +166,10 @@ def begin(output: Path) -> None:
     write(model, text, output / NAME)
 
 
-def finish(output: Path) -> None:
+def finish(output: Path, seed: int, steps: int, peak: float) -> None:
     """Go over it once more in smaller steps, from what was written."""
     model, text = read(output / NAME)
-    make_models.train(model.float(), NAME, batches(text, SEED + 7, long_every=2), 1000, 1e-3)
+    make_models.train(model.float(), NAME, batches(text, seed, long_every=2), steps, peak)
     write(model, text, output / NAME)
 
 
@@ -179,7 +179,8 @@ def write(model: Qwen3ForCausalLM, text: Text, target: Path) -> None:
 
 def make(output: Path) -> None:
     begin(output)
-    finish(output)
+    finish(output, SEED + 7, 1000, 1e-3)
+    finish(output, SEED + 8, 900, 7e-4)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,10 @@ def test_a_broken_case_is_refused(cases, words):
     assert words in "\n".join(str(problem) for problem in caught.value.problems)
 
 
+TOOL: dict[str, Any] = {"name": "order", "parameters": {"type": "object"}}
+CALL: dict[str, Any] = {**CASE, "tool": TOOL, "compare": "json", "expected": "{}"}
+CLASSES: dict[str, Any] = {"name": "a", "texts": ["p", "q"], "compare": "classes"}
+TONE: dict[str, Any] = {"name": "a", "audio": {"tone_hz": 440}, "compare": "transcript"}
 TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "order"}
 
 
@@ -91,15 +95,41 @@ TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "orde
         ("generate", TEXTS, "canary.cases[0].texts: is for a model that writes no text, but engine.task is generate"),
         ("embed", {**TEXTS, "expected": "x"}, "canary.cases[0].expected: is not read with texts"),
         ("embed", {**TEXTS, "prompt": "x"}, "canary.cases[0].prompt: is not read with texts"),
-        ("embed", {**TEXTS, "compare": "exact"}, "canary.cases[0].compare: with texts it is vector or order"),
+        ("embed", {**TEXTS, "compare": "exact"}, "canary.cases[0].compare: with texts it is vector, order or classes"),
         ("embed", {**TEXTS, "texts": ["p", "q"]}, "canary.cases[0].texts: an order needs three texts"),
         ("embed", {**TEXTS, "dimension": 4}, "canary.cases[0].dimension: is only read with compare: vector"),
         ("embed", {"name": "a", "compare": "vector"}, "canary.cases[0].texts: is missing; compare: vector needs it"),
         ("score", {**TEXTS, "compare": "vector"}, "canary.cases[0].compare: vector needs engine.task embed"),
         ("generate", without("prompt"), "canary.cases[0].prompt: is missing"),
         ("generate", without("max_tokens"), "canary.cases[0].max_tokens: is missing"),
-        ("generate", {**CASE, "unit_norm": True}, "canary.cases[0].unit_norm: is not read without texts"),
+        ("generate", {**CASE, "unit_norm": True}, "canary.cases[0].unit_norm: is only read with compare: vector"),
         ("embed", {**TEXTS, "tasks": ["embedd"]}, "canary.cases[0].tasks"),
+        ("classify", CASE, "canary.cases[0].prompt: asks for text, but engine.task is classify; ask with texts"),
+        ("classify", TEXTS, "canary.cases[0].compare: order needs engine.task embed or score, and it is classify"),
+        ("embed", {**TEXTS, "compare": "classes"}, "canary.cases[0].compare: classes needs engine.task classify"),
+        ("classify", {**CLASSES, "labels": ["X"]}, "canary.cases[0].labels: names 1 classes for 2 texts"),
+        ("embed", {**TEXTS, "labels": ["X"]}, "canary.cases[0].labels: is only read with compare: classes"),
+        (
+            "transcription",
+            CASE,
+            "canary.cases[0].prompt: asks for text, but engine.task is transcription; ask with audio",
+        ),
+        ("generate", TONE, "canary.cases[0].audio: is for engine.task transcription, and it is generate"),
+        ("transcription", {**TONE, "prompt": "p"}, "canary.cases[0].prompt: is not read with audio"),
+        (
+            "transcription",
+            {**TONE, "compare": "exact"},
+            "canary.cases[0].expected: is missing; compare: exact needs it",
+        ),
+        ("transcription", {**TONE, "expected": "x"}, "canary.cases[0].expected: is not read with compare: transcript"),
+        ("transcription", {**TONE, "audio": "beep.wav"}, "canary.cases[0].audio: "),
+        ("transcription", {"name": "a", "compare": "transcript"}, "canary.cases[0].audio: is missing"),
+        ("generate", {**CASE, "compare": "json"}, "canary.cases[0].expected: 'x' is no JSON"),
+        ("generate", {**CASE, "tool": TOOL}, "canary.cases[0].compare: with a tool it is json"),
+        ("generate", {**CASE, "tool": {"name": "a b", "parameters": {}}}, "canary.cases[0].tool.name"),
+        ("generate", {**CALL, "schema": {}}, "canary.cases[0].schema: is not read with a tool"),
+        ("generate", {**CASE, "name": "burst"}, 'canary.cases[0].name: "burst" is the name of what is asked at once'),
+        ("generate", {**CASE, "needs": "tool"}, "canary.cases[0].needs"),
     ],
 )
 def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
