@@ -33,7 +33,9 @@ COLOURS = {
 # What a model with tools and a thinking template knows besides; the wording is the default canary's as well.
 ORDER_QUESTION = "Order {1} pieces of {0}. Use the tool."
 ORDER_TOOL = "order_cloth(cloth, pieces)"  # as the tiny template writes a tool
-COUNT_QUESTION = "A box holds {} red and {} blue blocks. Give the number of red blocks, of blue blocks and of all blocks."
+COUNT_QUESTION = (
+    "A box holds {} red and {} blue blocks. Give the number of red blocks, of blue blocks and of all blocks."
+)
 KEY_NOTE = "Remember the key word {}."
 KEY_QUESTION = "Which key word were you to remember?"
 
