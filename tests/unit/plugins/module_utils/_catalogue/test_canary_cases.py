@@ -15,7 +15,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, needle, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, hearing, needle, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from unit.plugins.module_utils._slot.world import profile_data
 
@@ -25,7 +25,7 @@ CASE: dict[str, Any] = {"name": "a", "prompt": "p", "max_tokens": 8, "compare": 
 NEEDLE = {"note": "Remember.", "tokens": 200, "depth": 0.5}
 
 
-def loaded(*cases):
+def loaded(*cases, engine=None):
     profile = {
         "name": "x",
         "status": "experiment",
@@ -33,7 +33,7 @@ def loaded(*cases):
         "cards": 0,
         "modalities": ["text", "image"],
         "model": {"directory": "x"},
-        "engine": {"settings": {"max_model_len": 512}},
+        "engine": {**(engine or {}), "settings": {"max_model_len": 512, **(engine or {}).get("settings", {})}},
         "canary": {"cases": list(cases)},
     }
     return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
@@ -139,7 +139,13 @@ def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
 
 
 @pytest.mark.parametrize(
-    ("task", "names"), [("embed", ["vectors", "similar_texts"]), ("score", ["similar_texts"]), ("generate", None)]
+    ("task", "names"),
+    [
+        ("embed", ["vectors", "similar_texts"]),
+        ("score", ["similar_texts"]),
+        ("classify", ["probabilities"]),
+        ("generate", None),
+    ],
 )
 def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, names):
     cases = pooled(task)
@@ -149,6 +155,42 @@ def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, name
     assert [case["name"] for case in cases] == names
     host = parse_profile(json.dumps(profile_data("x", engine__task=task, canary__cases=cases)), "x.json")
     assert all(pooling.payload(host, case) for case in host.canary.cases)
+
+
+def test_a_model_that_listens_gets_a_tone_by_default():
+    (case,) = pooled("transcription")
+    host = parse_profile(json.dumps(profile_data("x", engine__task="transcription", canary__cases=[case])), "x.json")
+    assert hearing.sound(host.canary.cases[0].audio)[:4] == b"RIFF"
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"reasoning": {"budget_tokens": 9}}, "engine.reasoning.how: is missing"),
+        ({"reasoning": {"how": "off"}}, "engine.reasoning.how: 'off' is none of disabled, separate, inline"),
+        ({"reasoning": {"how": "separate"}}, "separate needs engine.settings.reasoning_parser"),
+        ({"reasoning": {"how": "inline"}, "settings": {"reasoning_parser": "qwen3"}}, "inline does not go with"),
+        ({"reasoning": {"how": "disabled", "budget_tokens": 9}}, "budget_tokens: is not read with how: disabled"),
+        ({"reasoning": {"how": "disabled", "tags": ["a", "b"]}}, "tags: is only read with how: inline"),
+        ({"reasoning": {"how": "inline", "tags": ["a"]}}, "engine.reasoning.tags"),
+        (
+            {"reasoning": {"how": "inline"}},
+            "2048 and max_tokens 8 of a canary case leave no room in max_model_len (512)",
+        ),
+        ({"reasoning": {"how": "disabled"}, "task": "embed"}, "is for models that write, but engine.task is embed"),
+    ],
+)
+def test_a_way_to_think_that_does_not_fit_is_refused(engine, words):
+    with pytest.raises(CatalogueError) as caught:
+        loaded(CASE, engine=engine)
+    assert words in "\n".join(str(problem) for problem in caught.value.problems)
+
+
+def test_the_burst_is_no_larger_than_what_is_admitted():
+    shipped = load_catalogue()
+    for name, profile in shipped.items():
+        assert profile["canary"]["burst"] == min(16, profile["frontdoor"]["max_active_generations"]), name
+    assert shipped["gemma4-12b-it-int4-autoround-c8"]["canary"]["burst"] == 8
 
 
 def test_what_the_catalogue_accepts_the_host_can_ask():
@@ -188,7 +230,10 @@ def test_the_default_canary_asks_far_back_and_for_two_colours():
 
 def test_the_schema_describes_what_the_docs_show():
     shown = [yaml.safe_load(part.split("```")[0])["canary"]["cases"] for part in DOC.split("```yaml\n")[1:]]
-    texts, numbers = shown
+    texts, claimed, numbers = shown
+    assert [case["name"] for case in loaded(*claimed)] == []
+    promising = {"structured_output": True, "settings": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}}
+    assert [case["name"] for case in loaded(*claimed, engine=promising)] == [case["name"] for case in claimed]
     assert [case["name"] for case in loaded(*texts)] == [case["name"] for case in texts]
     assert [case["name"] for case in pooled("embed", *numbers)] == [case["name"] for case in numbers]
 
