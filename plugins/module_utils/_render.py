@@ -190,6 +190,7 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "argv": engine_argv(profile, places, settings["backend_host"], settings["backend_port"]),
             "env": {name: variable.value for name, variable in environment.items()},
             "settings": engine["settings"],
+            "reasoning": engine["reasoning"],
             "measured_kv_tokens": profile["evidence"].get("kv_cache_tokens"),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
