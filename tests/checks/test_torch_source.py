@@ -51,7 +51,7 @@ def indexes(folder: Path, tmp_path: Path) -> Iterator[str]:
     www = tmp_path / "www"
     (www / "other").mkdir(parents=True)
     (www / "whl/cpu" / NAME).mkdir(parents=True)
-    wheel = next(folder.iterdir())
+    [wheel] = folder.iterdir()
     (www / "whl/cpu" / NAME / wheel.name).write_bytes(wheel.read_bytes())
     quoted = wheel.name.replace("+", "%2B")
     (www / "whl/cpu" / NAME / "index.html").write_text(
