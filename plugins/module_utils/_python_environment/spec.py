@@ -43,6 +43,7 @@ ARGUMENTS: dict[str, Any] = {
         "default": [],
         "options": {"name": TEXT, "version": TEXT, "of": TEXT},
     },
+    "imports": WORDS,
     "more_follows": NO,
     "uv": {"type": "path", "default": "/opt/b70/tools/bin/uv"},
     "uv_cache_dir": {"type": "path", "default": "/var/cache/b70/uv"},
@@ -60,6 +61,7 @@ def wanted(given: Mapping[str, Any]) -> plan.Wanted:
         python=given["python"],
         steps=tuple(plan.Step(**step) for step in given["steps"]),
         aliases=tuple(plan.Alias(**alias) for alias in given["aliases"]),
+        imports=tuple(given["imports"]),
         more_follows=given["more_follows"],
     )
 
