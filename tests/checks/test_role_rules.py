@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = [
     role_rules.check_role_defaults,
     role_rules.check_role_shapes,
+    role_rules.check_shared_paths,
     role_rules.check_role_entry_points,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
@@ -35,6 +36,8 @@ GOOD = {
     "roles/door/defaults/main.yml": "door_port: 80\n",
     "roles/door/meta/argument_specs.yml": SPECS,
     "roles/door/tasks/main.yml": "- ansible.builtin.command: {argv: [id]}\n  register: __door_id\n",
+    "roles/paths/vars/main.yml": "__paths_own: {data: /mnt/data}\n__paths_data_dir: x\n",
+    "roles/door/vars/main.yml": "__door_dir: /mnt/database\n",
     "playbooks/site.yml": "- hosts: \"{{ b70_target | default('b70_hosts') }}\"\n  roles: [{role: arcpro.b70.door}]\n",
     "site.yml": "- name: All\n  ansible.builtin.import_playbook: playbooks/site.yml\n",
 }
@@ -71,6 +74,18 @@ BROKEN = [
         "roles/door/meta/argument_specs.yml",
         SPECS.replace("int", "list"),
         "nothing asks lookup('arcpro.b70.misshapen', role_path)",
+    ),
+    (
+        role_rules.check_shared_paths,
+        "roles/door/vars/main.yml",
+        "__door_dir: /mnt/data/door\n",
+        "roles/door/vars/main.yml:1: /mnt/data has its home in roles/paths/vars/main.yml",
+    ),
+    (
+        role_rules.check_shared_paths,
+        "roles/door/vars/main.yml",
+        "__door_dir: '{{ __paths_data_dir }}'\n",
+        "door: uses __paths_* and does not depend on arcpro.b70.paths",
     ),
     (
         role_rules.check_role_entry_points,
