@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 # What an operator may say on the command line of a playbook beside variables with our prefix.
 PLAYBOOK_WORDS = frozenset({"profile"})
 PATHS = Path("roles/paths/vars/main.yml")
+PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/types.py")
 BLOCKS = ("block", "rescue", "always")
 
 
@@ -102,6 +104,23 @@ def check_shared_paths(root: Path) -> list[str]:
         if uses and "arcpro.b70.paths" not in needs:
             found.append(f"{role.name}: uses __paths_* and does not depend on arcpro.b70.paths in meta/main.yml")
     return found
+
+
+def check_shared_paths_in_code(root: Path) -> list[str]:
+    """No plugin writes a shared path down again but in its documentation, and Python's home has the roles' paths."""
+    found = []
+    wanted = shared_paths(root)
+    known: set[str] = set()
+    for file in sorted((root / "plugins").rglob("*.py")):
+        home = str(file.relative_to(root)) in PATHS_IN_CODE
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                path = next((path for path in wanted.values() if f"{node.value}/".startswith(f"{path}/")), "")
+                known.update({path} if home else ())
+                if path and not home:
+                    found.append(f"{file.relative_to(root)}:{node.lineno}: {path} has its home in {PATHS_IN_CODE[0]}")
+    missing = set(wanted.values()) - known
+    return found + [f"{PATHS_IN_CODE[0]}: lacks {path}" for path in sorted(missing)]
 
 
 def check_role_shapes(root: Path) -> list[str]:
