@@ -241,7 +241,7 @@ def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
 def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
     """The file (address and sha256) of an installed distribution, by the tags in its metadata."""
     for url, digest in one.files:
-        stem = re.split(r"[/?#]", url.removesuffix(".whl"))[-1]
+        stem = re.split(r"[?#]", url)[0].rsplit("/", 1)[-1].removesuffix(".whl")
         python, abi, platform = (
             (part.split(".") for part in stem.split("-")[-3:]) if stem.count("-") >= 3 else ([], [], [])
         )
