@@ -81,7 +81,10 @@ class ActionModule(ActionBase):
 
     def _say_progress(self, seconds: float) -> None:
         found = ask_patiently(self._connection, lambda: self._ask("progress"), self._say, "the installation")
-        now = found.get("progress") or {"text": "waiting for another installation", "written_mib": 0}
+        now = found.get("progress") or {
+            "text": "waiting for another installation, or between two steps",
+            "written_mib": 0,
+        }
         written = f", {now['written_mib']} MiB written" if now["written_mib"] else ""
         self._say(f"{now['text']}{written}, {seconds:.0f} s so far")
 

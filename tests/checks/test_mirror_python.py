@@ -79,7 +79,7 @@ def test_a_python_of_the_mirror_is_where_uv_looks_for_it(tmp_path: Path) -> None
         "UV_PYTHON_INSTALL_DIR": str(tmp_path / "python"),
         "UV_PYTHON_INSTALL_MIRROR": f"{mirror.url}/python",
     }
-    command = [UV, "python", "install", "--no-bin", "3.12"]
+    command = [str(UV), "python", "install", "--no-bin", "3.12"]
     refused = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
     mirror.close()
     assert refused.returncode != 0

@@ -65,6 +65,8 @@ def run(
         text=True,
         errors="replace",
         start_new_session=True,
+        # The lock goes with it: where this process is killed, nobody else begins before that one has ended.
+        close_fds=False,
     )
     began(process.pid)
     try:
@@ -149,6 +151,7 @@ def alone(cache: Path, limit: float) -> Iterator[None]:
     lock = Path(f"{cache}.lock")
     end = time.monotonic() + limit
     with lock.open("a", encoding="utf-8") as file:
+        os.set_inheritable(file.fileno(), True)
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -274,6 +275,30 @@ def test_who_holds_the_lock_for_too_long_is_not_waited_for_for_ever(tmp_path):
         pytest.raises(host.EnvironmentProblem, match="another installation has held"),
         host.alone(tmp_path / "cache/uv", 0.3),
     ):
+        pass
+
+
+def test_a_uv_that_outlives_its_caller_keeps_the_lock(tmp_path):
+    slow = tmp_path / "uv"
+    slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 4\n")
+    slow.chmod(0o755)
+    program = (
+        "from pathlib import Path; from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import "
+        f"host, plan; host.PROGRESS_DIR = Path({str(tmp_path)!r}); here = Path({str(tmp_path)!r}); "
+        f"host.make(host.Place(here / 'env', {str(slow)!r}, here / 'cache/uv', here), plan.Wanted({PYTHON!r}, ()))"
+    )
+    caller = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    limit = time.monotonic() + 30
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    caller.kill()
+    caller.wait(10)
+    with pytest.raises(host.EnvironmentProblem, match="another installation"), host.alone(tmp_path / "cache/uv", 0.5):
+        pass
+    with host.alone(tmp_path / "cache/uv", 30):
         pass
 
 
