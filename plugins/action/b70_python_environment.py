@@ -35,13 +35,17 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._vars = task_vars or {}
+        self._label = f"{self._vars.get('inventory_hostname', 'host')} | {self._task.args.get('path', '')}"
         if self._task.check_mode or self._task.async_val:
             wrap = bool(self._task.async_val) and not self._connection.has_native_async
-            return {**result, **self._execute_module(module_name=MODULE, task_vars=self._vars, wrap_async=wrap)}
+            found = dict(self._execute_module(module_name=MODULE, task_vars=self._vars, wrap_async=wrap))
+            if self._task.check_mode and found.get("changed"):
+                labels = ", ".join(str(step["label"]) for step in self._task.args["steps"])
+                self._say(f"would install {labels}, because {found['reason']}")
+            return {**result, **found}
         found = self._ask("look")
         if found.get("failed") or not found["changed"]:
             return {**result, **found}
-        self._label = f"{self._vars.get('inventory_hostname', 'host')} | {self._task.args.get('path', '')}"
         keep_alive(self._connection)
         self._folder = self.get_shell_option("async_dir", default="~/.ansible_async")
         job = self._start()

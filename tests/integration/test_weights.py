@@ -124,7 +124,7 @@ def test_a_prediction_on_a_bare_host_says_what_would_be_fetched_and_asks_nobody(
     assert predicted.code == 0, predicted.output
     said = words_of(predicted.output)
     assert f"tiny-a: would be fetched from lab/tiny-a at {COMMIT[:12]}" in said
-    assert "would install the hub's client into /opt/b70/hub/venv" in said
+    assert "/opt/b70/hub/venv: would install the hub's client, because there is no finished environment" in said
     assert hub.asked == []
     assert not host.file(MODELS).exists
     assert not host.file("/opt/b70/hub").exists

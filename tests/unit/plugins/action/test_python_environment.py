@@ -56,7 +56,11 @@ def said(monkeypatch):
 
 
 def run(host, **task):
-    given = {"check_mode": False, "async_val": 0, "args": {"path": "/opt/b70/env", "steps": [{}, {}], "timeout": 100}}
+    given = {
+        "check_mode": False,
+        "async_val": 0,
+        "args": {"path": "/opt/b70/env", "steps": [{"label": "torch"}, {"label": "the lock"}], "timeout": 100},
+    }
     plugin = object.__new__(action.ActionModule)
     plugin._task = SimpleNamespace(**{**given, **task})
     plugin._connection = SimpleNamespace(transport="local", has_native_async=False, reset=lambda: None)
@@ -105,6 +109,8 @@ def test_a_job_that_vanished_says_what_to_do(said):
 
 @pytest.mark.parametrize("task", [{"check_mode": True}, {"async_val": 60}])
 def test_a_prediction_and_an_async_of_the_callers_are_the_module_alone(said, task):
-    host = Host({"changed": True})
+    host = Host({"changed": True, "reason": "there is no finished environment"})
     run(host, **task)
     assert host.asked == (["start"] if "async_val" in task else ["make"])
+    predicted = "b70-1 | /opt/b70/env: would install torch, the lock, because there is no finished environment"
+    assert said == ([predicted] if "check_mode" in task else [])
