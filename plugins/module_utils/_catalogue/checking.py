@@ -11,6 +11,7 @@ from typing import Any
 
 from .._render_typed import DERIVED_ENV, TASKS, derived_settings
 from .._slot.profile import POOLING
+from .places import MADE, unmade_paths
 from .problems import did_you_mean
 from .reading import schema
 from .schema import Fault
@@ -306,8 +307,12 @@ def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
                         where,
                         f"@{name}@ is no placeholder{did_you_mean(name, PLACEHOLDERS)} ({', '.join(PLACEHOLDERS)})",
                     )
-            if part == "env" and "\n" in text:
+            if part != "env":
+                continue
+            if "\n" in text:
                 yield where, "must be one line"
+            for path in unmade_paths(text):
+                yield where, f"{path} is nothing that a role makes; {MADE}"
 
 
 _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
