@@ -31,6 +31,9 @@ _SANDBOX = (
     "--setenv=VLLM_NO_USAGE_STATS=1",
 )
 
+# What later steps need of a manifest.
+_KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", "title", "verify")
+
 
 def chosen(names: list[str], cards: int) -> list[str]:
     """The stacks of a host for which nobody names any: the makers' wheels for cards, or the processor's."""
@@ -58,7 +61,7 @@ def plan(
                 "id": stack_id,
                 "dir": f"{root}/{stack_id}",
                 "name": manifest["name"],
-                "manifest": dict(manifest),
+                "manifest": {key: manifest[key] for key in _KEPT if key in manifest},
                 "installed": found["complete"],
                 "reason": found["reason"],
                 "python": python if of_system else series,
@@ -142,6 +145,32 @@ def environment_steps(item: Mapping[str, Any], lock: str, wheels: Mapping[str, M
             line = f"{build['distribution']} @ file://{wheel['path']} --hash=sha256:{wheel['sha256']}"
             steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": True})
     return steps
+
+
+def contents(
+    stacks: Iterable[tuple[str, Mapping[str, Any]]], system: Mapping[str, str], python: str | None
+) -> list[dict[str, Any]]:
+    """What a mirror brings of stacks for hosts like its machine: for each its `python` series, `wheels` (lists for one
+    run of pip each: `name`, `lines`, `hashed` and `index`, empty where the usual places have them), and
+    `repositories`."""
+    found = []
+    for stack_id, manifest in stacks:
+        series = python_series(manifest, python)
+        wheels = [_list_of(_step(item, series, {"system": system})) for item in manifest.get("first", [])]
+        if manifest.get("lock_file"):
+            lock = Path(manifest["lock_file"]).read_text(encoding="utf-8")
+            wheels.append({"name": manifest["lock"], "lines": lock, "hashed": True, "index": ""})
+        repositories = _stack_build.repositories(manifest)
+        found.append({"id": stack_id, "python": series, "wheels": wheels, "repositories": repositories})
+    return found
+
+
+def _list_of(step: Mapping[str, Any]) -> dict[str, Any]:
+    lines = step["requirements"]
+    if "url" in step:
+        name, _equals, rest = lines.partition("==")
+        lines = " ".join([f"{name} @ {step['url']}", *rest.split()[1:]])
+    return {"name": step["label"], "lines": lines, "hashed": step["hashed"], "index": step.get("index", "")}
 
 
 def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> list[str]:
