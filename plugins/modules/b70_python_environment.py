@@ -137,7 +137,7 @@ options:
   part:
     description: Used between the two halves of this module; leave it alone.
     type: str
-    choices: [make, progress]
+    choices: [make, look, progress]
     default: make
 """
 
@@ -212,11 +212,9 @@ def main() -> None:
         module.exit_json(changed=False, progress=host.progress(place))
     try:
         work, found = host.look(place, wanted)
-        if work.kind != "nothing" and not module.check_mode:
-            before = found
+        before = found
+        if work.kind != "nothing" and module.params["part"] == "make" and not module.check_mode:
             work, found = host.make(place, wanted)
-        else:
-            before = found
     except host.EnvironmentProblem as problem:
         module.fail_json(msg=str(problem))
     except OSError as error:

@@ -50,7 +50,7 @@ ARGUMENTS: dict[str, Any] = {
     "extra_index_urls": WORDS,
     "no_index": NO,
     "timeout": {"type": "int", "default": 1800},
-    "part": {"type": "str", "choices": ["make", "progress"], "default": "make"},
+    "part": {"type": "str", "choices": ["make", "look", "progress"], "default": "make"},
 }
 
 
