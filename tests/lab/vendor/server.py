@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import functools
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,10 +25,15 @@ from typing import Any
 from labkit.layout import State, open_lab
 from vendor import gitrepos, goods, packages, repository
 
+PYTORCH = "https://download.pytorch.org/whl/xpu"
+
 
 @dataclass(frozen=True)
 class Vendors:
-    """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository."""
+    """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository.
+
+    stacks: the manifests, with the address of PyTorch's index here in the place of the real one.
+    """
 
     url: str
     root: Path
@@ -35,6 +41,7 @@ class Vendors:
     gpu_driver: str
     oneapi: str
     stranger: str
+    stacks: Path
 
     def variables(self, system: str) -> dict[str, Any]:
         """The roles' variables that lead to this server; `system` as in gpu_driver_systems."""
@@ -50,20 +57,15 @@ class Vendors:
             "oneapi_repository_key_fingerprint": self.oneapi,
         }
 
-    def sources(self, stock: goods.Goods) -> dict[str, Any]:
+    def sources(self) -> dict[str, Any]:
         """The variables for a stack from source, for hosts or for a mirror that is filled from here."""
         return {
-            "b70_stack_dirs": [str(stock.stacks)],
+            "b70_stack_dirs": [str(self.stacks)],
             "stack_find_links": [f"{self.url}/wheels/"],
             "stack_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
-            "stack_patch_url": f"{self.url}/patches/",
             "mirror_stacks": ["lab-2.11-fixture", "small-fixture"],
             "mirror_find_links": [f"{self.url}/wheels/"],
             "mirror_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
-            "mirror_stack_patches": {
-                path.stem: {"url": f"{self.url}/patches/{path.name}", "sha256": goods.digest(path)}
-                for path in sorted((stock.www / "patches").glob("*.patch"))
-            },
         }
 
 
@@ -100,9 +102,12 @@ def vendors(directory: Path, address: str, made: goods.Goods | None = None) -> I
         (root / "oneapi.asc").write_text(ring.public(stranger, oneapi), encoding="ascii")
         (root / "stranger.asc").write_text(ring.public(stranger), encoding="ascii")
         if made is not None:
-            for name in ("wheels", "git", "patches"):
+            for name in ("wheels", "index", "git"):
                 (root / name).symlink_to(made.www / name)
-        yield Vendors(url, root, ring, gpu, oneapi, stranger)
+            shutil.copytree(made.stacks, directory / "stacks")
+            for manifest in (directory / "stacks").glob("*.yml"):
+                manifest.write_text(manifest.read_text(encoding="utf-8").replace(PYTORCH, f"{url}/index"), encoding="utf-8")
+        yield Vendors(url, root, ring, gpu, oneapi, stranger, directory / "stacks")
 
 
 def gateway(lab: str | None = None) -> str:
@@ -124,7 +129,7 @@ def main(arguments: list[str]) -> int:
     stock = goods.make() if given.sources else None
     with vendors(given.directory, gateway(given.lab), stock) as made:
         file = given.directory / "variables.json"
-        variables = {**made.variables(given.system), **(made.sources(stock) if stock else {})}
+        variables = {**made.variables(given.system), **(made.sources() if stock else {})}
         file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
         print(f"serving at {made.url}; use it with: -e @{file}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
