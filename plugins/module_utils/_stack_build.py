@@ -90,7 +90,7 @@ def share(looks: Mapping[str, Looks], stored: Collection[str], wanting: Collecti
 
 
 def _keys(look: Looks) -> tuple[tuple[str, str], ...]:
-    return tuple((source, str(found["key"])) for source, found in look.items())
+    return tuple(sorted((source, str(found["key"])) for source, found in look.items()))
 
 
 def _holder(source: str, key: str, looks: Mapping[str, Looks], stored: Collection[str]) -> str | None:
