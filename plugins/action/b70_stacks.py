@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Installs stacks in steps that all hosts of a play take together: plan, look, share, install, take.
 
-What a host found is its registered result, and hosts read each other's. So one builds and the others wait: a step begins
-when every host has taken the one before.
+What a host found is its registered result, and hosts read each other's. So one builds and the others wait: a step
+begins when every host has taken the one before.
 """
 
 from __future__ import annotations

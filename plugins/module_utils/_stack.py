@@ -109,7 +109,7 @@ def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) ->
 
 
 def _step(item: Mapping[str, Any], series: str, host: Mapping[str, Any]) -> dict[str, Any]:
-    """One requirement as a step of b70_python_environment, with the digests for the Python and machine, and its place."""
+    """One requirement as a step of b70_python_environment: its digests for the Python and machine, and its place."""
     hashes = item.get("hashes", {})
     tag = f"cp{series.replace('.', '')}-{host['system']['machine']}"
     known = hashes.get(tag) or hashes.get("any", [])
@@ -131,7 +131,9 @@ def pinned_steps(steps: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) ->
     return found
 
 
-def environment_steps(item: Mapping[str, Any], lock: str, wheels: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def environment_steps(
+    item: Mapping[str, Any], lock: str, wheels: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """All steps of a stack's environment in their order: what goes first, the lock, and of the sources those wheels
     that there are (`wheels`, by source)."""
     # Engines run where nothing can be written, so bytecode that is not compiled now would be compiled at every start.
@@ -191,7 +193,7 @@ def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> 
 
 
 def probe_asked(item: Mapping[str, Any], cards: int) -> dict[str, Any]:
-    """What the verification asks: the manifest's wishes, the built extensions, and as many devices as there are cards."""
+    """What the verification asks: the manifest's wishes, the built extensions, as many devices as there are cards."""
     extensions = [build["distribution"] for build in item["builds"]]
     return {**item["manifest"].get("verify", {}), "extensions": extensions, "cards": cards}
 

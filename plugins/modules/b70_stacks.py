@@ -16,8 +16,8 @@ description:
     arcpro.b70.stack calls them in their order.
   - An installed stack is never touched again. One that was interrupted is never used; the next run goes on with what
     was downloaded and compiled.
-  - The sources of a stack are built on the first host that can build all that nobody has. The others take its wheels, by
-    way of the controller, where they stay for later hosts.
+  - The sources of a stack are built on the first host that can build all that nobody has. The others take its wheels,
+    by way of the controller, where they stay for later hosts.
   - Wheels without a digest are taken on trust once; what came is recorded in O(pins_file), and every later host takes
     the same.
   - A step reads what the hosts of the batch have registered from the steps before, as C(__stack_planned),
@@ -143,7 +143,7 @@ options:
     type: path
     default: /etc/b70-vllm-slot/oneapi.env
   build_memory_gib:
-    description: What RAM and swap are to be together for a build that needs more than there is, in GiB; V(0) for no swap.
+    description: What RAM and swap are to be together for a build that needs more, in GiB. With V(0) no swap is made.
     type: int
     default: 0
   build_swap_file:

@@ -200,7 +200,7 @@ class Installer:
         return learned
 
     def _environment(self, item: Item, wheels: Wheels, *, more_follows: bool = False) -> dict[str, str]:
-        """Make the environment up to these wheels; the digests of what came without one, which every later host wants."""
+        """Make the environment up to these wheels; the digests of what came without one."""
         given, path = self._given, self._given["pins_file"]
         pins = _pins_file.read(path) if path else _pins.Pins()
         pinned = {**item, "steps": _stack.pinned_steps(item["steps"], pins.values("wheels"))}
@@ -247,8 +247,9 @@ class Installer:
         done = self._module("ansible.legacy.command", {"argv": [*argv, asked], "stdin": stdin}, check=False)
         if done.get("rc") != 0:
             said = "\n".join(str(done.get("stderr") or done.get("msg", "")).splitlines()[-TAIL_LINES:])
+            limit = given["verify_timeout"]
             raise StackFault(
-                f"the verification ended with status {done.get('rc')}, within a limit of {given['verify_timeout']} s: {said}"
+                f"the verification ended with status {done.get('rc')}, within a limit of {limit} s: {said}"
             )
         facts: dict[str, Any] = json.loads(done["stdout"].splitlines()[-1])
         if facts["problems"]:
@@ -278,7 +279,7 @@ class Installer:
         return _passed(found) if check else dict(found)
 
     def _act(self, name: str, arguments: Mapping[str, Any], *, check: bool | None = None) -> dict[str, Any]:
-        """Another action, or the module where there is no action of that name. check: its check mode, else the task's."""
+        """Another action, or the module where there is no such action. check: its check mode, else the task's."""
         action = self._action
         task = action._task.copy()
         task.args = dict(arguments)

@@ -7,8 +7,8 @@ The one argument is a JSON object, every key of it optional: `imports` (modules 
 (name: version that must be installed), `extensions` (distributions whose native libraries must load against this
 torch), `cards` (how many the host has), and where it has any `device` (what vLLM must find as its platform) and
 `device_type` (the module of torch that must see as many). A `device` of cpu is asked for in any case. The last line of
-standard output is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each),
-`devices` (how many torch sees, or null) and `digest`.
+standard output is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports`
+(seconds each), `devices` (how many torch sees, or null) and `digest`.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
         module = getattr(importlib.import_module("torch"), kind)
         count = module.device_count() if module.is_available() else 0
         if count != wanted.get("cards"):
-            problems.append(
-                f"torch sees {count} {kind} devices, the host has {wanted.get('cards')} cards: see the driver (doctor.yml)"
-            )
+            cards = wanted.get("cards")
+            problems.append(f"torch sees {count} {kind} devices, the host has {cards} cards: run doctor.yml")
     return problems, count
 
 

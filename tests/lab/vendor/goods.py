@@ -91,7 +91,9 @@ def pins_of(manifest: dict[str, Any]) -> dict[str, str]:
 
 def _inputs() -> Iterator[Path]:
     yield from (CPU_LOCK, CPU_MANIFEST)
-    yield from sorted(path for path in (HERE / "repos").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    yield from sorted(
+        path for path in (HERE / "repos").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
     yield from (Path(__file__), HERE / "wheels.py", HERE / "gitrepos.py")
 
 

@@ -106,7 +106,9 @@ def vendors(directory: Path, address: str, made: goods.Goods | None = None) -> I
                 (root / name).symlink_to(made.www / name)
             shutil.copytree(made.stacks, directory / "stacks")
             for manifest in (directory / "stacks").glob("*.yml"):
-                manifest.write_text(manifest.read_text(encoding="utf-8").replace(PYTORCH, f"{url}/index"), encoding="utf-8")
+                manifest.write_text(
+                    manifest.read_text(encoding="utf-8").replace(PYTORCH, f"{url}/index"), encoding="utf-8"
+                )
         yield Vendors(url, root, ring, gpu, oneapi, stranger, directory / "stacks")
 
 

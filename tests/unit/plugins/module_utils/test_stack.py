@@ -105,7 +105,9 @@ def test_the_engine_is_proved_with_its_own_environment_and_as_many_devices_as_ca
     item = {"dir": "/s/x-1", "manifest": manifest, "builds": [{"distribution": "k"}]}
     argv = _stack.probe_argv(item, "b70", "b70", 300)
     assert argv[-3:] == ["/s/x-1/venv/bin/python", "-B", "-"]
-    assert {"--setenv=LD_LIBRARY_PATH=/s/x-1/venv/lib", "--property=User=b70", "--property=RuntimeMaxSec=300"} < set(argv)
+    assert {"--setenv=LD_LIBRARY_PATH=/s/x-1/venv/lib", "--property=User=b70", "--property=RuntimeMaxSec=300"} < set(
+        argv
+    )
     assert _stack.probe_asked(item, 3) == {"device_type": "xpu", "extensions": ["k"], "cards": 3}
 
 

@@ -20,6 +20,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks impor
 
 STACKS = load_stacks()
 SYSTEM = {"id": "ubuntu", "version": "24.04", "machine": "x86_64"}
+PACKED = "repro/minimax-m27-b70-89tps-20260520/patches/llm-scaler-active-promoted-minimax-89tps-20260520.patch.gz.b64"
 LAB = "https://github.com/steveseguin/b70-optimization-lab"
 
 
@@ -51,7 +52,7 @@ def test_a_patch_is_a_file_of_a_repository_at_a_commit() -> None:
         "name": "llm-scaler-active-promoted-minimax-89tps-20260520",
         "repository": LAB,
         "commit": "510e00ed17fb15b2f7afcb2a1d17beca38a48561",
-        "path": "repro/minimax-m27-b70-89tps-20260520/patches/llm-scaler-active-promoted-minimax-89tps-20260520.patch.gz.b64",
+        "path": PACKED,
         "encoding": "gzip+base64",
         "subdirectory": "vllm/custom-esimd-kernels-vllm",
     }
