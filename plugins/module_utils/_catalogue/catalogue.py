@@ -15,6 +15,7 @@ from .engines import setting_faults
 from .merging import Library, Source, merge_chain, origin_files
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
+from .rules import accepted, rule_faults
 from .schema import Fault, faults
 
 INLINE = "b70_profiles"
@@ -54,6 +55,7 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
     if method in PATCHED_QUANTIZATIONS and method not in (manifest.get("engine") or {}).get("quantizations", []):
         message = f"no release of vLLM quantises to {method}; a stack whose engine does says so in engine.quantizations"
         yield "engine.online_quantization.method", f"{message}, and {stack} does not"
+    yield from rule_faults(merged, manifest, stacks)
 
 
 def load_catalogue(
@@ -94,12 +96,14 @@ def load_catalogue(
     if problems:
         raise CatalogueError(problems)
     return {
-        name: complete(merged, origins, file) | {"origin_files": files}
+        name: complete(merged, origins, file)
+        | {"accepted_rules": accepted(merged, (stacks or {}).get(merged["stack"], {})), "origin_files": files}
         for name, (merged, origins, file, files) in found.items()
     }
 
 
 _CONDITIONS = ("needs_modality", "tasks")  # of a canary case
+_MODEL = ("hf_repo", "revision", "directory", "weights_format", "size_gb", "experts", "group_size")
 
 
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
@@ -126,11 +130,12 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "purpose": profile.get("purpose", ""),
         "status": profile["status"],
         "status_reason": profile.get("status_reason", ""),
+        "recommended": profile.get("recommended"),
         "modalities": modalities,
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
-        "model": {key: model.get(key) for key in ("hf_repo", "revision", "directory", "weights_format", "size_gb")}
-        | {"sha256": model.get("sha256", {})},
+        "accepts_rules": profile.get("accepts_rules") or [],
+        "model": {key: model.get(key) for key in _MODEL} | {"sha256": model.get("sha256", {})},
         "engine": {
             "kind": engine.get("kind", "vllm"),
             "served_model_name": engine.get("served_model_name", name),
@@ -167,7 +172,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "cases": cases,
         },
         "notes": profile.get("notes", []),
-        "evidence": profile.get("evidence", {}),
+        "evidence": profile.get("evidence") or {},
         "origins": dict(origins),
         "source_file": file,
     }

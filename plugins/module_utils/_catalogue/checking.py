@@ -209,6 +209,9 @@ def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
     cards = profile.get("cards") or 0
+    for index, count in enumerate(value_at(profile, "recommended.cards") or []):
+        if count < cards or (cards == 0 and count):
+            yield f"recommended.cards[{index}]", f"{count} does not go with cards: {cards}"
     if not cards:
         return
     settings = value_at(profile, "engine.settings") or {}

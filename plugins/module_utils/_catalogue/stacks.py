@@ -26,6 +26,7 @@ NOT_IN_ID = (
     "installable",
     "reason",
     "env",
+    "rules",
     "source_file",
     "based_on",
     "lock_file",
@@ -41,7 +42,7 @@ NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 # What a stack says of itself, not of those that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
 # Lists of named things are merged by that name.
-NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement"}
+NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
 
 
 def canonical(value: Any) -> bytes:
@@ -221,6 +222,9 @@ def _patch_faults(manifest: Mapping[str, Any], sources: Sequence[str]) -> Iterat
         target = patch.get("applies_to")
         if target is not None and target not in sources:
             yield f"patches[{index}].applies_to", f'there is no source "{target}"{did_you_mean(str(target), sources)}'
+        for key in ("repo", "commit", "path"):
+            if key not in patch:
+                yield f"patches[{index}].{key}", "is missing; a patch is a file of a Git repository at a commit"
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -314,9 +314,15 @@ def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
     try:
         profile = load_wanted(fx, layout, name)
     except SlotFault as fault:
-        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False}
+        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False, "accepted_rules": []}
     new = fx.files.size(layout.pending(name)) is not None
-    return {"name": name, "status": profile.status, "title": profile.title, "pending": new}
+    return {
+        "name": name,
+        "status": profile.status,
+        "title": profile.title,
+        "pending": new,
+        "accepted_rules": list(profile.accepted_rules),
+    }
 
 
 __all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

@@ -185,4 +185,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         # What the host serves by itself ran beside that holder before.
         strangers.check_cards(fx, profile, ours)
-    return [warning] if warning else []
+    broken = [
+        f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
+    ]
+    return [*([warning] if warning else []), *broken]

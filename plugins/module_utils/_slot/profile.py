@@ -100,6 +100,7 @@ class Profile:
     canary: Canary
     fingerprint: str
     unit_sha256: str | None = None  # of the unit's text as it was rendered
+    accepted_rules: tuple[str, ...] = ()  # of its stack, that it breaks on purpose, in words
 
 
 class _Reader:
@@ -254,4 +255,5 @@ def parse_profile(text: str, where: str) -> Profile:
         canary=_canary(read.section("canary"), where),
         fingerprint=read.get("fingerprint", str),
         unit_sha256=read.get("unit_sha256", str, None),
+        accepted_rules=read.strings("accepted_rules", []),
     )
