@@ -188,7 +188,7 @@ class ActionModule(ActionBase):
         batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
         found = {host: self._vars["hostvars"][host].get(name) for host in batch}
         return {
-            str(host): result
+            str(host): dict(result)
             for host, result in found.items()
             if isinstance(result, Mapping)
             and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))
