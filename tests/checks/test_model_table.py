@@ -34,9 +34,9 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:
     text = model_table.written(f"{model_table.BEGIN}\n{model_table.END}")
-    first = text.splitlines()[3]
-    assert first == (
-        "| `gemma4-12b-it-int4-autoround-c8` | production | text, image | 4 | 32768 | 8 | 1,004,909 KV tokens; "
-        "up to 796.18 output tokens/s; upstream lab, 2026-06-07 |"
-    )
+    assert (
+        "| `gemma4-12b-it-int4-autoround-c8` | candidate | text, image | 4 | 32768 | 8 | 1,004,909 KV tokens; "
+        "112.77 output tokens/s at 1; upstream lab, with captured graphs, "
+        "2026-06-07, on lab-2.11 |"
+    ) in text.splitlines()
     assert "- `gemma4-12b-it-int4-autoround-c12`: 2026-06-07, device lost" in text

@@ -31,21 +31,13 @@ HEAD = (
 
 
 def evidence(found: Mapping[str, Any]) -> str:
-    """Return one cell: the KV cache and the fastest rate that was recorded, and the source."""
-    tokens = found.get("kv_cache_tokens") or (found.get("startup") or {}).get("kv_cache_tokens")
-    words = [f"{tokens:,} KV tokens"] if tokens else []
-    rates = [value for key, value in _numbers(found) if key.endswith("wall_tok_s") or key == "wall_output_tok_s"]
-    if rates:
-        words.append(f"up to {max(rates):g} output tokens/s")
-    return "; ".join([*words, str(found.get("source", ""))])
-
-
-def _numbers(node: Any, key: str = "") -> list[tuple[str, float]]:
-    if isinstance(node, Mapping):
-        return [pair for inner, value in node.items() for pair in _numbers(value, inner)]
-    if isinstance(node, list):
-        return [pair for value in node for pair in _numbers(value, key)]
-    return [(key, node)] if isinstance(node, (int, float)) and not isinstance(node, bool) else []
+    """Return one cell: the KV cache, the rate to expect and for how many requests, by whom, when and on which stack."""
+    words = [f"{found['kv_cache_tokens']:,} KV tokens"] if found.get("kv_cache_tokens") else []
+    for rate in (found.get("tok_s") or [])[:1]:
+        words.append(f"{rate['value']:g} output tokens/s at {rate.get('streams', 1)}")
+    on = f"on {found['stack']}" if found.get("stack") else ""
+    where = ", ".join(str(part) for part in (found.get("source"), found.get("date"), on) if part)
+    return "; ".join([*words, where])
 
 
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:

@@ -176,15 +176,11 @@ def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[A
     for item in change:
         label = _label(item, key)
         old = merged.get(label)
-        merged[label] = _merge(old, item, label) if _alike(old, item) else item
+        merged[label] = item
+        # A requirement of another version takes nothing of the one that it replaces, least of all its digests.
+        if isinstance(old, Mapping) and isinstance(item, Mapping) and old.get("requirement") == item.get("requirement"):
+            merged[label] = _merge(old, item, label)
     return list(merged.values())
-
-
-def _alike(old: Any, item: Any) -> bool:
-    """Whether an entry changes another one; a requirement of another version takes nothing of it, no digest either."""
-    if not isinstance(old, Mapping) or not isinstance(item, Mapping):
-        return False
-    return bool(old.get("requirement") == item.get("requirement"))
 
 
 def _label(item: Any, key: str) -> str:
