@@ -82,8 +82,8 @@ options:
         default: false
       build:
         description:
-          - Whether the requirement is a source archive on the host, as C(NAME @ file:///PATH --hash=sha256:HEX). It is
-            built offline, by what uv brings.
+          - Whether the requirement is a source archive on the host, as C(NAME @ file:///PATH). It is built offline, by
+            what uv brings. O(steps[].hashed) may be V(false); then PATH must say what is in the archive.
         type: bool
         default: false
   aliases:
@@ -104,6 +104,11 @@ options:
         description: What it is another name of.
         type: str
         required: true
+  imports:
+    description: What must be importable in it before it counts as finished.
+    type: list
+    elements: str
+    default: []
   more_follows:
     description: Whether a later call adds steps to these. An environment that has such steps already is left as it is.
     type: bool

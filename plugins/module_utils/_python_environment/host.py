@@ -31,7 +31,7 @@ SERIES = re.compile(r"3\.\d+")
 OURS = frozenset(
     {".gitignore", ".lock", "CACHEDIR.TAG", "bin", "include", "lib", "lib64", "pyvenv.cfg", "share", "etc"}
 )
-INSTALL = ("pip", "install", "--no-deps", "--require-hashes")
+INSTALL = ("pip", "install", "--no-deps")
 RESOLVE = ("pip", "compile", "--quiet", "--no-deps", "--no-header", "--format", "pylock.toml")
 WHEELS = ("--only-binary", ":all:")
 
@@ -248,7 +248,7 @@ class Making:
             text = f"{where}: {step.label} from {plan.public(attempt.place)}"
             requirements = plan.requirements_for(step, attempt)
             found: list[plan.Resolved] = []
-            if not step.hashed:
+            if not (step.hashed or step.build):
                 done = self.uv(
                     (*RESOLVE, *WHEELS, "--python", str(self.place.python), "-"), text, requirements, attempt
                 )
@@ -259,6 +259,7 @@ class Making:
                 requirements = "".join(f"{one.line()}\n" for one in found)
             words = [*INSTALL, "--python", str(self.place.python), "--requirement", "-"]
             words += () if step.build else WHEELS
+            words += ("--require-hashes",) if step.hashed or found else ()
             words += ("--compile-bytecode",) if step.compile else ()
             done = self.uv(words, text, requirements, attempt)
             if done.code == 0:
@@ -316,6 +317,17 @@ class Making:
                 ]
             )
 
+    def imports(self) -> None:
+        """Refuse an environment that cannot import what it is made for."""
+        if not self.wanted.imports:
+            return
+        program = f"import {', '.join(self.wanted.imports)}"
+        argv = [str(self.place.python), "-I", "-B", "-c", program]
+        done = self.place.run(argv, self.place.variables, "", self.place.timeout, lambda _process: None)
+        if done.code != 0:
+            why = (done.err.strip().splitlines() or [f"it did not end within {self.place.timeout:.0f} s"])[-1]
+            raise EnvironmentProblem(f"`{program}` fails in {self.place.path}, so it is not used: {why}")
+
 
 def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
     """Bring the environment about; what was done, and its record."""
@@ -337,6 +349,7 @@ def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
             for number, step in list(enumerate(wanted.steps, 1))[work.first :]:
                 making.step(step, f"step {number} of {len(wanted.steps)}")
             making.aliases()
+            making.imports()
         finally:
             # uv leaves it for whoever else may install there, and anyone could write it.
             (place.path / ".lock").unlink(missing_ok=True)

@@ -61,11 +61,12 @@ class Alias:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An environment. more_follows: steps that another call added to these ones stay."""
+    """An environment. imports: what it must be able to import. more_follows: what another call added stays."""
 
     python: str
     steps: tuple[Step, ...]
     aliases: tuple[Alias, ...] = ()
+    imports: tuple[str, ...] = ()
     more_follows: bool = False
 
 
@@ -160,7 +161,7 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
     """
     if step.build:
         return [Attempt("this host", False, ("--offline", "--no-build-isolation"), {})]
-    online, cached = [], []
+    online = []
     own = step.url or step.index
     links = tuple(option for link in sources.find_links for option in ("--find-links", link))
     if not own or step.hashed:
@@ -240,7 +241,7 @@ def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
 def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
     """The file (address and sha256) of an installed distribution, by the tags in its metadata."""
     for url, digest in one.files:
-        stem = re.split(r"[/?#]", url.removesuffix(".whl"))[-1]
+        stem = re.split(r"[?#]", url)[0].rsplit("/", 1)[-1].removesuffix(".whl")
         python, abi, platform = (
             (part.split(".") for part in stem.split("-")[-3:]) if stem.count("-") >= 3 else ([], [], [])
         )

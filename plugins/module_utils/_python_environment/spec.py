@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import Place
 
@@ -20,7 +21,7 @@ WORDS = {"type": "list", "elements": "str", "default": []}
 ARGUMENTS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "python": {"type": "str", "default": "3.12"},
-    "python_dir": {"type": "path", "default": "/opt/b70/python"},
+    "python_dir": {"type": "path", "default": _paths.PYTHON_DIR},
     "python_mirror": ADDRESS,
     "steps": {
         "type": "list",
@@ -43,9 +44,10 @@ ARGUMENTS: dict[str, Any] = {
         "default": [],
         "options": {"name": TEXT, "version": TEXT, "of": TEXT},
     },
+    "imports": WORDS,
     "more_follows": NO,
-    "uv": {"type": "path", "default": "/opt/b70/tools/bin/uv"},
-    "uv_cache_dir": {"type": "path", "default": "/var/cache/b70/uv"},
+    "uv": {"type": "path", "default": f"{_paths.TOOLS_DIR}/bin/uv"},
+    "uv_cache_dir": {"type": "path", "default": _paths.UV_CACHE_DIR},
     "find_links": WORDS,
     "extra_index_urls": WORDS,
     "no_index": NO,
@@ -60,6 +62,7 @@ def wanted(given: Mapping[str, Any]) -> plan.Wanted:
         python=given["python"],
         steps=tuple(plan.Step(**step) for step in given["steps"]),
         aliases=tuple(plan.Alias(**alias) for alias in given["aliases"]),
+        imports=tuple(given["imports"]),
         more_follows=given["more_follows"],
     )
 

@@ -56,7 +56,7 @@ def said(monkeypatch):
 
 
 def run(host, **task):
-    given = {"check_mode": False, "async_val": 0, "args": {"path": "/opt/env", "steps": [{}, {}], "timeout": 100}}
+    given = {"check_mode": False, "async_val": 0, "args": {"path": "/opt/b70/env", "steps": [{}, {}], "timeout": 100}}
     plugin = object.__new__(action.ActionModule)
     plugin._task = SimpleNamespace(**{**given, **task})
     plugin._connection = SimpleNamespace(transport="local", has_native_async=False, reset=lambda: None)
@@ -85,7 +85,7 @@ def test_the_work_is_a_job_of_the_hosts_and_its_progress_is_shown(said):
     assert host.limits == [1200]
     assert said
     assert all(
-        line.startswith("b70-1 | /opt/env: step 2 of 3: torch from https://vendor/xpu, 700 MiB written, ")
+        line.startswith("b70-1 | /opt/b70/env: step 2 of 3: torch from https://vendor/xpu, 700 MiB written, ")
         for line in said
     )
 

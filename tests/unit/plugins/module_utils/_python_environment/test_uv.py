@@ -216,7 +216,8 @@ def test_further_steps_are_added_and_stay_for_the_call_that_announced_them(tmp_p
     assert imports(where, "demo", "kernels")
 
 
-def test_a_source_archive_of_this_host_is_built_offline(tmp_path):
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_source_archive_of_this_host_is_built_offline(tmp_path, hashed):
     archive = tmp_path / "thing-1.0.tar.gz"
     files = {
         "pyproject.toml": '[project]\nname = "thing"\nversion = "1.0"\nrequires-python = ">=3.9"\n'
@@ -228,10 +229,19 @@ def test_a_source_archive_of_this_host_is_built_offline(tmp_path):
             member = tarfile.TarInfo(f"thing-1.0/{name}")
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    digest = f" --hash=sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}" if hashed else ""
     where = place(tmp_path)
-    host.make(where, wanted(plan.Step("thing", f"thing @ file://{archive} --hash=sha256:{digest}", True, build=True)))
+    thing = plan.Step("thing", f"thing @ file://{archive}{digest}", hashed, build=True)
+    _work, found = host.make(where, wanted(thing, imports=("thing",)))
+    assert found["wheels"] == {}
     assert imports(where, "thing")
+
+
+def test_an_environment_that_cannot_import_what_it_is_for_is_not_finished(tmp_path):
+    where = place(tmp_path)
+    with pytest.raises(host.EnvironmentProblem, match="No module named 'thing'"):
+        host.make(where, wanted(imports=("json", "thing")))
+    assert host.look(where, wanted())[0].kind == "anew"
 
 
 def test_aliases_are_registered(tmp_path, index):
