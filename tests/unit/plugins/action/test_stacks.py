@@ -16,7 +16,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.action import b70_stacks
 from ansible_collections.arcpro.b70.plugins.modules.b70_stacks import DOCUMENTATION
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _stack_host
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file, _stack_host
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stack_host import OPTIONS, Installer, StackFault
 
 DEFAULTS = {key: option.get("default") for key, option in OPTIONS.items()}
@@ -243,7 +243,8 @@ def test_what_had_no_digest_is_recorded_once_and_every_later_host_takes_the_same
     pins = tmp_path / "b70-pins.yml"
     one, two = Host("one", tmp_path, torch="a"), Host("two", tmp_path, torch="b")
     Site(tmp_path, one, pins_file=str(pins)).run()
-    entry = yaml.safe_load(pins.read_text())["wheels"]["torch==2"]
+    entry = _pins_file.read(str(pins)).entry("wheels", "torch==2")
+    assert entry
     assert (entry["digest"], entry["host"], entry["from"]) == (one.digest, "one", "https://i")
     # The pinned digest is asked for; the module refuses any other.
     site = Site(tmp_path, two, pins_file=str(pins)).run()
