@@ -46,7 +46,8 @@ class ActionModule(ActionBase):
         try:
             result.update(steps[step]() if step in steps else self._install(taking=step == "take"))
         except StackFault as fault:
-            raise AnsibleActionFail(str(fault), result=fault.details) from fault
+            # Without its causes, whose words it has: Ansible would say them again.
+            raise AnsibleActionFail(str(fault), result=fault.details) from None
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
