@@ -137,15 +137,18 @@ def environment_steps(
     """All steps of a stack's environment in their order: what goes first, the lock, and of the sources those wheels
     that there are (`wheels`, by source)."""
     # Engines run where nothing can be written, so bytecode that is not compiled now would be compiled at every start.
+    # The last step of all does it for the whole environment.
     steps = [*item["steps"]]
+    names = [build["name"] for build in item["builds"]]
     if lock:
-        named = f"all that {item['manifest']['lock']} names, and compile bytecode"
-        steps.append({"label": named, "requirements": lock, "hashed": True, "compile": True})
+        label = f"all that {item['manifest']['lock']} names"
+        steps.append({"label": label, "requirements": lock, "hashed": True, "compile": not names})
     for build in item["builds"]:
         wheel = wheels.get(build["name"])
         if wheel:
             line = f"{build['distribution']} @ file://{wheel['path']} --hash=sha256:{wheel['sha256']}"
-            steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": True})
+            last = build["name"] == names[-1]
+            steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": last})
     return steps
 
 
