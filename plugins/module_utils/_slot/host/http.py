@@ -9,7 +9,7 @@ import importlib.util
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class RequestsHttp:
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         replies: queue.SimpleQueue[tuple[int, Reply, float]] = queue.SimpleQueue()
         together = threading.Barrier(len(bodies))
 
@@ -127,5 +127,5 @@ class NoHttp:
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         yield from ((index, Reply(0, error="refused"), 0.0) for index in range(len(bodies)))
