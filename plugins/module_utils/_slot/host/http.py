@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 
 QUIET_S = 1.0
+TOGETHER_S = 5.0  # so long the first waits for the last to be there
 MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
 
 
@@ -58,7 +59,8 @@ class RequestsHttp:
         together = threading.Barrier(len(bodies))
 
         def ask(index: int) -> None:
-            together.wait()
+            with suppress(threading.BrokenBarrierError):
+                together.wait(TOGETHER_S)
             begun = time.monotonic()
             try:
                 reply = self._ask("POST", url, timeout_s, json=bodies[index])
