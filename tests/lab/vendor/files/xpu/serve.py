@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fixture of the lab, installed as vllm/lab_serve.py: the command `vllm` of a wheel for cards, on the processor.
+"""Fixture of the lab, installed as vllm_lab_serve.py: the command `vllm` of a wheel for cards, on the processor.
 
 The real parser reads the command line as it is given. Then the cards that it asks for are opened, as workers would,
 and held; an engine that finds too few of them ends. What only a card can do is left out of the command line that the
