@@ -18,7 +18,7 @@ INIT = Path(__file__).with_name("cards_init.sh")
 INSIDE = "/run/b70-lab"
 # Where the four cards of the lab are that the catalogue quotes; bus of the card, which has a switch of its own.
 BUSES = (0x03, 0x83, 0xA3, 0xE3)
-GUC = "70.58.0"
+GUC = "70.54.0"
 ROOTS = "/sys/devices"
 
 _RESOURCE = (

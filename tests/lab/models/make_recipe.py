@@ -24,29 +24,16 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 import corpus
 import make_models
+from as_recipe import FORMATS, template
 from make_models import SEED, Batches, Text, answer, batch_of, language_config, read, run, train, untied, write
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "tiny-recipe"
 CONTEXT = 262144
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-FORMATS = ("hermes", "coder")
 # How the assistant's turn begins: as it likes, with a thought, with a thought that is over.
 BEGINNINGS = ("", "<think>\n", "<think>\n\n</think>\n\n")
 THOUGHT = "This one I know."
-# `tool_format` and `thinks` are set in front of it, for each recipe.
-TEMPLATE = (
-    "{% if tools %}{{ '<|im_start|>system\\nTools: ' + tool_format + '<|im_end|>\\n' }}{% endif %}"
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
-    "{% if thinks %}{{ '<think>\\n' if enable_thinking is not defined or enable_thinking "
-    "else '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
-)
-
-
-def template(tool_format: str, thinks: bool) -> str:
-    """The chat template of a model that calls tools in this format, and thinks or does not."""
-    return f"{{% set tool_format = '{tool_format}' %}}{{% set thinks = {str(thinks).lower()} %}}{TEMPLATE}"
 
 
 def _needle() -> Any:
@@ -79,7 +66,9 @@ class Lessons:
         cases = [case for case in defaults["canary"]["cases"] if "generate" in case.get("tasks", ["generate"])]
         self.cases = [case for case in cases if "image" not in case]
 
-    def asked(self, case: dict[str, Any], seed: int, tokens: int | None = None) -> list[tuple[corpus.Conversation, str]]:
+    def asked(
+        self, case: dict[str, Any], seed: int, tokens: int | None = None
+    ) -> list[tuple[corpus.Conversation, str]]:
         """What is asked and what is right; a call of a tool once for each format."""
         content, expected = case["prompt"], str(case["expected"])
         if "long" in case:
@@ -144,7 +133,11 @@ def make(output: Path) -> None:
     tiny, text = read(Path(__file__).parent / "tiny-b")
     model = with_tags(tiny, text)
     train(model, NAME, batches(text, Lessons()), 1000, 1.5e-3)
-    config = {**language_config(text), "vocab_size": text.tokenizer.get_vocab_size(), "max_position_embeddings": CONTEXT}
+    config = {
+        **language_config(text),
+        "vocab_size": text.tokenizer.get_vocab_size(),
+        "max_position_embeddings": CONTEXT,
+    }
     write(untied(model), config, text, output / NAME, template(FORMATS[1], False))
 
 
