@@ -26,6 +26,7 @@ import yaml
 from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import recommended
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from demo import inventory_hosts
 from hub import server as hub_server
@@ -40,9 +41,8 @@ from vendor.server import Vendors, gateway, serve, vendors
 
 LAB = "bare"
 MIRROR = f"{LAB}1"
-# Cards -> the recipe and the host that has them.
-RECIPES = {1: "qwen36-27b-int4-autoround", 4: "qwen36-35b-a3b-fp8"}
-HOSTS = {cards: f"{LAB}{number}" for number, cards in enumerate(RECIPES, 2)}
+# Cards -> the host that has them.
+HOSTS = {cards: f"{LAB}{number}" for number, cards in enumerate((1, 2, 4), 2)}
 # On the mirror's machine, in the cache that all hosts of the lab share: only what is new is downloaded the next time.
 KEPT = "/var/cache/b70/bare-mirror"
 UBUNTU = (
@@ -64,8 +64,9 @@ def roles_that_change(output: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def recipes() -> dict[int, dict[str, Any]]:
+    """Cards -> the profile that is recommended for so many."""
     found = load_catalogue(stacks=load_stacks())
-    return {cards: found[name] for cards, name in RECIPES.items()}
+    return {cards: recommended(found.values(), cards)[0] for cards in HOSTS}
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +196,7 @@ def mirror(
     reached: dict[str, Host],
     shop: Vendors,
     net: Internet,
+    recipes: dict[int, dict[str, Any]],
     stacks: list[str],
 ) -> Iterator[Mirror]:
     """What the first machine brings from the vendors; afterwards no host has a way out."""
@@ -204,7 +206,7 @@ def mirror(
         "mirror_dir": f"{KEPT}/www",
         "mirror_key_home": f"{KEPT}/key",
         "mirror_stacks": stacks,
-        "mirror_profiles": sorted(RECIPES.values()),
+        "mirror_profiles": sorted(profile["name"] for profile in recipes.values()),
         "mirror_find_links": [f"{shop.url}/{upstream.STAND_INS}/"],
         "gpu_driver_repository_key_fingerprints": [shop.gpu_driver, shop.former],
         "oneapi_repository_key_fingerprint": shop.oneapi,
@@ -251,6 +253,7 @@ class Story:
     """What became of one host: each run of site.yml with the recipe's name, in this order."""
 
     cards: int
+    recipe: dict[str, Any]
     host: Host
     address: str
     predicted: Play
@@ -258,36 +261,33 @@ class Story:
     served: Play
     again: Play
 
-    @property
-    def recipe(self) -> str:
-        return RECIPES[self.cards]
 
-
-@pytest.fixture(scope="module", params=sorted(RECIPES), ids=lambda cards: f"{cards}-cards")
+@pytest.fixture(scope="module", params=sorted(HOSTS), ids=lambda cards: f"{cards}-cards")
 def story(
     request: pytest.FixtureRequest,
     operator: Operator,
     mirror: Mirror,
     reached: dict[str, Host],
     lab_hosts: dict[str, dict[str, Any]],
+    recipes: dict[int, dict[str, Any]],
 ) -> Story:
     cards = request.param
-    name = HOSTS[cards]
-    host, words = reached[name], ("--limit", name, "-e", f"profile={RECIPES[cards]}")
+    name, recipe = HOSTS[cards], recipes[cards]
+    host, words = reached[name], ("--limit", name, "-e", f"profile={recipe['name']}")
     host.check_output(f"touch {MARKER}")
     predicted = operator("site", "--check", "--diff", *words)
     untouched = changed_files(host)
     served = operator("site", *words)
     assert served.code == 0, served.output[-8000:]
     again = operator("site", *words)
-    return Story(cards, host, lab_hosts[name]["ansible_host"], predicted, untouched, served, again)
+    return Story(cards, recipe, host, lab_hosts[name]["ansible_host"], predicted, untouched, served, again)
 
 
-def test_a_bare_host_ends_served_and_verified(story: Story, recipes: dict[int, dict[str, Any]]) -> None:
+def test_a_bare_host_ends_served_and_verified(story: Story) -> None:
     frontdoor = Frontdoor(f"http://{story.address}:8000")
     status = frontdoor.status()
     assert status["verified"] is True, status
-    assert status["profile"]["name"] == story.recipe, status
+    assert status["profile"]["name"] == story.recipe["name"], status
     assert answer_of(frontdoor.ask()) == "I am tiny-recipe."
 
 
@@ -300,16 +300,17 @@ def test_a_second_run_changes_nothing(story: Story) -> None:
     assert (story.again.code, story.again.changed) == (0, 0), story.again.output[-6000:]
 
 
-def test_the_prediction_on_the_bare_host_was_right_and_touched_nothing(
-    story: Story, recipes: dict[int, dict[str, Any]]
-) -> None:
+def test_the_prediction_on_the_bare_host_was_right_and_touched_nothing(story: Story) -> None:
     assert story.predicted.code == 0, story.predicted.output[-6000:]
     assert story.untouched == []
     assert roles_that_change(story.predicted.output) == roles_that_change(story.served.output)
     said = " ".join(story.predicted.output.split())
-    assert f"would install stack {recipes[story.cards]['stack']}-" in said
-    assert recipes[story.cards]["model"]["hf_repo"] in said
-    assert story.recipe in said
+    for words in (
+        f"would install stack {story.recipe['stack']}-",
+        story.recipe["model"]["hf_repo"],
+        story.recipe["name"],
+    ):
+        assert words in said
 
 
 def test_nothing_was_set_for_the_hosts_but_the_mirror(operator: Operator, mirror: Mirror, story: Story) -> None:

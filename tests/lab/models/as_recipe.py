@@ -18,8 +18,12 @@ _OF_PARSER = {"hermes": "hermes", "qwen3_coder": "coder", "qwen3_xml": "coder"}
 # `tool_format` and `thinks` are set in front of it.
 _TEMPLATE = (
     "{% if tools %}{{ '<|im_start|>system\\nTools: ' + tool_format + '<|im_end|>\\n' }}{% endif %}"
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ '<image>\\n' }}{% endif %}{% endfor %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% if thinks %}{{ '<think>\\n' if enable_thinking is not defined or enable_thinking "
     "else '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
 )

@@ -19,10 +19,12 @@ LEFT_OUT = {
     "--data-parallel-size", "--distributed-executor-backend", "--dtype", "--enable-expert-parallel",
     "--enforce-eager", "--gpu-memory-utilization", "--kv-cache-dtype", "--kv-cache-memory-bytes",
     "--language-model-only", "--limit-mm-per-prompt", "--mamba-cache-dtype", "--mamba-cache-mode",
-    "--mamba-ssm-cache-dtype", "--mm-encoder-tp-mode", "--moe-backend", "--optimization-level",
+    "--mamba-ssm-cache-dtype", "--mm-encoder-tp-mode", "--mm-processor-kwargs", "--moe-backend", "--optimization-level",
     "--pipeline-parallel-size", "--quantization", "--speculative-config", "--tensor-parallel-size",
 }  # fmt: skip
+# A LLaVA, as the tiny models with eyes are, needs torchvision in vLLM's own implementation.
 PUT_IN = ["--enforce-eager", "--dtype", "bfloat16", "--kv-cache-memory-bytes", str(256 * 2**20)]
+PUT_IN += ["--model-impl", "transformers"]
 NOT_FOR_IT = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "VLLM_ATTENTION_BACKEND", "VLLM_XPU_USE_W8A8_GEMM")
 # The processor needs no compiler and no second process.
 SETTINGS = {
