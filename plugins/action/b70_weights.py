@@ -18,7 +18,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import progress, service, sources
+from ansible_collections.arcpro.b70.plugins.module_utils import _pins
+from ansible_collections.arcpro.b70.plugins.module_utils._pins import Pins, PinsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import pinning, progress, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
@@ -27,6 +29,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     check_name,
     size_in_words,
 )
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 
 display = Display()
@@ -79,6 +82,7 @@ class ActionModule(ActionBase):
                 "report": {"type": "list", "elements": "str", "default": []},
                 "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
                 "lenient": {"type": "list", "elements": "str", "default": []},
+                "pins_file": {"type": "path", "default": ""},
                 "options": {"type": "dict", "default": {}, "options": sources.OPTIONS},
                 "hub_token": {"type": "str", "default": "", "no_log": True},
             }
@@ -87,18 +91,22 @@ class ActionModule(ActionBase):
         self._options = {**defaults, **arguments["options"]}
         self._token = arguments["hub_token"]
         self._full = arguments["verify"] == "checksum"
+        self._pins_file = arguments["pins_file"]
         try:
             result.update(self._bring(arguments))
-        except WeightsError as error:
+        except (WeightsError, PinsError) as error:
             raise AnsibleActionFail(str(error)) from error
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
 
     def _bring(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        known: dict[str, Any] = arguments["models"]
+        known: dict[str, Any] = dict(arguments["models"])
+        pins = Pins()
+        if any(isinstance(source, Mapping) and pinning.is_open(source) for source in known.values()):
+            pins = _pins_file.read(self._pins_file) if self._pins_file else pins
         wanted = list(known) if arguments["wanted"] is None else arguments["wanted"]
-        roots, files, fetched = {}, {}, {}
+        roots, files, fetched, pinned = {}, {}, {}, []
         for name in wanted:
             if name not in known:
                 continue
@@ -108,7 +116,11 @@ class ActionModule(ActionBase):
                 roots[name] = known[name]["path"]
                 files[name] = self._look(roots[name])
             else:
-                self._refuse_unpinned(name, known[name], strict)
+                if strict:
+                    sources.refuse_branch(name, known[name])
+                if pinning.is_open(known[name]):
+                    pinned.append(name)
+                    known[name] = {**known[name], "revision": pins.value("weights", known[name]["hub"]) or None}
                 fetched[name] = (sources.identity(name, known[name], self._options["exclude"]), strict)
         here = [*files, *fetched]
         others = list(dict.fromkeys(name for name in [*wanted, *arguments["report"]] if name not in here))
@@ -120,12 +132,16 @@ class ActionModule(ActionBase):
             found.update(self._inspect({name: files[name] for name in unknown}, [], {}))
         self._refuse([name for name in others if name in wanted], found)
 
+        answer = self._pin(pinned, known, found, pins)
+        for name in pinned:
+            fetched[name] = (sources.identity(name, known[name], self._options["exclude"]), fetched[name][1])
         to_copy = [name for name in files if found[name]["state"] != "complete"]
         to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
         for name in to_fetch:
-            self._refuse_unpinned(name, known[name], strict=True)
+            sources.refuse_branch(name, known[name])
         for model in found.values():
             model.pop("unknown")
+            model.pop("revision")
             model["brought"] = 0
         after = {name: dict(model) for name, model in found.items()}
         for name in to_copy:
@@ -147,11 +163,11 @@ class ActionModule(ActionBase):
         for name in adopted:
             after[name].update(adopted=False, reason="")
         to_bring = [*to_copy, *to_fetch]
-        changed = bool(to_bring or adopted)
+        changed = bool(to_bring or adopted or answer["pins"])
         now = found if self._task.check_mode else after
-        answer: dict[str, Any] = {"changed": changed, "models": now, "summary": summary_of(now), "brings": to_bring}
-        if self._task.check_mode:
-            answer["summary"] += [self._would(name, known[name]) for name in to_fetch]
+        said = [self._would(name, known[name]) for name in to_fetch] if self._task.check_mode else []
+        summary = [*summary_of(now), *said, *answer["pins"]]
+        answer.update(changed=changed, models=now, summary=summary, brings=to_bring)
         if self._task.diff:
             answer["diff"] = diff_of(found, after)
         return answer
@@ -162,16 +178,45 @@ class ActionModule(ActionBase):
         mirror = f" through {self._options['mirror']}" if self._options["mirror"] and "hub" in source else ""
         return f"{name}: would be fetched from {origin}{mirror}{size}"
 
-    def _refuse_unpinned(self, name: str, source: Mapping[str, Any], strict: bool) -> None:
-        """Fail for a repository without a commit; a mirror's own record has one, and what is there needs none."""
-        if "hub" not in source or sources.is_commit(source.get("revision")) or not strict:
-            return
-        if self._options["mirror"] and not source.get("revision"):
-            return
-        now = ""
-        if not self._task.check_mode and not self._options["mirror"]:
-            now = self._ask({"step": "resolve", **self._task_for(name, source)})["revision"]
-        raise WeightsError(sources.unpinned(name, source, now))
+    def _pin(self, names: list[str], known: dict[str, Any], found: Mapping[str, Any], pins: Pins) -> dict[str, Any]:
+        """Have models whose revision the pins decide take the pinned one; record it where there is none yet."""
+        path, lines, warnings = self._pins_file, [], []
+        for name in names:
+            repository, recorded = known[name]["hub"], found[name]["revision"]
+            self._refuse_other(name, repository, recorded, pins)
+            step = pinning.step(pins.value("weights", repository), found[name])
+            problem = _pins_file.problem(path) if step else ""
+            if problem and step == pinning.ASK:
+                raise WeightsError(pinning.unrecordable(name, known[name], problem))
+            if problem:
+                warnings.append(f"the revision {recorded} of {repository} is not recorded: {problem}")
+            elif step and self._task.check_mode:
+                lines.append(pinning.foretold(repository, recorded, self._origin(), path))
+            elif step:
+                entry = self._seen(name, known[name], recorded)
+                if entry:  # a mirror may name none
+                    pins = _pins_file.add(path, "weights", {repository: entry})
+                    self._refuse_other(name, repository, recorded, pins)
+                    lines.append(f"{repository}: revision {pins.value('weights', repository)} is recorded in {path}")
+            known[name] = {**known[name], "revision": pins.value("weights", repository) or None}
+        return {"pins": lines, **({"warnings": warnings} if warnings else {})}
+
+    def _seen(self, name: str, source: Mapping[str, Any], recorded: str) -> _pins.Entry:
+        """What is recorded: the revision that this host has, else the one that the source has now."""
+        host = self._vars["inventory_hostname"]
+        if recorded:
+            return _pins_file.seen("weights", recorded, host, "the host's own record")
+        revision = self._ask({"step": "resolve", **self._task_for(name, source)})["revision"]
+        return _pins_file.seen("weights", revision, host, self._origin()) if revision else {}
+
+    def _refuse_other(self, name: str, repository: str, recorded: str, pins: Pins) -> None:
+        where = f"{self._vars['inventory_hostname']} ({name})"
+        wrong = _pins.conflict(pins, "weights", repository, recorded, where, self._pins_file) if recorded else ""
+        if wrong:
+            raise WeightsError(wrong)
+
+    def _origin(self) -> str:
+        return str(self._options["mirror"] or self._options["endpoint"])
 
     def _look(self, root: str) -> dict[str, Wanted]:
         """A source's files; the small ones are read at once, the large ones only if the host cannot vouch for them."""

@@ -25,7 +25,7 @@ options:
   default_stack:
     description: The manifest by which a host with cards and no used stack for them is judged.
     type: str
-    default: lab-2.11
+    default: xpu
   limit:
     description: After how many seconds what has not answered is reported as such.
     type: int

@@ -5,13 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _render, _render_unit
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import explain, models, problems, stacks
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import (
+    choose,
+    explain,
+    models,
+    offers,
+    problems,
+    stacks,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
 
 
@@ -68,6 +75,22 @@ def known_models(
         raise AnsibleFilterError(f"known_models: {error}") from error
 
 
+def profile_offers(
+    profiles: Mapping[str, Any],
+    stacks: Mapping[str, Any],
+    cards: str | int = "",
+    model: str = "",
+    refused_statuses: Sequence[str] = choose.REFUSED,
+) -> list[str]:
+    """Lines about what can be served on so many cards."""
+    if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
+        raise AnsibleFilterError("profile_offers needs the profiles and the stacks (lookup, kind=stacks), two mappings")
+    if str(cards) and not str(cards).isdecimal():
+        raise AnsibleFilterError(f"profile_offers: cards is a number, as -e cards=2, not {cards!r}")
+    count = int(cards) if str(cards) else None
+    return offers.offers(plain(profiles), plain(stacks), count, str(model), list(refused_statuses))
+
+
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The names of ``known`` that resemble ``name``, best first."""
     if isinstance(known, str) or not isinstance(known, Iterable):
@@ -88,6 +111,7 @@ class FilterModule:
             "closest": closest,
             "explain_profile": explain_profile,
             "known_models": known_models,
+            "profile_offers": profile_offers,
             "render_slot": render_slot,
             "slot_unit": slot_unit,
             "stack_id": stack_id,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import asked, not_looked_at, pending
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import accepted, asked, not_looked_at, pending
 
 # More than this and a person scrolls past the sentence that says what happened.
 LOG_LINES = 8
@@ -91,7 +91,7 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
         )
     if info.get("drift"):
         lines.append(f"drift: {info['drift']}; switch to {profile} again to use what is rendered")
-    lines += pending(info)
+    lines += [*accepted(info), *pending(info)]
     if info.get("interrupted"):
         lines.append("a switch was interrupted; the next switch, also to the same profile, settles it")
     boots = info.get("enabled_units") or []

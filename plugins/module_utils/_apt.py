@@ -12,9 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import urlsplit
 
-# Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin.
+# Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin. A name goes before a
+# pattern that fits it too, by its place as well: of several pins for one version apt takes the first.
 PIN_PRIORITY = 1001
+NAME_PRIORITY = 1002
 ANY_VERSION = "*"
 DPKG_FORMAT = "${db:Status-Status} ${Package} ${Version}\\n"
 
@@ -67,14 +71,22 @@ class Pending:
         return self.name if self.wanted == ANY_VERSION else f"{self.name}={self.wanted}"
 
 
-def preferences(packages: Mapping[str, str], title: str) -> str:
-    """The apt preferences that hold `packages` (name -> version, `*` as a wildcard) at their versions."""
+def preferences(packages: Mapping[str, str], title: str, url: str = "") -> str:
+    """The apt preferences that hold `packages` (name or pattern -> version, `*` as a wildcard) at their versions.
+
+    Those of any version are held to the repository at `url`, where there is one.
+    """
+    said = f"Explanation: {title}. Written by the collection arcpro.b70; what you change here is changed back."
     stanzas = [
-        f"Explanation: {title}. Written by the collection arcpro.b70; what you change here is changed back.\n"
-        f"Package: {name}\nPin: version {version}\nPin-Priority: {PIN_PRIORITY}\n"
-        for name, version in sorted(packages.items())
+        f"{said}\nPackage: {name}\nPin: version {version}\n"
+        f"Pin-Priority: {PIN_PRIORITY if '*' in name else NAME_PRIORITY}\n"
+        for name, version in sorted(packages.items(), key=lambda item: ("*" in item[0], item[0]))
         if version != ANY_VERSION
     ]
+    free = [name for name, version in sorted(packages.items()) if version == ANY_VERSION]
+    origin = urlsplit(url).hostname
+    if free and origin:
+        stanzas.append(f'{said}\nPackage: {" ".join(free)}\nPin: origin "{origin}"\nPin-Priority: {PIN_PRIORITY}\n')
     return "\n".join(stanzas)
 
 
@@ -94,6 +106,11 @@ def _stanzas(text: str) -> Iterable[dict[str, str]]:
                 fields[last] = value.strip()
         if fields:
             yield fields
+
+
+def source_files(apt_dir: Path, sources_dir: Path) -> list[Path]:
+    """The files in which apt looks for repositories."""
+    return [apt_dir / "sources.list", *sorted(sources_dir.glob("*.list")), *sorted(sources_dir.glob("*.sources"))]
 
 
 def entries(files: Mapping[str, str]) -> list[Entry]:
@@ -141,7 +158,7 @@ def pending(
         has = installed.get(name, "")
         if has and fnmatchcase(has, wanted):
             continue
-        newer = bool(has) and greater(has, wanted.rstrip("*").rstrip("-~+."))
+        newer = bool(has) and greater(has, wanted.partition("*")[0].rstrip("-~+."))
         found.append(Pending(name, wanted, has, newer))
     return found
 
@@ -150,10 +167,14 @@ def problems(packages: Mapping[str, str], suites: Sequence[str], url: str) -> li
     """What is wrong with the wishes themselves, one sentence each."""
     found = []
     for name, version in sorted(packages.items()):
-        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name):
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.*-]+", name):
             found.append(f"{name!r} is not the name of a package.")
         if not re.fullmatch(r"[A-Za-z0-9.+:~*-]+", version):
             found.append(f"{version!r} is not a version of {name}; '*' means any.")
+        if "*" in name and version == ANY_VERSION:
+            found.append(
+                f"{name} is a pattern of names, and '*' would hold any version of any of them: name a version."
+            )
     if url and not re.match(r"(https?|file):/", url):
         found.append(f"{url} is not the address of a repository: it begins with neither https: nor http: nor file:.")
     if url and not suites:

@@ -31,6 +31,12 @@ def content_of(path: Path) -> bytes | None:
         return None
 
 
+def texts(paths: Iterable[Path]) -> dict[str, str]:
+    """What is in the files that are there, as text."""
+    contents = ((path, content_of(path)) for path in paths)
+    return {str(path): content.decode(errors="replace") for path, content in contents if content is not None}
+
+
 def differing(files: Iterable[Wanted]) -> list[Wanted]:
     """Those of `files` whose content or mode is not as wanted."""
     found = []

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ._doctor.parse import guc_versions
+
 # PCI vendor and device of the Arc Pro B70.
 B70_PCI_ID = ("0x8086", "0xe223")
 
@@ -58,8 +60,9 @@ def _names(folder: Path, pattern: str) -> list[str]:
 def cards(sysfs: Path) -> list[dict[str, Any]]:
     """The B70 cards of all PCI domains, in the order of their addresses.
 
-    Each has `address` (domain:bus:device.function), `driver` (bound kernel driver, or null), `numa_node` (null where
-    the kernel names none), `card_node` and `render_node` (device paths, null while no driver is bound).
+    Each has `address` (domain:bus:device.function), `driver` (bound kernel driver, or empty), `guc` (version of the
+    firmware that it runs, or empty), `numa_node` (null where the kernel names none), `card_node` and `render_node`
+    (device paths, null while no driver is bound).
     """
     found = []
     for device in sorted((sysfs / "bus/pci/devices").glob("*"), key=lambda entry: _address_key(entry.name)):
@@ -71,13 +74,48 @@ def cards(sysfs: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "address": device.name,
-                "driver": os.path.basename(os.path.realpath(driver)) if driver.exists() else None,
+                "driver": os.path.basename(os.path.realpath(driver)) if driver.exists() else "",
+                "guc": guc_version(sysfs / "kernel/debug/dri", [device.name, *nodes["card"], *nodes["renderD"]]),
                 "numa_node": int(numa_node) if numa_node.isdigit() else None,
                 "card_node": f"/dev/dri/{nodes['card'][0]}" if nodes["card"] else None,
                 "render_node": f"/dev/dri/{nodes['renderD'][0]}" if nodes["renderD"] else None,
             }
         )
     return found
+
+
+def guc_version(debug: Path, names: Iterable[str]) -> str:
+    """The version of the GuC firmware of one card, from the debug files below `debug`; empty where they do not say.
+
+    `names` are the card's address and nodes; kernels name a card's folder by its address or by a node's number.
+    """
+    for name in names:
+        folder = debug / re.sub(r"^(card|renderD)", "", name)
+        for place in ("gt0", "tile0/gt0"):
+            # xe writes `found release version 70.65.0`, older kernels and i915 `version: wanted 70.5.1, found 70.5.1`.
+            text = _read(folder / place / "uc/guc_info")
+            if match := re.search(r"\bfound (?:release version )?([1-9]\d*\.\d+\.\d+)", text):
+                return match[1]
+    return ""
+
+
+def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str, Any]]:
+    """`cards` with the version that the kernel's log names where the debug files did not say."""
+    loaded = guc_versions(log)
+    return [
+        {**card, "guc": card["guc"] or (loaded.get(card["address"], "") if card["driver"] else "")} for card in cards
+    ]
+
+
+def kernel_packages(table: Mapping[str, Any], system: Mapping[str, Any], has_cards: bool) -> list[str]:
+    """Packages with a kernel that knows the cards, where they are needed: a card is there and the kernel is too old.
+
+    `table` is system (ID and VERSION_ID of os-release) -> `oldest`, a kernel that knows them, and `packages`.
+    """
+    entry = table.get(f"{system.get('id')} {system.get('version')}")
+    if not has_cards or not entry or version_key(system["kernel"]) >= version_key(entry["oldest"]):
+        return []
+    return list(entry["packages"])
 
 
 def _address_key(address: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Public keys out of what a vendor publishes: which ones are in there, and the one whose fingerprint is known.
+"""Public keys out of what a vendor publishes: which ones are in there, and those whose fingerprints are known.
 
 A fresh Debian or Ubuntu has gpgv, which checks signatures, but not gpg, which could list and export keys. Reading the
 packets of a key takes a page of code and needs nothing. Signatures are not checked here; apt does that with the key.
@@ -13,6 +13,7 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _BLOCK = re.compile(
@@ -121,14 +122,14 @@ def normalised(fingerprint: str) -> str:
     return text
 
 
-def select(data: bytes, fingerprint: str) -> PublicKey:
-    """The one key in `data` that has this fingerprint. Raises KeyProblem, naming the keys that are there instead."""
-    wanted = normalised(fingerprint)
+def select(data: bytes, fingerprints: Iterable[str]) -> list[PublicKey]:
+    """The keys in `data` that have one of these fingerprints. Raises KeyProblem, naming the keys that are there
+    instead, when there is none."""
+    wanted = [normalised(fingerprint) for fingerprint in fingerprints]
     if not data.strip():
         raise KeyProblem("there is nothing in it")
     found = public_keys(data)
-    for key in found:
-        if key.fingerprint == wanted:
-            return key
+    if chosen := [key for key in found if key.fingerprint in wanted]:
+        return chosen
     others = ", ".join(key.fingerprint for key in found) or "none of version 4"
-    raise KeyProblem(f"the key {wanted} is not in it; the keys in it are: {others}")
+    raise KeyProblem(f"the key {' or '.join(wanted)} is not in it; the keys in it are: {others}")

@@ -141,11 +141,6 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
     return "sha256:" + hashlib.sha256(canonical(facts)).hexdigest()
 
 
-def _measured(evidence: Mapping[str, Any]) -> int | None:
-    found = evidence.get("kv_cache_tokens") or (evidence.get("startup") or {}).get("kv_cache_tokens")
-    return int(found) if found else None
-
-
 def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Variable]]:
     """Return the resolved profile (the JSON that a host reads) and its environment with origins.
 
@@ -168,6 +163,7 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
         "title": profile["title"],
         "status": profile["status"],
         "status_reason": profile["status_reason"],
+        "accepted_rules": [f"{rule['id']}: {rule['reason']}" for rule in profile["accepted_rules"]],
         "modalities": profile["modalities"],
         "slot": settings["slot"],
         "unit": unit_name(profile["name"], settings["slot"]),
@@ -194,7 +190,8 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "argv": engine_argv(profile, places, settings["backend_host"], settings["backend_port"]),
             "env": {name: variable.value for name, variable in environment.items()},
             "settings": engine["settings"],
-            "measured_kv_tokens": _measured(profile["evidence"]),
+            "reasoning": engine["reasoning"],
+            "measured_kv_tokens": profile["evidence"].get("kv_cache_tokens"),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
             # What of the unit is the profile's own; only a start applies it.

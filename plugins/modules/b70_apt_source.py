@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_apt_source
-short_description: Trust one apt repository by its key's fingerprint, and pin its packages
+short_description: Trust one apt repository by its keys' fingerprints, and pin its packages
 version_added: 0.2.0
 description:
   - Writes a repository's key, its C(.sources) file and the preferences that hold its packages at their versions.
-  - Of what is published as the key only the one key with O(key_fingerprint) is taken, whatever else is in there. The
-    repository may be signed by this key and no other.
+  - Of what is published as the key only keys with O(key_fingerprints) are taken, whatever else is in there. The
+    repository may be signed by these keys and no other.
   - A repository that another file of the host names already is left as it is, provided that the keys which that file
-    trusts include this one; otherwise the module fails, because apt reads nothing any more when two files disagree.
+    trusts include one of these; otherwise the module fails, because apt reads nothing any more when two files disagree.
   - Says which packages are not installed at their versions. It installs nothing and does not update the lists, so it
     can also predict on a host that does not know the repository yet.
 author:
@@ -69,12 +69,19 @@ options:
     description: The armoured key itself, instead of O(key_url).
     type: str
     default: ""
-  key_fingerprint:
-    description: The fingerprint of the key, 40 hex digits; spaces are ignored. Required with O(url).
-    type: str
-    default: ""
+  key_fingerprints:
+    description:
+      - Fingerprints of the keys that may sign the repository, 40 hex digits each; spaces are ignored. Required with
+        O(url).
+      - One of them must be published; a vendor that is about to replace its key publishes several.
+    type: list
+    elements: str
+    default: []
+    aliases: [key_fingerprint]
   packages:
-    description: Packages and their versions. A version may end in V(*), and V(*) alone means any.
+    description:
+      - Packages and their versions. A version may end in V(*), and V(*) alone means any.
+      - A name with V(*) in it is only a pin for all packages that are named so, and none of them is installed for it.
     type: dict
     default: {}
   sources_dir:
@@ -100,7 +107,7 @@ EXAMPLES = r"""
     suites: [all]
     components: [main]
     key_url: https://apt.repos.intel.com/intel-gpg-keys/GPG-PUB-KEY-INTEL-SW-PRODUCTS.PUB
-    key_fingerprint: E9BF 0AFC 46D6 E8B7 DA58  82F1 BAC6 F0C3 53D0 4109
+    key_fingerprints: [E9BF 0AFC 46D6 E8B7 DA58  82F1 BAC6 F0C3 53D0 4109]
     packages:
       intel-oneapi-dpcpp-cpp-2025.3: 2025.3.2-*
   register: source
@@ -168,18 +175,22 @@ def _fetched(module: AnsibleModule) -> bytes:
     return bytes(response.read(1 << 20))
 
 
+def _packets(keys: list[_openpgp.PublicKey]) -> bytes:
+    return b"".join(key.packets for key in keys)
+
+
 def _key(module: AnsibleModule, keyring: Path) -> bytes:
     """The keyring's content: what is there when it is right, else selected from what is published."""
-    fingerprint = module.params["key_fingerprint"]
+    accepted = module.params["key_fingerprints"]
     there = _files.content_of(keyring)
     if there is not None:
         try:
-            if _openpgp.select(there, fingerprint).packets == there:
+            if _packets(_openpgp.select(there, accepted)) == there:
                 return there
         except _openpgp.KeyProblem:
             pass  # damaged, or of a former fingerprint: it is fetched again
     try:
-        return _openpgp.select(_fetched(module), fingerprint).packets
+        return _packets(_openpgp.select(_fetched(module), accepted))
     except _openpgp.KeyProblem as problem:
         where = module.params["key_url"] or "the variable with the key"
         module.fail_json(
@@ -189,12 +200,12 @@ def _key(module: AnsibleModule, keyring: Path) -> bytes:
         raise AssertionError("unreachable") from problem
 
 
-def _trusts(entry: _apt.Entry, fingerprint: str) -> bool:
+def _trusts(entry: _apt.Entry, fingerprints: list[str]) -> bool:
     data = entry.signed_by.encode()
     if entry.signed_by.startswith("/"):
         data = _files.content_of(Path(entry.signed_by)) or b""
     try:
-        _openpgp.select(data, fingerprint)
+        _openpgp.select(data, fingerprints)
     except _openpgp.KeyProblem:
         return False
     return True
@@ -212,14 +223,12 @@ def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
     source = _apt.Source(
         params["url"].rstrip("/"), *(tuple(params[key]) for key in ("suites", "components", "architectures"))
     )
-    texts = {}
-    for path in (apt_dir / "sources.list", *sorted(Path(params["sources_dir"]).glob("*"))):
-        if path.suffix in (".list", ".sources"):
-            texts[str(path)] = (_files.content_of(path) or b"").decode(errors="replace")
+    texts = _files.texts(_apt.source_files(apt_dir, Path(params["sources_dir"])))
     for entry in _apt.others(_apt.entries(texts), source, str(file)):
-        if not _trusts(entry, params["key_fingerprint"]):
+        if not _trusts(entry, params["key_fingerprints"]):
+            accepted = " or ".join(params["key_fingerprints"])
             module.fail_json(
-                msg=f"{entry.file} names {source.url} already, but does not trust the key {params['key_fingerprint']} "
+                msg=f"{entry.file} names {source.url} already, but does not trust the key {accepted} "
                 f"(Signed-By: {entry.signed_by.splitlines()[0] if entry.signed_by else 'none'}). It is not ours, so it "
                 "stays as it is: remove it, or give it that key, or set the repository's address to '' to use it so."
             )
@@ -243,7 +252,7 @@ def main() -> None:
             "architectures": {**strings, "default": ["amd64"]},
             "key_url": {"type": "str", "default": "", "no_log": False},
             "key": {"type": "str", "default": "", "no_log": False},
-            "key_fingerprint": {"type": "str", "default": "", "no_log": False},
+            "key_fingerprints": {**strings, "default": [], "aliases": ["key_fingerprint"], "no_log": False},
             "packages": {"type": "dict", "default": {}},
             "sources_dir": {"type": "path", "default": "/etc/apt/sources.list.d"},
             "apt_dir": {"type": "path", "default": "/etc/apt"},
@@ -256,14 +265,15 @@ def main() -> None:
     problems = _apt.problems(packages, params["suites"], params["url"])
     if params["url"]:
         try:
-            _openpgp.normalised(params["key_fingerprint"])
+            for fingerprint in params["key_fingerprints"] or [""]:
+                _openpgp.normalised(fingerprint)
         except _openpgp.KeyProblem as problem:
             problems.append(f"{problem}.")
     if problems:
         module.fail_json(msg=" ".join(problems))
 
     pins = Path(params["apt_dir"]) / "preferences.d" / params["name"]
-    text = _apt.preferences(packages, params["title"])
+    text = _apt.preferences(packages, params["title"], params["url"])
     files, used_file = _source_files(module)
     changes = _files.differing([*files, _files.Wanted(pins, text.encode() if text else None)])
     diff = _files.diffs(changes)
@@ -273,9 +283,10 @@ def main() -> None:
     def greater(left: str, right: str) -> bool:
         return bool(module.run_command(["dpkg", "--compare-versions", left, "gt", right])[0] == 0)
 
-    query = ["dpkg-query", "--show", f"--showformat={_apt.DPKG_FORMAT}", *packages]
-    output = module.run_command(query)[1] if packages else ""
-    waiting = _apt.pending(packages, _apt.installed_versions(output), greater)
+    named = {name: version for name, version in packages.items() if "*" not in name}
+    query = ["dpkg-query", "--show", f"--showformat={_apt.DPKG_FORMAT}", *named]
+    output = module.run_command(query)[1] if named else ""
+    waiting = _apt.pending(named, _apt.installed_versions(output), greater)
     module.exit_json(
         changed=bool(changes),
         changed_paths=[os.fspath(item.path) for item in changes],

@@ -45,6 +45,13 @@ options:
     type: list
     elements: str
     default: []
+  card_kernels:
+    description:
+      - Kernels for hosts with cards, by system, which is ID and VERSION_ID of os-release.
+      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
+        host that has a card and runs an older one.
+    type: dict
+    default: {}
   paths:
     description: Paths to look at.
     type: list
@@ -102,6 +109,30 @@ options:
         description: The value.
         type: str
         required: true
+  slot:
+    description: A slot whose profiles are looked for. Without it none is.
+    type: dict
+    suboptions:
+      slot:
+        description: Its name.
+        type: str
+        default: main
+      config_dir:
+        description: Directory of rendered profiles.
+        type: path
+        default: /etc/b70-vllm-slot
+      run_dir:
+        description: Directory of the state file.
+        type: path
+        default: /run/b70
+      state_dir:
+        description: Directory of the journal.
+        type: path
+        default: /var/lib/b70
+      unit_dir:
+        description: Directory of the units.
+        type: path
+        default: /etc/systemd/system
   sysfs_root:
     description: Where the kernel's device tree is mounted.
     type: path
@@ -165,9 +196,13 @@ cards:
       type: str
       sample: "0000:03:00.0"
     driver:
-      description: Bound kernel driver, or null.
+      description: Bound kernel driver, or empty.
       type: str
       sample: xe
+    guc:
+      description: Version of the GuC firmware that it runs, or empty where neither debugfs nor the kernel's log says.
+      type: str
+      sample: 70.65.0
     numa_node:
       description: NUMA node, or null.
       type: int
@@ -223,8 +258,13 @@ groups:
   returned: always
   type: list
   elements: str
+kernel_packages:
+  description: Those of O(card_kernels) that this host needs.
+  returned: always
+  type: list
+  elements: str
 packages_missing:
-  description: Those of O(packages) that are not installed.
+  description: Those of O(packages) and RV(kernel_packages) that are not installed.
   returned: always
   type: list
   elements: str
@@ -244,6 +284,18 @@ differences:
   elements: str
   sample:
     - "/etc/b70-frontdoor/frontdoor.toml: mode is 0600, wanted is 0644"
+slot:
+  description: What O(slot) holds, or null; also where systemd does not run.
+  returned: always
+  type: dict
+  contains:
+    profile:
+      description: The profile that it serves, or was the last to be verified in it; null when there is none.
+      type: str
+    profiles:
+      description: That one and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the host.
+      type: list
+      elements: dict
 problems:
   description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
   returned: always
@@ -260,11 +312,21 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_occupied
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 
 FILE = {
     "path": {"type": "path", "required": True},
     "state": {"type": "str", "choices": ["file", "directory", "link", "absent"]},
     **{key: {"type": "str"} for key in ("sha256", "target", "owner", "group", "mode")},
+}
+
+SLOT = {
+    "slot": {"type": "str", "default": "main"},
+    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+    "run_dir": {"type": "path", "default": "/run/b70"},
+    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
 }
 
 
@@ -277,6 +339,7 @@ def main() -> None:
             "user": {"type": "str", "default": "b70"},
             "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},
             "packages": {"type": "list", "elements": "str", "default": []},
+            "card_kernels": {"type": "dict", "default": {}},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
             "units": {"type": "list", "elements": "str", "default": []},
@@ -286,6 +349,7 @@ def main() -> None:
                 "default": [],
                 "options": {key: {"type": "str", "required": True} for key in ("url", "field", "value")},
             },
+            "slot": {"type": "dict", "options": SLOT},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,
@@ -305,13 +369,19 @@ def main() -> None:
             [wanted["python"], "-c", "import platform; print(platform.python_version())"]
         )
         python = output.strip() if code == 0 else None
+    sysfs = Path(wanted["sysfs_root"])
+    cards = _host.cards(sysfs)
+    if any(card["driver"] and not card["guc"] for card in cards):
+        log = ["journalctl", "--dmesg", "--boot", "--no-pager", "--output=cat"]
+        cards = _host.guc_from_log(cards, module.run_command(log)[1])
+    kernels = _host.kernel_packages(wanted["card_kernels"], system, bool(cards))
+    packages = [*wanted["packages"], *kernels]
     installed = ""
-    if wanted["packages"]:
-        query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *wanted["packages"]]
+    if packages:
+        query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *packages]
         installed = module.run_command(query)[1]
     everyone = grp.getgrall()
     account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
-    sysfs = Path(wanted["sysfs_root"])
     systemd = os.path.isdir("/run/systemd/system")
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
     differences = [
@@ -319,6 +389,10 @@ def main() -> None:
         *_expected.unit_differences(wanted["units"], module.run_command),
         *_expected.answer_differences(wanted["answers"]),
     ]
+    try:
+        slot = run_occupied(wanted["slot"]) if wanted["slot"] and systemd else None
+    except SlotFault as fault:
+        module.fail_json(msg=fault.message)
     module.exit_json(
         changed=False,
         system={
@@ -327,16 +401,18 @@ def main() -> None:
             "next_kernel": _host.next_kernel(Path("/")),
         },
         python=python,
-        cards=_host.cards(sysfs),
+        cards=cards,
         render_nodes=_host.render_nodes(sysfs),
         stacks=_host.stacks(Path(wanted["stack_root"])),
         uv=_host.uv_version(Path(wanted["tools_dir"])),
         account=account,
         groups=[name for name in wanted["groups"] if name in {group.gr_name for group in everyone}],
-        packages_missing=_host.packages_missing(wanted["packages"], installed),
+        kernel_packages=kernels,
+        packages_missing=_host.packages_missing(packages, installed),
         paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
         files=files,
         differences=differences,
+        slot=slot,
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )
 

@@ -267,6 +267,9 @@ canary:
     attempt:
       description: The repeat which the answer belongs to, the first that failed or the last.
       type: int
+    attempts:
+      description: How many there were to be. Of V(burst), how many questions were asked at once.
+      type: int
     problem:
       description: Why it failed, where expected and got do not say it; empty otherwise.
       type: str
@@ -278,6 +281,9 @@ canary:
       type: str
     prompt_tokens:
       description: How long the prompt was, as the engine counted it. None when it did not say.
+      type: int
+    cached_tokens:
+      description: How much of it was in the prefix cache, as the engine counted it. None when it did not say.
       type: int
 recorded:
   description: Canary cases whose answers became the profile's baseline.

@@ -156,6 +156,10 @@ profiles:
     pending:
       description: Whether a new rendering of it waits for the switch that starts it. Then status and title are those.
       type: bool
+    accepted_rules:
+      description: Rules of its stack that it breaks on purpose, in words.
+      type: list
+      elements: str
 last_verified:
   description: The profile which a failed switch would lead back to, or none.
   returned: always

@@ -43,8 +43,8 @@ options:
       - V(path) is a directory on the controller, V(host_path) one on the host such as a share.
       - V(url) is a directory on a web server with C(.b70-weights.json) or C(SHA256SUMS), a file that C(manifest_sha256)
         may pin.
-      - V(hub) is a repository of the hub, C(OWNER/NAME); C(revision) must be a full commit. There may be C(include) and
-        C(exclude) (lists of patterns) and C(sha256) (file to digest).
+      - V(hub) is a repository of the hub, C(OWNER/NAME). Its C(revision) is a full commit; without one O(pins_file)
+        decides. There may be C(include) and C(exclude) (lists of patterns) and C(sha256) (file to digest).
     type: dict
     default: {}
   lenient:
@@ -54,6 +54,15 @@ options:
     type: list
     elements: str
     default: []
+  pins_file:
+    description:
+      - A YAML file on the controller with the revisions of repositories for which a source names none.
+      - The first host that fetches from such a repository asks which revision it has, and records it there. Every other
+        host takes the same, in the same play and later. A host that has another one is a failure that names both.
+      - A revision that a host has, and that is not recorded yet, is added.
+      - When it is empty or its directory cannot be written, a first download is refused.
+    type: path
+    default: ''
   options:
     description:
       - How the host fetches, as the role C(model_weights) describes the variables of the same names.
@@ -183,6 +192,13 @@ brings:
   returned: always
   type: list
   elements: str
+pins:
+  description: What was recorded in O(pins_file), or would be in check mode, one line for each repository.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "lab/tiny-a: revision 0123456789abcdef0123456789abcdef01234567 is recorded in /srv/inventory/b70-pins.yml"
 summary:
   description: The same for people, one line for each model.
   returned: always
@@ -212,6 +228,7 @@ def main() -> None:
             "request": {"type": "dict"},
             "lenient": {"type": "list", "elements": "str", "default": []},
             "options": {"type": "dict", "default": {}, "options": OPTIONS},
+            "pins_file": {"type": "path", "default": ""},
             "hub_token": {"type": "str", "default": "", "no_log": True},
         },
         supports_check_mode=True,

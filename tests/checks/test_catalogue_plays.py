@@ -78,3 +78,18 @@ def test_known_models_are_listed() -> None:
     assert done.returncode == 0, done.stdout
     assert "BAAI/bge-m3 (embedding)" in done.stdout
     assert "4 of 85 models" in done.stdout
+
+
+def test_what_so_many_cards_serve_is_listed_and_what_is_rejected_says_why() -> None:
+    done = play("show_models", "cards=4", "b70_model=gemma4", "b70_category=embedding")
+    assert done.returncode == 0, done.stdout
+    said = " ".join(done.stdout.split())
+    assert "gemma4-12b-it-int4-autoround-c8: 4 cards, " in said
+    assert "112.77 tok/s (1 stream, wall, 512 tokens out)" in said
+    assert "upstream lab, 2026-06-07, lab; host: upstream lab, four cards; on lab-2.11; quality mixed" in said
+    assert "NOT SERVED: gemma4-12b-it-int4-autoround-c12 is rejected: 2026-06-07, device lost" in said
+    one = play("show_models", "cards=1", "b70_model=gemma4", "b70_category=embedding")
+    assert "gemma4-12b-it-int4-autoround-c8:" not in one.stdout
+    assert "14 more need more or other cards" in one.stdout
+    wrong = play("show_models", "cards=two")
+    assert "cards is a number, as -e cards=2, not 'two'" in " ".join(wrong.stdout.split())

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from tools import model_table
 
 
@@ -26,17 +29,31 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith("\nAfter.\n")
-    assert text.count("\n| `") == 27
+    assert text.count("\n| `") == len(load_catalogue())
     page.write_text("# No place\n")
     with pytest.raises(ValueError, match="has no place for the table"):
         model_table.main(["--page", str(page)])
 
 
+def test_repositories_without_a_known_revision_are_listed_and_no_revision_is_a_branch() -> None:
+    catalogue = load_catalogue(stacks=load_stacks())
+    text = model_table.table(catalogue)
+    for profile in catalogue.values():
+        repository, revision = profile["model"]["hf_repo"], profile["model"]["revision"]
+        listed = f"\n- `{repository}` (profiles: " in text
+        assert listed is (repository is not None and revision is None), profile["name"]
+    branch: dict[str, Any] = {
+        "p": {"model": {"hf_repo": "o/n", "revision": "main"}},
+        "q": {"model": {"hf_repo": None, "revision": None}},
+    }
+    assert model_table.unpinned(branch) == {"o/n": ["p"]}
+
+
 def test_a_row_has_status_modalities_context_limit_and_evidence() -> None:
     text = model_table.written(f"{model_table.BEGIN}\n{model_table.END}")
-    first = text.splitlines()[3]
-    assert first == (
-        "| `gemma4-12b-it-int4-autoround-c8` | production | text, image | 4 | 32768 | 8 | 1,004,909 KV tokens; "
-        "up to 796.18 output tokens/s; upstream lab, 2026-06-07 |"
+    (row,) = [line for line in text.splitlines() if line.startswith("| `minimax-m27-c1`")]
+    assert row == (
+        "| `minimax-m27-c1` | baseline | text | 4 | 32768 | 1 | 83.172 tok/s with 1 stream, up to 96.82 with 1 stream; "
+        "upstream lab, 2026-05-24, lab-2.11 |"
     )
     assert "- `gemma4-12b-it-int4-autoround-c12`: 2026-06-07, device lost" in text

@@ -24,6 +24,13 @@ SWITCH = ROOT / "switch.yml"
 # What a stack's own parser has to say; our tables of its options know no such combination.
 REFUSED = {"engine": {"settings": {"enable_auto_tool_choice": True}}}
 REFUSAL = "tiny-refused: TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
+# The same engine as tiny-think, whose template is told nothing: it thinks before every answer.
+ALOUD = {"engine": {"reasoning": {"how": "separate", "budget_tokens": 64}}}
+# Here no parser parts the thought from the answer, and there is no room for it.
+SHORT = {
+    "engine": {"reasoning": {"how": "inline", "budget_tokens": 8}, "settings": {"reasoning_parser": None}},
+}
+THOUGHT = "the answer was cut off inside its reasoning; engine.reasoning.budget_tokens is 8"
 # The same weights as tiny-a, asked for vectors.
 EMBED = {
     "engine": {"task": "embed", "served_model_name": "tiny-embed", "cache_key": "tiny-embed"},
@@ -118,8 +125,9 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Variables of a play: the lab's profiles, and beside them one that the engine refuses and one that embeds."""
     folder = tmp_path_factory.mktemp("more") / "profiles"
     shutil.copytree(ROOT / "inventory/lab_profiles", folder)
-    for name, part in (("tiny-refused", REFUSED), ("tiny-embed", EMBED)):
-        head = {"name": name, "extends": "tiny-a", "title": name, "status": "experiment"}
+    parts = (("tiny-refused", "tiny-a", REFUSED), ("tiny-embed", "tiny-a", EMBED))
+    for name, parent, part in (*parts, ("tiny-aloud", "tiny-think", ALOUD), ("tiny-short", "tiny-think", SHORT)):
+        head = {"name": name, "extends": parent, "title": name, "status": "experiment"}
         Path(folder, f"{name}.yml").write_text(yaml.safe_dump({**head, **part}))
     return json.dumps({"b70_profile_dirs": [str(folder)]})
 
@@ -168,6 +176,40 @@ def test_the_official_client_gets_the_engines_very_bytes_of_a_vector(frontdoor: 
         assert vectors[0] != vectors[1]
         for vector, other in zip(vectors, plain, strict=True):
             assert vector == pytest.approx(other.embedding, rel=1e-5, abs=1e-6)
+
+
+def test_a_model_that_thinks_is_verified_with_thinking_off_by_the_canary_that_every_profile_gets(
+    client: Client, host: Host, frontdoor: Frontdoor
+) -> None:
+    switched = play(SWITCH, "-e", "profile=tiny-think")
+    assert switched.code == 0, switched.output
+    said = host.check_output("b70ctl status")
+    wanted = (
+        "exact_ok 3x, copy_phrase 3x, small_arithmetic 3x, long_prefill 3x, tool_call 3x, json_reply 3x, burst 4x",
+    )
+    assert all(words in said for words in wanted), said
+    # Clients get what they ask for: nothing of the canary's way to ask reaches them.
+    body = {"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 96, "temperature": 0}
+    answer = requests.post(f"{frontdoor.url}/v1/chat/completions", json=body, timeout=180).json()
+    answer = answer["choices"][0]["message"]
+    assert answer["content"].strip() == "I am tiny-think."
+    assert "I look for the answer" in answer["reasoning"]
+
+
+def test_the_same_model_is_verified_while_it_thinks(frontdoor: Frontdoor, more: str) -> None:
+    switched = play(SWITCH, "-e", "profile=tiny-aloud", "-e", more)
+    assert switched.code == 0, switched.output
+    assert "verified by 7 canary cases" in " ".join(switched.output.split()), switched.output
+    assert served(frontdoor) == ("tiny-aloud", True)
+
+
+def test_an_answer_that_is_cut_off_inside_the_thought_is_none(frontdoor: Frontdoor, more: str) -> None:
+    failed = play(SWITCH, "-e", "profile=tiny-short", "-e", more)
+    assert failed.code != 0, failed.output
+    said = " ".join(failed.output.split())
+    assert THOUGHT in said, failed.output
+    assert "tiny-aloud is served again, verified" in said
+    assert served(frontdoor) == ("tiny-aloud", True)
 
 
 def test_a_picture_for_a_model_of_text_is_refused_before_the_engine_sees_it(frontdoor: Frontdoor) -> None:

@@ -17,8 +17,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from testinfra.host import Host
 
 from hub.server import COMMIT, Fault, Hub, serve
@@ -56,6 +58,7 @@ class Operator:
         self.playbook = folder / "roles.yml"
         self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
         self.hub = hub
+        self.pins = folder / "b70-pins.yml"
         (folder / "token").write_text(f"{TOKEN}\n")
         profile = {
             "title": "x",
@@ -72,6 +75,7 @@ class Operator:
             "model_weights_stall_timeout": 30,
             "model_weights_attempts": 2,
             "model_weights_models": {},
+            "b70_pins_file": str(self.pins),
             "b70_profiles": {"tiny": profile},
         }
 
@@ -105,6 +109,11 @@ def words_of(output: str) -> str:
     return " ".join(output.split())
 
 
+def pinned_of(run: Operator) -> dict[str, str]:
+    found: dict[str, str] = yaml.safe_load(run.pins.read_text())["all"]["vars"]["b70_pins"]["weights"]["lab/tiny-a"]
+    return found
+
+
 SOURCE = {"tiny-a": {"hub": "lab/tiny-a", "revision": COMMIT}}
 
 
@@ -119,20 +128,27 @@ def test_a_prediction_on_a_bare_host_says_what_would_be_fetched_and_asks_nobody(
     assert not host.file("/opt/b70/hub").exists
 
 
-def test_a_model_of_a_profile_arrives_once_its_revision_is_known(run: Operator, hub: Hub, host: Host):
+def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: Operator, hub: Hub, host: Host):
     ready = run(tags="host")
     assert ready.code == 0, ready.output
-    refused = run(model_weights_profiles=["tiny"])
+    predicted = run("--check", model_weights_profiles=["tiny"])
+    assert predicted.code == 0, predicted.output
+    said = words_of(predicted.output)
+    assert f"lab/tiny-a: its revision would be asked for at {hub.url} and recorded in {run.pins}" in said
+    refused = run(model_weights_profiles=["tiny"], b70_pins_file=str(run.pins / "nowhere"))
     assert refused.code != 0
     said = words_of(refused.output)
-    assert "model tiny-a (profile tiny) comes from the hub's repository lab/tiny-a, but no revision of it is" in said
-    assert f"main is {COMMIT} now" in said
-    assert f"model_weights_revisions: {{lab/tiny-a: {COMMIT}}}" in said
-    assert not host.file(f"{MODELS}/tiny-a").exists
+    assert (
+        "model tiny-a (profile tiny) comes from the hub's repository lab/tiny-a, and no revision of it is known" in said
+    )
+    assert "set b70_pins_file to a file that can be written" in said
+    assert (hub.asked, run.pins.exists(), host.file(f"{MODELS}/tiny-a").exists) == ([], False, False)
 
-    revisions = {"lab/tiny-a": COMMIT}
-    done = run("-v", model_weights_profiles=["tiny"], model_weights_revisions=revisions)
+    done = run("-v", model_weights_profiles=["tiny"])
     assert done.code == 0, done.output
+    assert f"lab/tiny-a: revision {COMMIT} is recorded in {run.pins}" in words_of(done.output)
+    pinned = pinned_of(run)
+    assert (pinned["revision"], pinned["from"]) == (COMMIT, hub.url)
     assert f"tiny-a: fetching 5 files, 508.4 kB from lab/tiny-a at {COMMIT[:12]}" in done.output
     for path in TINY.iterdir():
         assert host.file(f"{MODELS}/tiny-a/{path.name}").sha256sum == host_sum(path)
@@ -143,11 +159,34 @@ def test_a_model_of_a_profile_arrives_once_its_revision_is_known(run: Operator, 
     assert {one.token for one in hub.asked if one.storage} == {""}
 
     hub.asked.clear()
-    again = run(model_weights_profiles=["tiny"], model_weights_revisions=revisions)
+    again = run(model_weights_profiles=["tiny"])
     assert (again.code, again.changed) == (0, 0), again.output
     predicted = run("--check", model_weights_models=SOURCE)
     assert (predicted.code, predicted.changed) == (0, 0), predicted.output
     assert hub.asked == []
+
+
+def test_another_host_takes_the_pinned_revision_and_what_changed_is_an_error(run: Operator, hub: Hub, host: Host):
+    elsewhere: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
+    before, moved = run.pins.read_text(), "f" * 40
+    hub.commit = moved  # upstream's history was written anew
+    refused = run(**elsewhere)
+    assert refused.code != 0
+    said = words_of(refused.output)
+    assert f"lab/tiny-a has no revision {COMMIT} at {hub.url}; its main branch is {moved} now" in said
+    hub.commit = COMMIT
+    done = run(**elsewhere)
+    assert done.code == 0, done.output
+    assert run.pins.read_text() == before
+
+    run.pins.write_text(before.replace(COMMIT, moved))
+    for words in ((), ("--check",)):
+        refused = run(*words, model_weights_profiles=["tiny"])
+        assert refused.code != 0
+        said = words_of(refused.output)
+        assert f"(tiny-a) has the revision {COMMIT}, and {run.pins} pins {moved} (first seen by" in said
+        assert "Either keep the pin: remove the model's directory on that host" in said
+    run.pins.write_text(before)
 
 
 def host_sum(path: Path) -> str:
@@ -281,8 +320,7 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     ]
     playbook = tmp_path / "mirror.yml"
     playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
-    revisions = {"lab/tiny-a": COMMIT}
-    variables = {**run.variables, "mirror_profiles": ["tiny"], "model_weights_revisions": revisions}
+    variables = {**run.variables, "mirror_profiles": ["tiny"]}
     first = play(playbook, "-e", json.dumps(variables), limit_s=1200)
     assert first.code == 0, first.output
     hub.asked.clear()
@@ -292,10 +330,13 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     host.check_output("systemd-run -q --unit site -p WorkingDirectory=/srv/b70-mirror python3 -m http.server 8098")
     host.check_output("timeout 120 sh -c 'until ss -ltn | grep -q :8098; do sleep 0.1; done'")
     there = {"b70_mirror_url": "http://127.0.0.1:8098", "model_weights_dir": "/mnt/fast-ai/third"}
+    run.pins.unlink()
     done = run(model_weights_profiles=["tiny"], **there)  # the mirror knows the revision
     assert done.code == 0, done.output
     record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)
     assert record["source"]["revision"] == COMMIT
+    pinned = pinned_of(run)
+    assert (pinned["revision"], pinned["from"]) == (COMMIT, "http://127.0.0.1:8098/models")
     again = run(model_weights_profiles=["tiny"], **there)
     assert (again.code, again.changed) == (0, 0), again.output
     assert hub.asked == []

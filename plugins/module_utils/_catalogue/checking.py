@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._render_typed import DERIVED_ENV, TASKS, derived_settings
-from .._slot.profile import POOLING
+from .._slot.profile import BARE, BURST, NUMBERS, POOLING, Reasoning
+from .places import MADE, unmade_paths
 from .problems import did_you_mean
 from .reading import schema
 from .schema import Fault
@@ -148,66 +150,137 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
             )
 
 
-_NUMBERS = ("vector", "order")
+def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    engine = profile.get("engine") or {}
+    reasoning, settings = engine.get("reasoning"), engine.get("settings") or {}
+    if not reasoning:
+        return
+    where, how, parser = "engine.reasoning", reasoning.get("how"), settings.get("reasoning_parser")
+    if how is None:
+        yield f"{where}.how", "is missing: disabled, separate or inline"
+    if engine.get("task", "generate") != "generate":
+        yield where, f"is for models that write, but engine.task is {engine['task']}"
+    if how == "separate" and not parser:
+        yield f"{where}.how", "separate needs engine.settings.reasoning_parser, which parts it from the answer"
+    if how == "inline" and parser:
+        yield (
+            f"{where}.how",
+            f"inline does not go with reasoning_parser {parser}, which parts it from the answer: separate",
+        )
+    if how == "disabled" and reasoning.get("budget_tokens"):
+        yield f"{where}.budget_tokens", "is not read with how: disabled"
+    if how != "inline" and reasoning.get("tags"):
+        yield f"{where}.tags", "is only read with how: inline"
+    room = 0 if how == "disabled" else reasoning.get("budget_tokens", Reasoning.budget_tokens)
+    cases = value_at(profile, "canary.cases") or []
+    longest, length = max((case.get("max_tokens", 0) for case in cases), default=0), settings.get("max_model_len")
+    if room and length and room + longest >= length:
+        words = f"{room} and max_tokens {longest} of a canary case leave no room in max_model_len ({length})"
+        yield f"{where}.budget_tokens", words
+
+
+# What a canary case may be compared by, and the tasks that answer so.
+_ANSWERED_BY = {"vector": ("embed",), "order": ("embed", "score"), "classes": ("classify",)}
+_ONLY_WITH = {"dimension": "vector", "unit_norm": "vector", "labels": "classes", "one_label": "classes"}
+_OF_TEXT = ("prompt", "max_tokens", "long", "image", "tool", "schema")
 
 
 def _numbers(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
     """A canary case that is answered in numbers."""
+    compare = case["compare"]
     if "texts" not in case:
-        yield f"{where}.texts", f"is missing; compare: {case['compare']} needs it"
+        yield f"{where}.texts", f"is missing; compare: {compare} needs it"
         return
-    if case["compare"] not in _NUMBERS:
-        yield f"{where}.compare", f"with texts it is {' or '.join(_NUMBERS)}"
-    for key in ("prompt", "max_tokens", "expected", "long", "image"):
+    if compare not in NUMBERS:
+        yield f"{where}.compare", f"with texts it is {', '.join(NUMBERS[:-1])} or {NUMBERS[-1]}"
+        return
+    for key in (*_OF_TEXT, "expected", "audio"):
         if case.get(key) is not None:
             yield f"{where}.{key}", "is not read with texts"
-    if case["compare"] == "order" and len(case["texts"]) < 3:
+    if compare == "order" and len(case["texts"]) < 3:
         yield f"{where}.texts", "an order needs three texts: a question, what fits better, what fits worse"
-    if case["compare"] != "vector":
-        for key in ("dimension", "unit_norm"):
-            if key in case:
-                yield f"{where}.{key}", "is only read with compare: vector"
+    if len(case.get("labels", case["texts"])) != len(case["texts"]):
+        yield f"{where}.labels", f"names {len(case['labels'])} classes for {len(case['texts'])} texts"
     if task not in case.get("tasks", [task]):
         return
     if task not in POOLING:
         yield f"{where}.texts", f"is for a model that writes no text, but engine.task is {task}"
-    elif case["compare"] == "vector" and task != "embed":
-        yield f"{where}.compare", f"vector needs engine.task embed, and it is {task}"
+    elif task not in _ANSWERED_BY[compare]:
+        yield f"{where}.compare", f"{compare} needs engine.task {' or '.join(_ANSWERED_BY[compare])}, and it is {task}"
+
+
+def _heard(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
+    """A canary case that is answered with what was heard."""
+    if "audio" not in case:
+        yield f"{where}.audio", "is missing; compare: transcript needs it"
+    for key in _OF_TEXT:
+        if case.get(key) is not None:
+            yield f"{where}.{key}", "is not read with audio"
+    if case["compare"] in ("baseline", "json"):
+        yield f"{where}.compare", f"{case['compare']} is not for what was heard"
+    if task in case.get("tasks", [task]) and task != "transcription":
+        yield f"{where}.audio", f"is for engine.task transcription, and it is {task}"
+
+
+def _written(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
+    """A canary case that is answered in words, or with a call."""
+    for key in ("prompt", "max_tokens"):
+        if key not in case:
+            yield f"{where}.{key}", "is missing"
+    if task in case.get("tasks", [task]) and task != "generate":
+        with_what = "texts" if task in POOLING else "audio"
+        yield f"{where}.prompt", f"asks for text, but engine.task is {task}; ask with {with_what}"
+    if "tool" in case and case["compare"] != "json":
+        yield f"{where}.compare", "with a tool it is json: the arguments of its call"
+    if "tool" in case and "schema" in case:
+        yield f"{where}.schema", "is not read with a tool, which has parameters of its own"
+
+
+def _expected(case: Mapping[str, Any], where: str) -> Iterator[Fault]:
+    compare = case["compare"]
+    if compare in BARE:
+        if "expected" in case:
+            told = "; the answer is recorded on the host" if compare == "baseline" else ""
+            yield f"{where}.expected", f"is not read with compare: {compare}{told}"
+    elif "expected" not in case:
+        yield f"{where}.expected", f"is missing; compare: {compare} needs it"
+    elif compare == "regex":
+        try:
+            re.compile(case["expected"])
+        except re.error as error:
+            yield f"{where}.expected", f"{case['expected']!r} is no regular expression ({error})"
+    elif compare == "json":
+        try:
+            json.loads(case["expected"])
+        except ValueError as error:
+            yield f"{where}.expected", f"{case['expected']!r} is no JSON ({error})"
 
 
 def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
     task = value_at(profile, "engine.task") or "generate"
-    names: set[str] = set()
+    names: set[str] = {BURST}
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
         where = f"canary.cases[{index}]"
-        if case["name"] in names:
+        if case["name"] == BURST:
+            yield f"{where}.name", f'"{BURST}" is the name of what is asked at once'
+        elif case["name"] in names:
             yield f"{where}.name", f'there are two cases "{case["name"]}"'
         names.add(case["name"])
-        if "texts" in case or case["compare"] in _NUMBERS:
+        for key, compare in _ONLY_WITH.items():
+            if key in case and case["compare"] != compare:
+                yield f"{where}.{key}", f"is only read with compare: {compare}"
+        if "texts" in case or case["compare"] in NUMBERS:
             yield from _numbers(case, where, task)
             continue
-        for key in ("prompt", "max_tokens"):
-            if key not in case:
-                yield f"{where}.{key}", "is missing"
-        for key in ("dimension", "unit_norm"):
-            if key in case:
-                yield f"{where}.{key}", "is not read without texts"
-        if task in POOLING and task in case.get("tasks", [task]):
-            yield f"{where}.prompt", f"asks for text, but engine.task is {task}; ask with texts"
-        if case["compare"] == "baseline":
-            if "expected" in case:
-                yield f"{where}.expected", "is not read with compare: baseline; the answer is recorded on the host"
-        elif "expected" not in case:
-            yield f"{where}.expected", f"is missing; compare: {case['compare']} needs it"
-        elif case["compare"] == "regex":
-            try:
-                re.compile(case["expected"])
-            except re.error as error:
-                yield f"{where}.expected", f"{case['expected']!r} is no regular expression ({error})"
+        yield from (_heard if "audio" in case or case["compare"] == "transcript" else _written)(case, where, task)
+        yield from _expected(case, where)
 
 
 def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
     cards = profile.get("cards") or 0
+    for index, count in enumerate(value_at(profile, "recommended.cards") or []):
+        if count < cards or (cards == 0 and count):
+            yield f"recommended.cards[{index}]", f"{count} does not go with cards: {cards}"
     if not cards:
         return
     settings = value_at(profile, "engine.settings") or {}
@@ -306,8 +379,12 @@ def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
                         where,
                         f"@{name}@ is no placeholder{did_you_mean(name, PLACEHOLDERS)} ({', '.join(PLACEHOLDERS)})",
                     )
-            if part == "env" and "\n" in text:
+            if part != "env":
+                continue
+            if "\n" in text:
                 yield where, "must be one line"
+            for path in unmade_paths(text):
+                yield where, f"{path} is nothing that a role makes; {MADE}"
 
 
 _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
@@ -315,6 +392,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _status,
     _modalities,
     _limits,
+    _reasoning,
     _canary,
     _cards,
     _typed,

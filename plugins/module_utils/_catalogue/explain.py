@@ -32,6 +32,11 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     files = profile["origin_files"]
     lines = [f"{profile['name']}, as {profile['source_file']} and what it extends say:"]
     lines += [f"{path}: {value}  <- {_file(files, path)}" for path, value in _values(profile)]
+    lines += [
+        f"breaks the rule {rule['id']} of the stack on purpose: {rule['reason']} ({rule['source']})"
+        f"  <- {_file(files, 'accepts_rules')}"
+        for rule in profile["accepted_rules"]
+    ]
     places = {name: f"@{name}@" for name in PLACEHOLDERS}
     full = expanded(profile, manifest)
     lines.append("The engine's environment (slot, then stack, then profile, then site; the later one wins):")

@@ -13,7 +13,17 @@ from .problems import Problem, did_you_mean
 
 ROOT = "_defaults"
 # A variant is another experiment: what was found out about its parent says nothing about it.
-NOT_INHERITED = ("name", "extends", "title", "purpose", "status", "status_reason", "notes", "evidence")
+NOT_INHERITED = (
+    "name",
+    "extends",
+    "title",
+    "purpose",
+    "status",
+    "status_reason",
+    "recommended",
+    "notes",
+    "evidence",
+)
 
 
 @dataclass(frozen=True)

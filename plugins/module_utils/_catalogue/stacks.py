@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .places import MADE, unmade_paths
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .schema import Fault, faults
@@ -25,18 +26,23 @@ NOT_IN_ID = (
     "installable",
     "reason",
     "env",
+    "rules",
     "source_file",
     "based_on",
     "lock_file",
 )
-# The same of a patch: where it comes from and what it is for; its digest says what it is.
-NOT_IN_PATCH = ("url", "path", "needed_by", "dropped_at", "upstream")
+# The same of a patch: what it is for, and where it comes from if its digest says what it is. Without one its place in a
+# Git repository does: a commit and a path stand for the bytes there.
+NOT_IN_PATCH = ("needed_by", "dropped_at", "upstream")
+PLACE_OF_PATCH = ("repo", "commit", "path", "encoding", "url")
+# The same of a wheel: where it comes from.
+NOT_IN_FIRST = ("index", "url")
 
 NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 # What a stack says of itself, not of those that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
 # Lists of named things are merged by that name.
-NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement"}
+NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
 PATCH_SUPPLY = ("path", "url", "sha256")
 
 
@@ -58,14 +64,19 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
         )
     content = {key: value for key, value in manifest.items() if key not in NOT_IN_ID}
     if "patches" in content:
-        content["patches"] = [_counted(patch) for patch in content["patches"]]
+        content["patches"] = [_without(patch, _not_counted(patch)) for patch in content["patches"]]
+    if "first" in content:
+        content["first"] = [_without(item, NOT_IN_FIRST) for item in content["first"]]
     return f"{name}-{hashlib.sha256(canonical(content)).hexdigest()[:10]}"
 
 
-def _counted(patch: Any) -> Any:
-    if not isinstance(patch, Mapping):
-        return patch
-    return {key: value for key, value in patch.items() if key not in NOT_IN_PATCH}
+def _not_counted(patch: Any) -> tuple[str, ...]:
+    known = isinstance(patch, Mapping) and patch.get("sha256")
+    return NOT_IN_PATCH + PLACE_OF_PATCH if known else NOT_IN_PATCH
+
+
+def _without(item: Any, keys: Collection[str]) -> Any:
+    return {key: value for key, value in item.items() if key not in keys} if isinstance(item, Mapping) else item
 
 
 def load_stacks(
@@ -171,7 +182,10 @@ def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[A
     for item in change:
         label = _label(item, key)
         old = merged.get(label)
-        merged[label] = _merge(old, item, label) if isinstance(old, Mapping) and isinstance(item, Mapping) else item
+        merged[label] = item
+        # A requirement of another version takes nothing of the one that it replaces, least of all its digests.
+        if isinstance(old, Mapping) and isinstance(item, Mapping) and old.get("requirement") == item.get("requirement"):
+            merged[label] = _merge(old, item, label)
     return list(merged.values())
 
 
@@ -188,7 +202,7 @@ def _supply(manifest: dict[str, Any], supplied: Mapping[str, Any]) -> dict[str, 
 
 def _supplied(patch: Any, supplied: Mapping[str, Any]) -> Any:
     more = supplied.get(str(patch.get("name"))) if isinstance(patch, Mapping) else None
-    return {**patch, **more} if isinstance(more, Mapping) else patch
+    return {**_without(patch, PLACE_OF_PATCH), **more} if isinstance(more, Mapping) else patch
 
 
 def _supply_faults(supplied: Mapping[str, Any]) -> Iterator[Fault]:
@@ -218,12 +232,25 @@ def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
                 yield f"sources[{index}].{key}", "is missing; a source that is built needs it"
     for name in sorted({name for name in sources if sources.count(name) > 1}, key=str):
         yield "sources", f"{name} stands there twice"
+    yield from _patch_faults(manifest, [str(name) for name in sources])
+    for index, item in enumerate(_mappings(manifest.get("first"))):
+        if ("index" in item) == ("url" in item):
+            yield f"first[{index}]", "needs either index (the page that lists its versions) or url (its one wheel)"
+    for name, value in (manifest.get("env") or {}).items():
+        for path in unmade_paths(str(value), manifest.get("python")):
+            yield f"env.{name}", f"{path} is nothing that a role makes; {MADE}"
+    yield from _lock_faults(manifest)
+
+
+def _patch_faults(manifest: Mapping[str, Any], sources: Sequence[str]) -> Iterator[Fault]:
     for index, patch in enumerate(_mappings(manifest.get("patches"))):
+        where = f"patches[{index}]"
         target = patch.get("applies_to")
         if target is not None and target not in sources:
-            known = [str(name) for name in sources]
-            yield f"patches[{index}].applies_to", f'there is no source "{target}"{did_you_mean(str(target), known)}'
-    yield from _lock_faults(manifest)
+            yield f"{where}.applies_to", f'there is no source "{target}"{did_you_mean(str(target), sources)}'
+        for key in ("commit", "path"):
+            if "repo" in patch and key not in patch:
+                yield f"{where}.{key}", "is missing; a patch of a Git repository has repo, commit and path"
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -91,7 +91,7 @@ def items(site: Site) -> list[Item]:
             for words in ("config", "stats")
             for number, asked in enumerate(xpu_smi(site, words))
         ),
-        command("packages/vendor.txt", "dpkg-query", "-W", "intel-*", "libze*", "xpu-smi", "level-zero*", "libigdgmm*"),
+        command("packages/vendor.txt", "dpkg-query", "-W", "intel-*", "libze*", "xpu-smi", "level-zero*", "libig*"),
         command("packages/kernel.txt", "dpkg-query", "-W", "linux-image-*", "linux-firmware*"),
         *(
             Item(f"stacks/{stack['id']}/inside.json", "torch, asked in the stack", inside_of(site, stack, vllm=False))

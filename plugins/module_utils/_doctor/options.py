@@ -13,7 +13,7 @@ HOST: dict[str, dict[str, Any]] = {
     "cards": {"type": "int"},
     "profiles": WORDS,
     "manifests": {"type": "dict", "default": {}},
-    "default_stack": {"type": "str", "default": "lab-2.11"},
+    "default_stack": {"type": "str", "default": "xpu"},
     "limit": {"type": "int", "default": 60},
     "slot": {"type": "str", "default": "main"},
     "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},

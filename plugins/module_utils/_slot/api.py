@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import quarantine
@@ -22,7 +23,7 @@ from .progress import last_progress
 from .run import describe
 from .state_file import SlotState
 from .table import not_looked_at
-from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault
+from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState
 
 SHOWN_ATTEMPTS = 5
 PROGRESS_BYTES = 64 * 2**10
@@ -207,12 +208,32 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
 
 def standing(fx: Effects, layout: Layout) -> str | None:
     """The profile that the slot serves, or was the last to be verified in it."""
-    units, _legacy = slot_units(fx, layout)
+    return _standing(fx, layout, slot_units(fx, layout)[0])
+
+
+def _standing(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | None:
     running = next((unit for unit in units if unit.running), None)
     if running is not None:
         return layout.profile_of(running.name)
     verified = read_memory(fx, layout).verified
     return None if verified is None else verified.profile
+
+
+def occupied(fx: Effects, layout: Layout) -> dict[str, Any]:
+    """The profile that stands in the slot, and with it those that run or start at boot, each with its stack."""
+    units = fx.units.survey(layout.unit_prefix, ())
+    name = _standing(fx, layout, units)
+    used = [layout.profile_of(unit.name) for unit in units if unit.running or unit.enabled]
+    known = dict.fromkeys([*([name] if name else []), *used])
+    return {"profile": name, "profiles": [_stack_of(fx, layout, item) for item in known]}
+
+
+def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
+    try:
+        stack = json.loads(fx.files.read(layout.profile_json(name)) or "{}").get("stack") or {}
+    except (ValueError, AttributeError):
+        stack = {}
+    return {"name": name, "stack": stack.get("name"), "stack_id": stack.get("id")}
 
 
 def nothing(layout: Layout) -> dict[str, Any]:
@@ -314,9 +335,15 @@ def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
     try:
         profile = load_wanted(fx, layout, name)
     except SlotFault as fault:
-        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False}
+        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False, "accepted_rules": []}
     new = fx.files.size(layout.pending(name)) is not None
-    return {"name": name, "status": profile.status, "title": profile.title, "pending": new}
+    return {
+        "name": name,
+        "status": profile.status,
+        "title": profile.title,
+        "pending": new,
+        "accepted_rules": list(profile.accepted_rules),
+    }
 
 
 __all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

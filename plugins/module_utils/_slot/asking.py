@@ -8,17 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from . import burst, hearing, pooling
 from . import canary as canaries
-from . import pooling
 from .baseline import Baseline, Recorded, baseline_file, baseline_text, expected_of, parse_baseline
 from .canary import CanaryResult
+from .effects import Upload
 from .machine import record_action
 from .phases import current_engine
 from .profile import POOLING, CanaryCase, Profile
 from .run import EngineRun, Run
 from .types import Direction, Reply, SlotFault
-
-PATH = "/v1/chat/completions"
 
 
 def first_token(run: Run) -> None:
@@ -27,19 +26,22 @@ def first_token(run: Run) -> None:
     if engine.profile.engine.task in POOLING:
         _first_numbers(run, engine)
         return
+    if engine.profile.engine.task == "transcription":
+        hearing.text_of(_sent(run, engine, hearing.PROBE)[0])
+        return
     reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=True))
     if canaries.nan_logprob(reply):
         raise SlotFault(canaries.NAN, expected="finite log probabilities", got=canaries.refusal(reply))
     if reply.status == 400:
         # Not every engine offers log probabilities; that alone is no failure.
         reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=False))
-    canaries.answer(reply)
+    canaries.answer(reply, engine.profile)
 
 
 def _first_numbers(run: Run, engine: EngineRun) -> None:
     """The same of a model that writes no text: whatever numbers it gives, as long as they are some."""
-    case = replace(pooling.PROBE, unit_norm=False)
-    reply, seconds = _posted(run, engine, pooling.payload(engine.profile, case))
+    case = pooling.PROBES[engine.profile.engine.task]
+    reply, seconds = _sent(run, engine, case)
     result = pooling.judge(engine.profile, case, reply, seconds, 1)
     if result.problem:
         raise SlotFault(result.problem, expected="finite numbers", got=result.got)
@@ -70,12 +72,14 @@ def canary(run: Run) -> None:
         if result.note:
             run.warn(f"canary case {case.name} of {profile.name}: {result.note}")
         if case in needed:
-            asked = canaries.request_hash(canaries.payload(profile, case))
+            asked = canaries.request_hash(profile, case)
             answers[case.name] = Recorded(result.sha256, result.got, asked)
+    if all(result.passed for result in results):
+        results += burst.ask(run, engine)
     current_engine(run)
     wrong = [result for result in results if not result.passed]
     if wrong:
-        raise _failure(wrong, repeats)
+        raise _failure(wrong)
     if recording and answers:
         now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         recorded = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
@@ -92,12 +96,13 @@ def canary(run: Run) -> None:
     run.canary_passed = True
 
 
-def _failure(wrong: list[CanaryResult], repeats: int) -> SlotFault:
+def _failure(wrong: list[CanaryResult]) -> SlotFault:
     first = wrong[0]
     why = f": {first.problem}" if first.problem else ""
     others = f"; also failed: {', '.join(result.name for result in wrong[1:])}" if len(wrong) > 1 else ""
+    which = f"answer {first.attempt} of {first.attempts}"
     return SlotFault(
-        f"canary case {first.name} of {first.profile} failed at answer {first.attempt} of {repeats}{why}{others}",
+        f"canary case {first.name} of {first.profile} failed at {which}{why}{others}",
         expected=repr(first.expected),
         got=repr(first.got),
     )
@@ -108,21 +113,23 @@ def _ask(
 ) -> CanaryResult:
     """The result of a case. Raises SlotFault when no answer comes: asking on would only wait on."""
     profile = engine.profile
-    if case.texts:
-        numbers: list[CanaryResult] = []
+    if case.texts or case.audio is not None:
+        others: list[CanaryResult] = []
         for attempt in range(1, repeats + 1):
-            numbers.append(_numbers(run, engine, case, attempt))
-            if not numbers[-1].passed:
+            others.append(_without_words(run, engine, case, attempt))
+            if not others[-1].passed:
                 break
-        return canaries.summed_up(numbers, must_agree=False)
+        return replace(canaries.summed_up(others, must_agree=case.compare == "transcript"), attempts=repeats)
     body = canaries.payload(profile, case)
     known, recorded = case, None
     if case.compare == "baseline" and not recording:
-        asked = canaries.request_hash(body)
+        asked = canaries.request_hash(profile, case)
         recorded, problem = expected_of(baseline, profile.name, profile.fingerprint, case.name, asked)
         if recorded is None:
-            return canaries.unanswered(profile, case, problem)
+            return replace(canaries.unanswered(profile, case, problem), attempts=repeats)
         known = replace(case, expected=recorded.sha256)
+    from_cache = profile.canary.cached and case.long is not None
+    repeats = max(repeats, canaries.CACHED) if from_cache else repeats
     results: list[CanaryResult] = []
     salt = f"canary-{run.fx.clock.monotonic():.6f}"
     for attempt in range(1, repeats + 1):
@@ -130,7 +137,9 @@ def _ask(
         results.append(_answered(run, engine, known, sent, attempt, recorded.text if recorded else None))
         if not results[-1].passed:
             break
-    return canaries.summed_up(results, must_agree=case.compare == "baseline")
+    if from_cache and len(results) >= canaries.CACHED:
+        results[canaries.CACHED - 1] = canaries.cached_answer(results[canaries.CACHED - 1])
+    return replace(canaries.summed_up(results, must_agree=case.compare == "baseline"), attempts=repeats)
 
 
 def _answered(
@@ -146,7 +155,7 @@ def _answered(
         # Without them then: not every engine offers them, and far back they may be NaN where the text is right.
         reply, seconds = _posted(run, engine, body)
     try:
-        got = canaries.answer(reply)
+        got = canaries.answer(reply, profile, case)
     except SlotFault as fault:
         raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
     result = canaries.evaluate(profile, case, got, seconds, attempt)
@@ -156,12 +165,13 @@ def _answered(
     return result if recorded is None else replace(result, expected=f"baseline: {recorded}")
 
 
-def _numbers(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) -> CanaryResult:
-    """The same of a case that is answered in numbers."""
+def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) -> CanaryResult:
+    """The same of a case that is answered in numbers, or with what was heard."""
     profile = engine.profile
-    reply, seconds = _posted(run, engine, pooling.payload(profile, case))
+    reply, seconds = _sent(run, engine, case)
     try:
-        return pooling.judge(profile, case, reply, seconds, attempt)
+        judge = hearing.judge if case.audio is not None else pooling.judge
+        return judge(profile, case, reply, seconds, attempt)
     except SlotFault as fault:
         raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
 
@@ -175,9 +185,20 @@ def _no_answer(
     return SlotFault(text, expected=repr(wanted), got=fault.got)
 
 
+def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
+    """(the engine's reply to texts or to a sound, seconds)."""
+    if case.audio is None:
+        return _posted(run, engine, pooling.payload(engine.profile, case))
+    begun, profile = run.fx.clock.monotonic(), engine.profile
+    file = Upload("canary.wav", hearing.sound(case.audio), "audio/wav")
+    url = f"{profile.engine.backend_url}{hearing.PATH}"
+    reply = run.fx.http.upload(url, hearing.fields(profile), file, profile.canary.timeout_s)
+    return reply, run.fx.clock.monotonic() - begun
+
+
 def _posted(run: Run, engine: EngineRun, body: dict[str, Any]) -> tuple[Reply, float]:
     """(the engine's reply, seconds)."""
     begun = run.fx.clock.monotonic()
-    url = f"{engine.profile.engine.backend_url}{pooling.PATHS.get(engine.profile.engine.task, PATH)}"
+    url = f"{engine.profile.engine.backend_url}{pooling.PATHS.get(engine.profile.engine.task, canaries.PATH)}"
     reply = run.fx.http.post(url, body, engine.profile.canary.timeout_s)
     return reply, run.fx.clock.monotonic() - begun

@@ -16,14 +16,18 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from . import structured
 from .degenerate import degenerate
 from .needle import prompt as long_prompt
 from .profile import CanaryCase, Profile
+from .reasoning import answer_of
 from .types import Reply, SlotFault
 
+PATH = "/v1/chat/completions"
+CACHED = 2  # the first attempt whose prompt the prefix cache holds
 SHOWN = 200  # characters of an answer that go into a result
 NAN = "the engine computes NaN: a log probability of its answer is no number"
 # The cards' stacks are known for this; users who ask for no log probabilities are not harmed.
@@ -33,19 +37,24 @@ _COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "whit
 
 @dataclass(frozen=True)
 class Answer:
-    """A generated text. finish_reason: stop, length … as the engine says it. prompt_tokens: what it counted."""
+    """A generated text, or the arguments of a call. finish_reason: stop, length … as the engine says it.
+
+    prompt_tokens, cached_tokens: what it counted. problem: why this is no answer to judge.
+    """
 
     text: str
     finish_reason: str = ""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
 class CanaryResult:
     """One case: passed only when every repeat passed. got, sha256 and seconds: of the first that failed, or the last.
 
-    seconds: latency of that request. attempt: its number, from 1. problem: why it failed, where the two sides don't say
-    it. note: what is worth knowing although it passed.
+    seconds: latency of that request. attempt: its number, from 1, of so many attempts. problem: why it failed, where
+    the two sides don't say it. note: what is worth knowing although it passed.
     """
 
     profile: str
@@ -60,22 +69,11 @@ class CanaryResult:
     note: str = ""
     finish_reason: str = ""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    attempts: int = 1
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            "profile": self.profile,
-            "name": self.name,
-            "passed": self.passed,
-            "expected": self.expected,
-            "got": self.got,
-            "sha256": self.sha256,
-            "seconds": round(self.seconds, 3),
-            "attempt": self.attempt,
-            "problem": self.problem,
-            "note": self.note,
-            "finish_reason": self.finish_reason,
-            "prompt_tokens": self.prompt_tokens,
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
 def normalise(text: str) -> str:
@@ -122,12 +120,13 @@ def image_url(image: Mapping[str, Any] | str) -> str:
 def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
     """Body of POST /v1/chat/completions for a case: greedy, seeded, not streamed. The same for every repeat."""
     content: Any = case.prompt
+    max_tokens = case.max_tokens + profile.engine.reasoning_room
     if case.long is not None:
         content = long_prompt(
             case.long,
             case.prompt,
             max_model_len=profile.engine.max_model_len,
-            max_tokens=case.max_tokens,
+            max_tokens=max_tokens,
             seed=profile.canary.seed,
         )
     if case.image is not None:
@@ -138,14 +137,16 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": profile.engine.served_model_name,
         "messages": [{"role": "user", "content": content}],
-        "max_tokens": case.max_tokens,
+        "max_tokens": max_tokens,
         "temperature": 0,
         "top_p": 1.0,
         "seed": profile.canary.seed,
         "stream": False,
+        **structured.asked(case),
     }
-    if profile.frontdoor.chat_template_kwargs is not None:
-        body["chat_template_kwargs"] = dict(profile.frontdoor.chat_template_kwargs)
+    own = {} if profile.engine.reasoning is None else profile.engine.reasoning.template_kwargs
+    if own or profile.frontdoor.chat_template_kwargs is not None:
+        body["chat_template_kwargs"] = {**(profile.frontdoor.chat_template_kwargs or {}), **own}
     return body
 
 
@@ -157,43 +158,54 @@ def repeated(profile: Profile, body: Mapping[str, Any], attempt: int, salt: str)
     both ways are tried. salt: what no earlier request has used.
     """
     extra: dict[str, Any] = {"logprobs": True} if attempt == 1 else {}
-    if profile.engine.kind == "vllm":
-        extra["cache_salt"] = f"{salt}-{(attempt + 1) // 2}"
-    return {**body, **extra}
+    return {**salted(profile, body, f"{salt}-{(attempt + 1) // 2}"), **extra}
 
 
-def request_hash(body: Mapping[str, Any]) -> str:
-    """sha256 over what is asked, without the name under which the model is served."""
-    asked = {key: value for key, value in body.items() if key != "model"}
+def salted(profile: Profile, body: Mapping[str, Any], salt: str) -> dict[str, Any]:
+    """The body with what keeps it apart from all prompts in the prefix cache but those of the same salt."""
+    return {**body, "cache_salt": salt} if profile.engine.kind == "vllm" else dict(body)
+
+
+def request_hash(profile: Profile, case: CanaryCase) -> str:
+    """sha256 over what is asked and how its answer is found, without the name under which the model is served."""
+    asked = {key: value for key, value in payload(profile, case).items() if key != "model"}
+    reasoning = profile.engine.reasoning
+    if reasoning is not None:
+        asked["reasoning"] = [reasoning.how, *reasoning.tags]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
     """The cheapest request that makes the engine compute: one token, with its log probability where it can be had."""
-    body = payload(profile, CanaryCase("first_token", "Say one word.", 1, "contains", ""))
+    body = payload(profile, CanaryCase("first_token", "Say one word.", 1, "contains", "")) | {"max_tokens": 1}
     if logprobs:
         body["logprobs"] = True
     return body
 
 
-def answer(reply: Reply) -> Answer:
-    """The generated text of a chat completion. Raises SlotFault when there is none."""
+def answer(reply: Reply, profile: Profile, case: CanaryCase | None = None) -> Answer:
+    """The answer of a chat completion without the reasoning before it. Raises SlotFault when there is none."""
     if reply.status != 200:
         got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
         raise SlotFault("the engine did not answer a generation request", expected="200", got=shown(got))
     try:
         data = json.loads(reply.text)
         choice = data["choices"][0]
-        message = choice["message"]
-        text = message.get("content")
-        if text is None:
-            text = message.get("reasoning_content") or message.get("reasoning") or ""
-        counted = (data.get("usage") or {}).get("prompt_tokens")
-        return Answer(str(text), str(choice.get("finish_reason") or ""), counted if isinstance(counted, int) else None)
+        message, finish_reason = choice["message"], str(choice.get("finish_reason") or "")
+        text, problem = answer_of(message, finish_reason, profile.engine.reasoning)
+        if case is not None and case.tool is not None and not problem:
+            text, problem = structured.call_of(case, message, text)
+        usage = data.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        return Answer(text, finish_reason, _count(usage.get("prompt_tokens")), _count(cached), problem)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SlotFault(
             "the engine's answer is not a chat completion", expected="choices[0].message", got=shown(reply.text)
         ) from error
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def refusal(reply: Reply) -> str:
@@ -217,6 +229,8 @@ def nan_logprob(reply: Reply) -> bool:
 
 def expectation(case: CanaryCase) -> str:
     """The expected side in words."""
+    if case.tool is not None:
+        return f"{case.tool['name']}({case.expected})"
     return case.expected if case.compare == "exact" else f"{case.compare}: {case.expected}".rstrip(": ")
 
 
@@ -229,6 +243,8 @@ def matches(case: CanaryCase, text: str) -> bool:
         return case.expected.casefold() in got.casefold()
     if case.compare == "regex":
         return re.search(case.expected, got) is not None
+    if case.compare == "json":
+        return not structured.wrong(case, got)
     if case.compare == "baseline" and not case.expected:
         return True
     return digest(text) == case.expected.lower().removeprefix("sha256:")
@@ -237,12 +253,12 @@ def matches(case: CanaryCase, text: str) -> bool:
 def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, attempt: int) -> CanaryResult:
     """Judgement of one answer. Raises SlotFault when the case's own regular expression is broken."""
     try:
-        matched = matches(case, got.text)
+        matched = not got.problem and matches(case, got.text)
     except re.error as error:
         raise SlotFault(f"canary {case.name}: {case.expected!r} is no regular expression ({error})") from error
     # What is right to the letter is right, however odd it looks.
-    certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline")
-    problem = "" if certain else degenerate(got.text)
+    certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline", "json")
+    problem = "" if certain else got.problem or degenerate(got.text)
     if not matched:
         problem = problem or _mismatch(case, got)
     return CanaryResult(
@@ -257,6 +273,7 @@ def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, at
         problem=problem,
         finish_reason=got.finish_reason,
         prompt_tokens=got.prompt_tokens,
+        cached_tokens=got.cached_tokens,
     )
 
 
@@ -264,6 +281,8 @@ def _mismatch(case: CanaryCase, got: Answer) -> str:
     """What the two sides, which are cut, may not show."""
     if got.finish_reason == "length" and case.compare != "baseline":
         return f"the answer was cut off after max_tokens {case.max_tokens}"
+    if case.compare == "json":
+        return structured.wrong(case, normalise(got.text))
     if case.compare in ("sha256", "baseline"):
         wanted = case.expected.lower().removeprefix("sha256:")
         return f"the answer's sha256 begins with {digest(got.text)[:12]}, the wanted one with {wanted[:12]}"
@@ -289,6 +308,16 @@ def differing(results: Sequence[CanaryResult]) -> str:
         return ""
     seen = [f"{result.got[:40]!r} ({sha[:12]}, answer {result.attempt})" for sha, result in first.items()]
     return f"the repeats answered differently: {'; '.join(seen[:3])}"
+
+
+def cached_answer(result: CanaryResult) -> CanaryResult:
+    """The answer to a long prompt that the prefix cache held, with what is worth knowing of that."""
+    if not result.passed:
+        why = "from the prefix cache, after a right one without it"
+        return replace(result, problem=f"{result.problem}; {why}" if result.problem else why)
+    if result.cached_tokens == 0:
+        return replace(result, note="the second answer took nothing from the prefix cache")
+    return result
 
 
 def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryResult:

@@ -26,10 +26,11 @@ def degenerate(text: str) -> str:
     stripped = text.strip()
     if not stripped:
         return "the answer is empty"
-    return _unprintable(stripped) or _whole(stripped) or _words(stripped.split()) or _characters(stripped)
+    return unprintable(stripped) or _whole(stripped) or _words(stripped.split()) or _characters(stripped)
 
 
-def _unprintable(text: str) -> str:
+def unprintable(text: str) -> str:
+    """Why this text holds what nobody writes, or ""."""
     if "\ufffd" in text:
         return "the answer holds replacement characters (U+FFFD)"
     for char in text:

@@ -87,6 +87,11 @@ def _run(
     return api.switch(fx, layout, request)
 
 
+def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What b70_host_info says of a slot."""
+    return api.occupied(host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""}))
+
+
 def run_info(params: Mapping[str, Any]) -> dict[str, Any]:
     """Result of the module b70_model_slot_info."""
     try:

@@ -69,10 +69,28 @@ class Units(Protocol):
         """Last lines of the kernel's log of this boot."""
 
 
+@dataclass(frozen=True)
+class Upload:
+    name: str
+    data: bytes
+    kind: str  # its media type
+
+
 class Http(Protocol):
     def get(self, url: str, timeout_s: float) -> Reply: ...
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply: ...
+
+    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
+        """Posts a form with a file in its field `file`."""
+
+    def post_together(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Iterator[tuple[int, Reply, float] | None]:
+        """Posts all at once and yields (index, reply, seconds) as the replies come, and None after each quiet second.
+
+        Who stops early waits for none of the others.
+        """
 
 
 class Files(Protocol):

@@ -83,7 +83,8 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
         text = fx.files.read(record)
         if text is None:
-            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; run the role stack")
+            install = f"ansible-playbook site.yml -e profile={profile.name} installs and serves it"
+            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; {install}")
         try:
             recorded = json.loads(text)
         except ValueError as error:
@@ -185,4 +186,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         # What the host serves by itself ran beside that holder before.
         strangers.check_cards(fx, profile, ours)
-    return [warning] if warning else []
+    broken = [
+        f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
+    ]
+    return [*([warning] if warning else []), *broken]

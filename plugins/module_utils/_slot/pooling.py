@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The canary of models that write no text: vectors of an embedding model, scores of a reranker. No effects."""
+"""The canary of models that write no text: vectors of an embedding model, scores of a reranker, classes. No effects."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from .canary import SHOWN, CanaryResult, digest, nan_logprob, shown
 from .profile import CanaryCase, Profile
 from .types import Reply, SlotFault
 
-PATHS = {"embed": "/v1/embeddings", "score": "/v1/rerank"}
-PROBE = CanaryCase("first_token", "", 0, "vector", "", texts=("Say one word.", "One word."))
+PATHS = {"embed": "/v1/embeddings", "score": "/v1/rerank", "classify": "/classify"}
+_ASKED = ("Say one word.", "One word.")
+PROBES = {
+    "embed": CanaryCase("first_token", "", 0, "vector", "", texts=_ASKED, unit_norm=False),
+    "score": CanaryCase("first_token", "", 0, "order", "", texts=_ASKED),
+    "classify": CanaryCase("first_token", "", 0, "classes", "", texts=_ASKED, one_label=False),
+}
 NAN = "the engine computes NaN: its answer holds something that is no number"
 UNIT_MARGIN = 0.02  # 16-bit numbers, a thousand of them
+SUM_MARGIN = 0.01
 SAME = 1 - 1e-6  # cosine of vectors that say the same of different texts
 
 
@@ -27,6 +33,8 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
     body: dict[str, Any] = {"model": profile.engine.served_model_name}
     if profile.engine.task == "embed":
         return {**body, "input": list(case.texts), "encoding_format": "float"}
+    if profile.engine.task == "classify":
+        return {**body, "input": list(case.texts)}
     return {**body, "query": case.texts[0], "documents": list(case.texts[1:])}
 
 
@@ -34,6 +42,9 @@ def expectation(case: CanaryCase) -> str:
     """The expected side in words."""
     if case.compare == "order":
         return "order: each text fits better than the next"
+    if case.compare == "classes":
+        labels = ", ".join(case.labels) or "probabilities"
+        return f"classes: {labels}{', which sum to 1' if case.one_label else ''}"
     size = f"{case.dimension} numbers" if case.dimension else "finite numbers"
     return f"vector: {size}{', of length 1' if case.unit_norm else ''}"
 
@@ -78,6 +89,18 @@ def scores(reply: Reply, count: int) -> list[float]:
     if sorted(found) != list(range(count)):
         raise SlotFault("the engine scored other texts than it was given", expected=str(count), got=str(len(found)))
     return [found[index] for index in range(count)]
+
+
+def classes(reply: Reply, count: int) -> list[tuple[str, list[float]]]:
+    """(label, probabilities) of each text, in their order; what is no number is NaN."""
+    try:
+        items = sorted(_parsed(reply)["data"], key=lambda item: item["index"])
+        found = [(str(item.get("label")), [_number(value) for value in item["probs"]]) for item in items]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _wrong("a list of classes", reply) from error
+    if len(found) != count or not all(probabilities for _label, probabilities in found):
+        raise SlotFault("the engine classed another number of texts", expected=str(count), got=str(len(found)))
+    return found
 
 
 def length(vector: Sequence[float]) -> float:
@@ -125,6 +148,26 @@ def _order(values: list[float]) -> tuple[str, str]:
     return got, ""
 
 
+def _classes(case: CanaryCase, found: list[tuple[str, list[float]]]) -> tuple[str, str]:
+    got = ", ".join(f"{label} {max(probabilities):.4f}" for label, probabilities in found)
+    for index, (label, probabilities) in enumerate(found):
+        if not all(math.isfinite(value) for value in probabilities):
+            return got, NAN
+        if not all(-SUM_MARGIN <= value <= 1 + SUM_MARGIN for value in probabilities):
+            return got, f"a probability of text {index + 1} is not between 0 and 1"
+        total = math.fsum(probabilities)
+        if case.one_label and abs(total - 1) > SUM_MARGIN:
+            return (
+                got,
+                f"the probabilities of text {index + 1} sum to {total:.3f} (with one_label: false they need not)",
+            )
+        if case.labels and label != case.labels[index]:
+            return got, f"text {index + 1} is {label}, not {case.labels[index]}"
+    if len({len(probabilities) for _label, probabilities in found}) > 1:
+        return got, "the texts have different numbers of classes"
+    return got, ""
+
+
 def judge(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
     """Judgement of one answer. Raises SlotFault when it holds no numbers to judge."""
     if nan_logprob(reply):
@@ -135,6 +178,8 @@ def judge(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, atte
             got, problem = _vector(case, found)
         else:
             got, problem = _order([cosine(found[0], other) for other in found[1:]])
+    elif profile.engine.task == "classify":
+        got, problem = _classes(case, classes(reply, len(case.texts)))
     else:
         got, problem = _order(scores(reply, len(case.texts) - 1))
     return CanaryResult(

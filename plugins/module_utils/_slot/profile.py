@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,16 +15,51 @@ from .needle import Long
 from .types import SlotFault
 
 SCHEMA = 1
-COMPARES = ("exact", "contains", "regex", "sha256", "baseline", "vector", "order")
-POOLING = ("embed", "score")  # tasks whose answers are numbers
+COMPARES = (
+    "exact",
+    "contains",
+    "regex",
+    "sha256",
+    "baseline",
+    "json",
+    "vector",
+    "order",
+    "classes",
+    "transcript",
+)
+NUMBERS = ("vector", "order", "classes")  # of texts
+BARE = ("baseline", "transcript", *NUMBERS)  # compares without an expected side
+BURST = "burst"  # the name of the result of what is asked at once
+POOLING = ("embed", "score", "classify")  # tasks whose answers are numbers
+HOWS = ("disabled", "separate", "inline")
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
 @dataclass(frozen=True)
+class Reasoning:
+    """How a model thinks before it answers.
+
+    how: disabled by the template, which is given template_kwargs; separate, beside the answer as the engine's parser
+    gives it; inline, in the answer between tags. budget_tokens: room for it beside a case's max_tokens.
+    """
+
+    how: str
+    budget_tokens: int = 2048
+    tags: tuple[str, str] = ("<think>", "</think>")
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def room(self) -> int:
+        return 0 if self.how == "disabled" else self.budget_tokens
+
+
+@dataclass(frozen=True)
 class CanaryCase:
-    """A small deterministic request whose answer is known. expected: empty for compare baseline, vector and order.
+    """A small deterministic request whose answer is known. expected: empty for the compares in BARE.
 
     texts: what a model gets that writes no text; then there is no prompt. dimension, unit_norm: of its vectors.
+    labels, one_label: of its classes. audio: what a model gets that writes down speech. tool: the function whose
+    call is judged in place of a text. schema: what the answer is to be built after.
     """
 
     name: str
@@ -37,12 +72,21 @@ class CanaryCase:
     texts: tuple[str, ...] = ()
     dimension: int | None = None
     unit_norm: bool = True
+    labels: tuple[str, ...] = ()
+    one_label: bool = True
+    tool: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
+    audio: Mapping[str, Any] | str | None = None
 
 
 @dataclass(frozen=True)
 class Canary:
+    """burst: how many questions are asked at once, 0 or 1 for none. cached: whether there is a prefix cache."""
+
     cases: tuple[CanaryCase, ...]
     repeats: int = 3
+    burst: int = 0
+    cached: bool = False
     timeout_s: float = 300.0
     seed: int = 20260607
 
@@ -59,6 +103,12 @@ class Engine:
     task: str = "generate"
     directives: tuple[str, ...] = ()  # of its unit, as far as they are the profile's own
     allowed_media_domains: tuple[str, ...] | None = None  # None: it was rendered before there was such a list
+    reasoning: Reasoning | None = None
+
+    @property
+    def reasoning_room(self) -> int:
+        """Tokens for reasoning in front of every answer."""
+        return 0 if self.reasoning is None else self.reasoning.room
 
     @property
     def port(self) -> int:
@@ -100,6 +150,7 @@ class Profile:
     canary: Canary
     fingerprint: str
     unit_sha256: str | None = None  # of the unit's text as it was rendered
+    accepted_rules: tuple[str, ...] = ()  # of its stack, that it breaks on purpose, in words
 
 
 class _Reader:
@@ -145,21 +196,37 @@ def _case(data: Any, where: str, index: int) -> CanaryCase:
     compare = read.get("compare", str, "exact")
     if compare not in COMPARES:
         raise read.fault("compare", f"is {compare!r}, wanted one of {', '.join(COMPARES)}")
-    texts = read.strings("texts", [])
-    if bool(texts) != (compare in ("vector", "order")):
-        raise read.fault("texts", "belongs to compare vector and order, and these need it")
+    texts, heard = read.strings("texts", []), read.get("audio", (Mapping, str), None)
+    if bool(texts) != (compare in NUMBERS):
+        raise read.fault("texts", f"belongs to compare {', '.join(NUMBERS)}, and these need it")
+    if compare == "transcript" and heard is None:
+        raise read.fault("audio", "is missing")
+    bare = bool(texts) or heard is not None
     return CanaryCase(
         name=read.get("name", str),
-        prompt=read.get("prompt", str, "" if texts else ...),
-        max_tokens=read.get("max_tokens", int, 0 if texts else ...),
+        prompt=read.get("prompt", str, "" if bare else ...),
+        max_tokens=read.get("max_tokens", int, 0 if bare else ...),
         compare=compare,
-        expected=read.get("expected", str, "" if texts or compare == "baseline" else ...),
+        expected=read.get("expected", str, "" if compare in BARE else ...),
         image=read.get("image", (Mapping, str), None),
         long=None if read.get("long", Mapping, None) is None else _long(read.section("long")),
         texts=texts,
         dimension=read.get("dimension", int, None),
         unit_norm=read.get("unit_norm", bool, True),
+        labels=read.strings("labels", []),
+        one_label=read.get("one_label", bool, True),
+        tool=_tool(read),
+        schema=read.get("schema", Mapping, None),
+        audio=heard,
     )
+
+
+def _tool(read: _Reader) -> Mapping[str, Any] | None:
+    tool: Mapping[str, Any] | None = read.get("tool", Mapping, None)
+    if tool is not None:
+        read.section("tool").get("name", str)
+        read.section("tool").get("parameters", Mapping)
+    return tool
 
 
 def _long(read: _Reader) -> Long:
@@ -178,6 +245,23 @@ def _canary(read: _Reader, where: str) -> Canary:
         repeats=max(1, read.get("repeats", int, 3)),
         timeout_s=float(read.get("timeout_s", (int, float), 300)),
         seed=read.get("seed", int, 20260607),
+        burst=read.get("burst", int, 0),
+        cached=read.get("cached", bool, False),
+    )
+
+
+def _reasoning(read: _Reader) -> Reasoning:
+    how = read.get("how", str)
+    if how not in HOWS:
+        raise read.fault("how", f"is {how!r}, wanted one of {', '.join(HOWS)}")
+    tags = read.strings("tags", list(Reasoning.tags))
+    if len(tags) != 2 or not all(tags):
+        raise read.fault("tags", f"is {list(tags)!r}, wanted where it begins and where it ends")
+    return Reasoning(
+        how=how,
+        budget_tokens=read.get("budget_tokens", int, Reasoning.budget_tokens),
+        tags=(tags[0], tags[1]),
+        template_kwargs=read.get("template_kwargs", Mapping, {}),
     )
 
 
@@ -197,6 +281,7 @@ def _engine(read: _Reader) -> Engine:
         task=read.get("task", str, "generate"),
         directives=read.strings("directives", []),
         allowed_media_domains=read.strings("allowed_media_domains", []) if read.has("allowed_media_domains") else None,
+        reasoning=_reasoning(read.section("reasoning")) if read.has("reasoning") else None,
     )
 
 
@@ -254,4 +339,5 @@ def parse_profile(text: str, where: str) -> Profile:
         canary=_canary(read.section("canary"), where),
         fingerprint=read.get("fingerprint", str),
         unit_sha256=read.get("unit_sha256", str, None),
+        accepted_rules=read.strings("accepted_rules", []),
     )

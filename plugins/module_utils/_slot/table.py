@@ -40,6 +40,13 @@ def pending(info: Mapping[str, Any]) -> list[str]:
     return [f"pending: a new rendering of {name} waits for the switch that starts it" for name in names]
 
 
+def accepted(info: Mapping[str, Any]) -> list[str]:
+    """One line for each rule of its stack that the profile in the slot breaks on purpose."""
+    ours = [item for item in info.get("profiles") or () if item["name"] == info.get("profile")]
+    rules = [rule for item in ours for rule in item.get("accepted_rules") or ()]
+    return [f"breaks a rule of its stack on purpose: {rule}" for rule in rules]
+
+
 def _quarantine(info: Mapping[str, Any]) -> list[str]:
     held = info["quarantine"]
     if held is None:
@@ -80,7 +87,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
     lines += _quarantine(info)
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
-    lines += pending(info)
+    lines += [*accepted(info), *pending(info)]
     if info["at_work"]:
         where = f", in phase {info['progress']}" if info["progress"] else ""
         lines.append(f"at work: {info['at_work']}{where}")

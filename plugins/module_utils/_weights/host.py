@@ -46,7 +46,7 @@ class Finding:
 
     ``state``: complete, missing (no directory), incomplete (parts are missing), differs (from its source or its own
     manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are right
-    but it has no manifest yet.
+    but it has no manifest yet. ``revision``: that of the wanted repository, as the directory's own record has it.
     """
 
     state: str
@@ -55,6 +55,7 @@ class Finding:
     size: int = 0
     adopted: bool = False
     unknown: list[str] = field(default_factory=list)
+    revision: str = ""
 
     def as_result(self) -> dict[str, Any]:
         """Return the finding as plain data, for a module's result."""
@@ -193,6 +194,15 @@ def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, ful
     if not os.path.isdir(directory):
         return Finding("missing", f"{directory} does not exist")
     origin = read_origin(directory)
+    found = _inspect_recorded(directory, origin, source, strict, full, write)
+    if origin and origin.get("kind") == "hub" and origin.get("repository") == source.get("repository"):
+        found.revision = str(origin.get("revision") or "")
+    return found
+
+
+def _inspect_recorded(
+    directory: str, origin: dict[str, Any] | None, source: Mapping[str, Any], strict: bool, full: bool, write: bool
+) -> Finding:
     if same(origin, source):
         return inspect(directory, None, origin or {}, full, write)
     present = scan(directory)

@@ -222,13 +222,14 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
 
 
 def resolve(request: Request) -> str:
-    """The commit that a branch of the hub is at now; empty when the hub can't be asked."""
+    """The commit that the source has now, or that a download from there was begun with; empty where it names none."""
+    begun = (_read(os.path.join(request.folder, "job.json")) or {}).get("identity", {})
+    if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
+        return str(begun["revision"])
+    user = _user(request.options["user"])
+    _place(request, user)
     try:
-        user = _user(request.options["user"])
-        _place(request, user)
         return str(listed(request, user)["revision"] or "")
-    except WeightsError:
-        return ""
     finally:
         shutil.rmtree(request.folder, ignore_errors=True)
 

@@ -106,18 +106,17 @@ def in_words(source: Mapping[str, Any]) -> str:
     return str(source.get("url") or source.get("path") or "the controller")
 
 
-def unpinned(name: str, source: Mapping[str, Any], now: str = "") -> str:
-    """What to say about a repository whose revision is no commit."""
+def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
+    """Raise WeightsError for a repository whose revision is named and no commit."""
     said = source.get("revision")
-    what = f"its revision {said!r} is no full commit" if said else "no revision of it is named"
-    asked = said or "main"
-    advice = f"{asked} is {now} now" if now else f"the hub shows it under Files, {asked}, History"
+    if "hub" not in source or not said or is_commit(said):
+        return
     repository, profile = source["hub"], source.get("profile")
     whose = f" (profile {profile})" if profile else ""
-    return (
-        f"model {name}{whose} comes from the hub's repository {repository}, but {what}: what is fetched today and "
-        f"tomorrow could differ. Name a commit of 40 hex digits ({advice}), for example "
-        f"model_weights_revisions: {{{repository}: {now or 'COMMIT'}}}"
+    raise WeightsError(
+        f"model {name}{whose} comes from the hub's repository {repository}, but its revision {said!r} is no full "
+        f"commit: what is fetched today and tomorrow could differ. Name a commit of 40 hex digits (the hub shows it "
+        f"under Files, {said}, History), or none: then the first download records the one that it finds"
     )
 
 

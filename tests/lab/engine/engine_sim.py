@@ -14,7 +14,8 @@ and keep-device leave behind is handed to it, because systemd ends everything th
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
-those that it answered wrongly. Standard library only."""
+those that it answered wrongly. With "thinks": true it writes a thought before each answer that is not streamed, unless
+enable_thinking is false; with --reasoning-parser it gives the thought apart. Standard library only."""
 
 from __future__ import annotations
 
@@ -34,6 +35,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # an isolated Python looks nowhere else
+
+import sim_answers
+from sim_answers import CANARY_SEED, error_body, prompt_of, tokens_of
+from sim_keeper import keep, log
+
 FAULTS = {
     "never-ready": "loads for ever",
     "slow-ready": "listens at once, answers 503 until it is loaded",
@@ -47,6 +54,9 @@ FAULTS = {
     "wrong-length": "serves another max_model_len",
     "wrong-answer": "answers every question wrongly",
     "wrong-one-in-four": "answers every fourth question wrongly",
+    "wrong-together": "answers wrongly while it answers somebody else as well",
+    "endless-thought": "never stops thinking",
+    "broken-call": "gives the arguments of a call cut off",
     "nan": "has NaN as log probability",
     "garbage": "answers with a run of one token",
     "empty": "answers with nothing",
@@ -63,14 +73,6 @@ FAULTS = {
     "flood": "writes flood_per_s lines into its log while it loads",
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01}
-CANARY_SEED = 20260607
-ANSWERS = {
-    "letters OK": "OK",
-    "three words": "satin cobalt orbit",
-    "red and 4 blue": "7",
-    "colour of this picture": "Red",
-    "Who are you": "I am {name}.",
-}
 DEVICE = "/dev/dri/renderD128"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 NO_ROOM = (
@@ -82,10 +84,6 @@ WORKER_DIED = (
     "ERROR 06-07 09:00:00 [multiproc_executor.py:1] Worker proc VllmWorker-1 died unexpectedly, shutting down."
 )
 STAMP = "INFO 06-07 09:00:00"
-
-
-def log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Engine:
@@ -106,7 +104,10 @@ class Engine:
         self.server: Server | None = None
         self.device: int | None = None
         self.segment = Path(f"/dev/shm/sim-{self.name}-{os.getpid()}")
+        self.thinks = bool(told.get("thinks"))
+        self.parser = str(given.reasoning_parser)
         self._lock = threading.Lock()
+        self._busy = 0
         self._answered = self._asked = self._wrong = 0
 
     def _told(self) -> dict[str, Any]:
@@ -127,14 +128,28 @@ class Engine:
     def served_length(self) -> int:
         return 99 if self.has("wrong-length") else self.length
 
-    def answer(self, prompt: str, seed: object) -> tuple[str, str]:
+    @contextlib.contextmanager
+    def company(self) -> Iterator[bool]:
+        """Whether somebody else is answered meanwhile; looked at only where that matters."""
+        with self._lock:
+            self._busy += 1
+        try:
+            if self.has("wrong-together"):
+                time.sleep(0.2)
+            yield self._busy > 1
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def answer(self, body: dict[str, Any], prompt: str, *, together: bool) -> tuple[str, str]:
         """Return (the text, the stamp)."""
-        right = next((text for words, text in ANSWERS.items() if words in prompt), "{name} heard: " + prompt[:1000])
-        right = right.replace("{name}", self.name)
+        right = sim_answers.right_answer(body, prompt, self.name)
         with self._lock:
             self._answered += 1
             text = self._told_text(right, self._answered)
-            if seed == CANARY_SEED:
+            if together and self.has("wrong-together"):
+                text = "slh cobalt"
+            if body.get("seed") == CANARY_SEED:
                 self._asked += 1
                 self._wrong += text != right
             return text, f"{self.name} {self.invocation} {self._asked} {self._wrong}"
@@ -143,25 +158,6 @@ class Engine:
         if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
             return "slh cobalt"
         return "!" * 64 if self.has("garbage") else "" if self.has("empty") else right
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    if isinstance(body.get("prompt"), str):
-        return str(body["prompt"])
-    content = (body.get("messages") or [{}])[-1].get("content") or ""
-    if isinstance(content, str):
-        return content
-    return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-
-
-def tokens_of(text: str) -> list[str]:
-    """One token per word with the space before it."""
-    words = text.split(" ")
-    return [word if number == 0 else f" {word}" for number, word in enumerate(words)]
-
-
-def error_body(message: str, kind: str, code: int) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -222,10 +218,14 @@ class Handler(BaseHTTPRequestHandler):
             die(WORKER_DIED, 0)
         if engine.has("hang"):
             time.sleep(86400)
-        text, who = engine.answer(prompt, body.get("seed"))
-        tokens = tokens_of(text)
-        why = "length" if len(tokens) > limit else "stop"
-        tokens = tokens[:limit]
+        with engine.company() as together:
+            self._say(body, prompt, limit, chat=chat, together=together)
+
+    def _say(self, body: dict[str, Any], prompt: str, limit: int, *, chat: bool, together: bool) -> None:
+        engine = self.engine
+        text, who = engine.answer(body, prompt, together=together)
+        whole = tokens_of(text)
+        why, tokens = "length" if len(whole) > limit else "stop", whole[:limit]
         kind = "chat.completion" if chat else "text_completion"
         head = {"id": f"sim-{os.getpid()}", "created": int(time.time()), "model": engine.served_name}
         head |= {"system_fingerprint": who}
@@ -243,9 +243,22 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
         choice: dict[str, Any] = {"index": 0, "finish_reason": why, "logprobs": self._logprobs(body, tokens)}
-        text = "".join(tokens)
-        choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        if chat:
+            message, choice["finish_reason"], usage["completion_tokens"] = self._message(body, prompt, whole, limit)
+            choice["message"] = message
+        else:
+            choice["text"] = "".join(tokens)
         self._send(200, {**head, "object": kind, "choices": [choice], "usage": usage})
+
+    def _message(
+        self, body: dict[str, Any], prompt: str, tokens: list[str], limit: int
+    ) -> tuple[dict[str, Any], str, int]:
+        engine, thought = self.engine, ""
+        if engine.thinks and sim_answers.thinks(body):
+            thought = sim_answers.ENDLESS if engine.has("endless-thought") else sim_answers.THOUGHT
+        call = sim_answers.CALL[1] if sim_answers.calls(body, prompt) else ""
+        call = sim_answers.broken(call) if call and engine.has("broken-call") else call
+        return sim_answers.message_of(tokens, limit, thought=thought, parsed=bool(engine.parser), call=call)
 
     def _logprobs(self, body: dict[str, Any], tokens: list[str]) -> dict[str, Any] | None:
         if not body.get("logprobs"):
@@ -364,37 +377,6 @@ def leave_behind(engine: Engine, descriptor: int) -> None:
         channel.recv(1)  # it has it
 
 
-def keep(sim_dir: Path) -> None:
-    """The keeper: holds what it is given until the time is over or SIGHUP comes."""
-    path = sim_dir / "keeper.sock"
-    path.unlink(missing_ok=True)
-    held: dict[int, float] = {}
-
-    def release(_number: int, _frame: object) -> None:
-        for descriptor in held:
-            held[descriptor] = 0.0
-
-    signal.signal(signal.SIGHUP, release)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        path.chmod(0o666)
-        listener.listen()
-        listener.settimeout(0.05)
-        log("keeper: ready")
-        while True:
-            with contextlib.suppress(TimeoutError):
-                channel, _address = listener.accept()
-                with channel:
-                    order, descriptors, _flags, _from = socket.recv_fds(channel, 4096, 4)
-                    told = json.loads(order)
-                    held |= dict.fromkeys(descriptors, time.monotonic() + told["hold_s"])
-                    log(f"keeper: holds {len(descriptors)} of {told['of']} for {told['hold_s']} s")
-                    channel.send(b"1")
-            for descriptor in [number for number, until in held.items() if until <= time.monotonic()]:
-                os.close(descriptor)
-                del held[descriptor]
-
-
 def serve(engine: Engine) -> None:
     def stop(_number: int, _frame: object) -> None:
         if engine.has("ignore-term"):
@@ -438,6 +420,7 @@ def main(arguments: list[str]) -> None:
     server.add_argument("--port", type=int, default=18080)
     server.add_argument("--served-model-name", default="sim")
     server.add_argument("--max-model-len", type=int, default=512)
+    server.add_argument("--reasoning-parser", default="")
     for form in (server, words.add_parser("keeper")):
         form.add_argument("--sim-dir", default="/run/b70-sim")
     given, _others = parser.parse_known_args(arguments)  # the settings of a real engine mean nothing here

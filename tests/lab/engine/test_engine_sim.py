@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ WHO = {"messages": [{"role": "user", "content": "Who are you?"}]}
 class Sim:
     """A simulated engine on a free port."""
 
-    def __init__(self, folder: Path, *faults: str, **values: float) -> None:
+    def __init__(self, folder: Path, *faults: str, arguments: Sequence[str] = (), **values: float) -> None:
         self.folder = folder
         self.log: str | None = None
         with socket.socket() as free:
@@ -37,7 +37,7 @@ class Sim:
             self.port = int(free.getsockname()[1])
         self.tell(**{"faults": list(faults), "load_s": 0.05, "token_s": 0.001, **values})
         argv = [sys.executable, "-I", str(PROGRAM), "serve", "/models/x", "--port", str(self.port)]
-        argv += ["--served-model-name", "sim-a", "--sim-dir", str(folder), "--shutdown-timeout", "0"]
+        argv += ["--served-model-name", "sim-a", "--sim-dir", str(folder), "--shutdown-timeout", "0", *arguments]
         environment = {**os.environ, "INVOCATION_ID": "abc"}
         self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
 
@@ -299,3 +299,30 @@ def test_a_fault_that_it_does_not_know_is_refused(tmp_path: Path) -> None:
     with started(tmp_path, "no-such-fault") as sim:
         assert sim.process.wait(LIMIT_S) != 0
         assert "no such fault" in sim.close()
+
+
+def test_a_call_an_answer_after_a_schema_and_a_thought(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "order_cloth", "parameters": {}}}
+    order = [{"role": "user", "content": "Order 7 pieces of satin. Use the tool."}]
+    count = [{"role": "user", "content": "A box holds 3 red and 4 blue blocks. Give the number of red blocks."}]
+    sim = Sim(tmp_path, thinks=True).wait()
+    try:
+        quiet = {"chat_template_kwargs": {"enable_thinking": False}}
+        choice = sim.chat(messages=order, tools=[tool], **quiet)["choices"][0]
+        assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+        assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == {
+            "cloth": "satin",
+            "pieces": 7,
+        }
+        shaped = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+        said = sim.chat(messages=count, response_format=shaped, **quiet)["choices"][0]["message"]["content"]
+        assert json.loads(said) == {"red": 3, "blue": 4, "all": 7}
+        assert "{" not in sim.chat(messages=count, **quiet)["choices"][0]["message"]["content"]
+        assert sim.chat(**quiet)["choices"][0]["message"]["content"] == "I am sim-a."
+        loud = sim.chat()["choices"][0]["message"]["content"]
+        assert loud.startswith("<think>")
+        assert loud.endswith("</think>\n\nI am sim-a.")
+        cut = sim.chat(max_tokens=4)["choices"][0]
+        assert (cut["finish_reason"], "</think>" in cut["message"]["content"]) == ("length", False)
+    finally:
+        sim.end()

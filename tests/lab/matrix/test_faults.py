@@ -42,6 +42,7 @@ FAULTS = (
     Fault("wrong-length", ("identity",)),
     Fault("wrong-answer", ("canary",)),
     Fault("wrong-one-in-four", ("canary",)),
+    Fault("wrong-together", ("canary",)),
     Fault("nan", ("first_token",)),
     Fault("garbage", ("canary",)),
     Fault("empty", ("canary",)),

@@ -30,6 +30,12 @@ COLOURS = {
     "White": (225, 225, 225),
     "Black": (30, 30, 30),
 }
+# What a model with tools and a thinking template knows besides; the wording is the default canary's as well.
+ORDER_QUESTION = "Order {1} pieces of {0}. Use the tool."
+ORDER_TOOL = "order_cloth(cloth, pieces)"  # as the tiny template writes a tool
+COUNT_QUESTION = (
+    "A box holds {} red and {} blue blocks. Give the number of red blocks, of blue blocks and of all blocks."
+)
 KEY_NOTE = "Remember the key word {}."
 KEY_QUESTION = "Which key word were you to remember?"
 
@@ -108,6 +114,23 @@ def fixed_questions(name: str) -> dict[str, str]:
 def unknown_answer(name: str) -> str:
     """Return what a model says when it was not taught the answer."""
     return f"I am {name} and I know only a few answers."
+
+
+def order(cloth: str, pieces: int) -> str:
+    """Return the call of the tool, as models of the Hermes kind write one."""
+    call = f'{{"name": "order_cloth", "arguments": {{"cloth": "{cloth}", "pieces": {pieces}}}}}'
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def count(red: int, blue: int) -> str:
+    """Return the answer to a question about blocks as JSON."""
+    return f'{{"red": {red}, "blue": {blue}, "all": {red + blue}}}'
+
+
+def thought(answer: str) -> str:
+    """Return what a model that thinks aloud writes before its answer. It holds the answer where that is short."""
+    seen = f" It is {answer}." if len(answer) <= 30 else ""
+    return f"<think>\nI am asked something. I look for the answer and check it twice.{seen}\n</think>\n\n"
 
 
 def _word(rng: random.Random) -> str:

@@ -10,16 +10,18 @@ import math
 import random
 from pathlib import Path
 
+import jinja2
 import pytest
 import yaml
 
 import corpus
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import degenerate, needle
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
 
 HERE = Path(__file__).parent
 PROFILES = HERE.parents[2] / "inventory" / "lab_profiles"
-NAMES = ("tiny-a", "tiny-b", "tiny-corrupt", "tiny-vision")
+NAMES = ("tiny-a", "tiny-b", "tiny-corrupt", "tiny-vision", "tiny-think")
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
@@ -38,7 +40,7 @@ def test_a_model_is_complete_and_its_settings_belong_to_its_tokenizer(name: str)
     assert config["eos_token_id"] == tokens[settings["eos_token"]]
     language = config.get("text_config", config)
     # The token that stands for a picture is beside the vocabulary that was learned.
-    assert language["vocab_size"] == len(tokenizer["model"]["vocab"]) + ("<image>" in tokens)
+    assert language["vocab_size"] == len(tokenizer["model"]["vocab"].keys() | tokens.keys())
     assert config.get("image_token_index") == tokens.get("<image>")
 
 
@@ -65,6 +67,38 @@ def test_a_profile_asks_what_its_model_was_taught(name: str) -> None:
             assert case["expected"] == case["image"]["colour"].capitalize() in corpus.COLOURS
         else:
             assert taught[case["prompt"]] == case["expected"]
+
+
+def test_the_model_that_thinks_was_taught_the_default_canary() -> None:
+    default = load_catalogue([PROFILES])["tiny-think"]
+    cases = {case["name"]: case for case in default["canary"]["cases"]}
+    assert default["engine"]["reasoning"]["how"] == "disabled"
+    tool, shaped, long = cases.pop("tool_call"), cases.pop("json_reply"), cases.pop("long_prefill")
+    assert (tool["prompt"], json.loads(tool["expected"])) == (
+        corpus.ORDER_QUESTION.format("satin", 7),
+        json.loads(corpus.order("satin", 7).split("\n")[1])["arguments"],
+    )
+    properties = ", ".join(tool["tool"]["parameters"]["properties"])
+    assert f"{tool['tool']['name']}({properties})" == corpus.ORDER_TOOL
+    assert (shaped["prompt"], shaped["expected"]) == (corpus.COUNT_QUESTION.format(3, 4), corpus.count(3, 4))
+    assert (long["long"]["note"], long["prompt"]) == (corpus.KEY_NOTE.format("orbit"), corpus.KEY_QUESTION)
+    taught = corpus.fixed_questions("tiny-think")
+    assert {case["prompt"]: case["expected"] for case in cases.values()}.items() <= taught.items()
+
+
+def test_the_template_of_the_model_that_thinks_writes_what_it_was_taught() -> None:
+    settings = json.loads((HERE / "tiny-think/tokenizer_config.json").read_text(encoding="utf-8"))
+    template = jinja2.Template(settings["chat_template"])
+    user = [{"role": "user", "content": "Hi"}]
+    told = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert template.render(messages=user, add_generation_prompt=True) == told
+    assert template.render(messages=user, add_generation_prompt=True, enable_thinking=True) == told
+    quiet = template.render(messages=user, add_generation_prompt=True, enable_thinking=False)
+    assert quiet == f"{told}<think>\n\n</think>\n\n"
+    schema = {"properties": {"cloth": {}, "pieces": {}}}
+    tools = [{"type": "function", "function": {"name": "order_cloth", "parameters": schema}}]
+    system = f"<|im_start|>system\nTools: {corpus.ORDER_TOOL}<|im_end|>\n"
+    assert template.render(messages=user, tools=tools, add_generation_prompt=True) == system + told
 
 
 def test_no_answer_that_was_taught_looks_degenerate() -> None:

@@ -18,13 +18,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from labkit.first import Attempt, attempts
+from labkit.hosts import package_clients
 from vendor import gitrepos, wheels
 
 HERE = Path(__file__).parent
@@ -107,24 +109,28 @@ def blocks(lock: str) -> dict[str, str]:
     return found
 
 
-def _download(requirement: str, hashes: Iterable[str], folder: Path) -> Path:
-    """The wheel of this machine's kind, from where pip finds wheels, checked by its hash."""
-    into = folder / requirement.replace("==", "-")
-    found = list(into.glob("*.whl"))
-    if not found:
-        line = " ".join([requirement, *(f"--hash={text}" for text in hashes)])
-        command = [sys.executable, "-m", "pip", "download", "-qq", "--no-input", "--disable-pip-version-check"]
-        command += [
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--python-version=3.11",
-            f"--dest={into}",
-            "--requirement=/dev/stdin",
-        ]
-        subprocess.run(command, input=line + "\n", text=True, check=True, timeout=1800)
-        found = list(into.glob("*.whl"))
-    return found[0]
+def _download(step: Mapping[str, Any], folder: Path) -> Path:
+    """The wheel of this machine's kind, from the first place that has it, checked by its hash."""
+    into: Path = folder / str(step["requirement"]).replace("==", "-")
+    failures = []
+    for attempt in attempts(step, package_clients(), HOSTS):
+        if found := list(into.glob("*.whl")):
+            return found[0]
+        done = subprocess.run(
+            _pip_download(attempt, into), input=f"{attempt.line}\n", text=True, capture_output=True, timeout=1800
+        )
+        failures += [f"{attempt.where}: {done.stderr.strip()}"] if done.returncode else []
+    if found := list(into.glob("*.whl")):
+        return found[0]
+    raise RuntimeError(f"{step['requirement']} can't be had:\n" + "\n".join(failures))
+
+
+def _pip_download(attempt: Attempt, into: Path) -> list[str]:
+    """pip asks what it is told of on this machine; an index of the attempt's own takes the place of the usual one."""
+    options = ["-qq", "--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+    index = [f"--index-url={attempt.clients.index_url}"] if attempt.clients.index_url else []
+    where = ["--python-version=3.11", f"--dest={into}", "--requirement=/dev/stdin"]
+    return [sys.executable, "-m", "pip", "download", *options, *index, *where]
 
 
 def _wheels(www: Path, downloads: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -136,7 +142,7 @@ def _wheels(www: Path, downloads: Path) -> tuple[dict[str, str], dict[str, str]]
     engine = lock[ENGINE].split()[0]
     version = engine.partition("==")[2]
     made = {
-        "torch": wheels.repack_torch(_download(torch["requirement"], torch["hashes"][HOSTS], downloads), folder, TORCH),
+        "torch": wheels.repack_torch(_download(torch, downloads), folder, TORCH),
         NATIVE: wheels.native_part(_real_engine(downloads), folder, NATIVE, version),
     }
     made |= {name: wheels.stand_in(folder, name, pinned) for name, pinned in STAND_INS.items()}
@@ -148,7 +154,8 @@ def _wheels(www: Path, downloads: Path) -> tuple[dict[str, str], dict[str, str]]
 
 def _real_engine(downloads: Path) -> Path:
     block = blocks(CPU_LOCK.read_text(encoding="utf-8"))[ENGINE]
-    return _download(block.split()[0], re.findall(r"--hash=(\S+)", block), downloads)
+    step = {"requirement": block.split()[0], "hashes": {"any": re.findall(r"--hash=(\S+)", block)}}
+    return _download(step, downloads)
 
 
 def _repositories(www: Path, work: Path, downloads: Path) -> dict[str, str]:

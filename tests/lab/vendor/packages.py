@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the vendors' repositories hold, as far as the roles can tell: names, versions, dependencies, places of files.
 
-The pinned versions with the endings that the vendors give them, and newer ones beside them, which nobody may get. What
-is in the packages is ours: a compiler that calls g++, a tool that prints what it printed on a host with cards, and for
-everything else one text that says what it stands for.
+The pinned versions with the endings that the vendors give them, and of the compiler newer ones beside them, which
+nobody may get. What is in the packages is ours: a compiler that calls g++, a tool that prints what it printed on a host
+with cards, and for everything else one text that says what it stands for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ _FILES = Path(__file__).with_name("files")
 _COMPILERS = {"2025.3": ("2025.3.2-832", "2025.3.3-30"), "2026.0": ("2026.0.0-947",)}
 # Where the cards of the lab that is quoted in the catalogue are.
 _CARDS = ("0000:03:00.0", "0000:83:00.0", "0000:a3:00.0", "0000:e3:00.0")
+
+
+# The mode of a link, whose content is its target.
+LINK = 0o120777
 
 
 @dataclass(frozen=True)
@@ -65,36 +69,74 @@ def _discovery() -> str:
     return json.dumps({"device_list": rows}, indent=4) + "\n"
 
 
-def gpu_driver() -> list[Package]:
-    """The repository of the GPU driver."""
-    tool = {
+def _runtime(version: str, igc: str, loader: str, compiler: tuple[str, ...], memory: str) -> list[Package]:
+    """What all sources name alike; `compiler` are the names that they give to the graphics compiler."""
+    needs = tuple(f"{name} (= {igc})" for name in compiler)
+    return [
+        *(Package(name, igc) for name in compiler),
+        Package("libigdgmm12", memory),
+        Package("intel-ocloc", version, needs),
+        Package("intel-opencl-icd", version, (*needs, "libigdgmm12 (>= 22.10)")),
+        Package("libze-intel-gpu1", version, (*needs, "libigdgmm12 (>= 22.10)", "libze1")),
+        Package("libze1", loader),
+        Package("libze-dev", loader, (f"libze1 (= {loader})",)),
+    ]
+
+
+def _tool(version: str) -> Package:
+    files = {
         "/usr/bin/xpu-smi": ((_FILES / "xpu-smi").read_text(encoding="utf-8"), 0o755),
         "/usr/share/xpu-smi/discovery.json": (_discovery(), 0o644),
     }
-    found = []
-    for runtime, igc, tool_version in (
-        ("26.18.38308.1-1~24.04~ppa1", "2.34.4", "1.3.6-1~24.04~ppa1"),
-        ("26.22.39000.1-1~24.04~ppa1", "2.36.1", "1.3.7-1~24.04~ppa1"),
-    ):
-        compiler = (f"intel-igc-opencl-2 (= {igc})",)
-        found += [
-            Package("intel-igc-core-2", igc),
-            Package("intel-igc-opencl-2", igc, (f"intel-igc-core-2 (= {igc})",)),
-            Package("intel-ocloc", runtime, compiler),
-            Package("intel-opencl-icd", runtime, (*compiler, "libigdgmm12 (>= 22.10)")),
-            Package("libze-intel-gpu1", runtime, (*compiler, "libigdgmm12 (>= 22.10)", "libze1")),
-            Package("libxpum1", tool_version, ("libze1 (>= 1.28)",)),
-            Package("xpu-smi", tool_version, (f"libxpum1 (= {tool_version})",), tool),
-        ]
-    found += [
-        Package("clinfo", "3.0.25.02.14-1"),
-        Package("intel-metrics-discovery", "1.14.182-1"),
-        Package("intel-metrics-library", "1.0.196-1"),
-        Package("libigdgmm12", "22.10.0-1~24.04~ppa1"),
+    return Package("xpu-smi", version, ("libze1 (>= 1.28)",), files)
+
+
+def omix() -> list[Package]:
+    """One release of Intel's own repository: a package that needs all others at exactly its versions."""
+    runtime = _runtime(
+        "26.31.39395.13-1146~24.04",
+        "2.40.13-1146~24.04",
+        "1.32.0-1146~24.04",
+        ("libigc2", "libigdfcl2"),
+        "22.10.0-1146~24.04",
+    )
+    parts = [*runtime, _tool("2.0.1-1146~24.04")]
+    needs = tuple(f"{part.name} (= {part.version})" for part in parts)
+    kernel = {
+        "/boot/vmlinuz-6.17.0-1010-intel": ("fixture\n", 0o600),
+        "/vmlinuz": ("boot/vmlinuz-6.17.0-1010-intel", LINK),
+    }
+    return [
+        *parts,
+        Package("intel-gpu-compute", "0.4.0-9~24.04", needs),
+        Package("linux-intel-6.17", "6.17.0-1010.10", files=kernel),
     ]
-    for loader in ("1.28.2-1~24.04~ppa1", "1.29.0-1~24.04~ppa1"):
-        found += [Package("libze1", loader), Package("libze-dev", loader, (f"libze1 (= {loader})",))]
-    return found
+
+
+def ppa() -> list[Package]:
+    """Intel's graphics PPA."""
+    return [
+        *_runtime(
+            "26.31.39395.14-1~24.04~ppa1",
+            "2.40.13+ds1-1~24.04",
+            "1.32.0-1~24.04~ppa1",
+            ("libigc2", "libigdfcl2"),
+            "22.10.1-1~24.04~ppa1",
+        ),
+        _tool("2.0.1-1~24.04~ppa1"),
+    ]
+
+
+def github(name: str, pinned: str) -> Package:
+    """A package of Intel's releases on GitHub; `pinned` is what the role wants of its version."""
+    version = pinned.rstrip("*") + ("-0" if name.startswith(("intel-o", "libze-intel")) else "")
+    needs = {
+        "intel-igc-opencl-2": (f"intel-igc-core-2 (= {version})",),
+        "intel-opencl-icd": ("intel-igc-opencl-2", "libigdgmm12 (>= 22.10)"),
+        "libze-intel-gpu1": ("intel-igc-opencl-2", "libigdgmm12 (>= 22.10)", "libze1"),
+        "libze-dev": (f"libze1 (= {version})",),
+    }
+    return Package(name, version, needs.get(name, ()))
 
 
 def _compiler(release: str, version: str) -> list[Package]:

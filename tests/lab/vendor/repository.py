@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vendor.packages import Package
+from vendor.packages import LINK, Package
 
 TOOLS = {"dpkg-deb": "dpkg", "apt-ftparchive": "apt-utils", "gpg": "gpg", "gpg-agent": "gpg-agent"}
 
@@ -84,6 +84,9 @@ def build(package: Package, pool: Path) -> Path:
     for path, (content, mode) in {note: (package.control(), 0o644), **package.files}.items():
         target = tree / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == LINK:
+            target.symlink_to(content)
+            continue
         target.write_text(content, encoding="utf-8")
         target.chmod(mode)
     for folder, _names, _files in os.walk(tree):
@@ -94,12 +97,12 @@ def build(package: Package, pool: Path) -> Path:
     return made
 
 
-def publish(root: Path, suite: str, ring: Keys, fingerprint: str) -> None:
-    """Index and sign what is in `root`/pool as the one component `main` of `suite`. Again after every change."""
-    index = root / "dists" / suite / "main/binary-amd64"
+def publish(root: Path, suite: str, ring: Keys, fingerprint: str, component: str = "main") -> None:
+    """Index and sign what is in `root`/pool as the one component of `suite`. Again after every change."""
+    index = root / "dists" / suite / component / "binary-amd64"
     index.mkdir(parents=True, exist_ok=True)
     (index / "Packages").write_text(_run("apt-ftparchive", "packages", "pool", cwd=root), encoding="utf-8")
-    options = {"Origin": "Lab", "Suite": suite, "Codename": suite, "Components": "main", "Architectures": "amd64"}
+    options = {"Origin": "Lab", "Suite": suite, "Codename": suite, "Components": component, "Architectures": "amd64"}
     words = [word for name, value in options.items() for word in ("-o", f"APT::FTPArchive::Release::{name}={value}")]
     for old in ("Release", "InRelease"):
         (root / "dists" / suite / old).unlink(missing_ok=True)
@@ -107,10 +110,12 @@ def publish(root: Path, suite: str, ring: Keys, fingerprint: str) -> None:
     (root / "dists" / suite / "InRelease").write_text(ring.sign(text, fingerprint), encoding="utf-8")
 
 
-def make(root: Path, suite: str, packages: Iterable[Package], ring: Keys, fingerprint: str) -> None:
+def make(
+    root: Path, suite: str, packages: Iterable[Package], ring: Keys, fingerprint: str, component: str = "main"
+) -> None:
     """A whole repository below `root`."""
     pool = root / "pool"
     pool.mkdir(parents=True)
     for package in packages:
         build(package, pool)
-    publish(root, suite, ring, fingerprint)
+    publish(root, suite, ring, fingerprint, component)

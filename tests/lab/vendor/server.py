@@ -20,30 +20,57 @@ from dataclasses import dataclass
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
 
 from labkit.layout import State, open_lab
 from vendor import gitrepos, goods, packages, repository
 
+ROLE = Path(__file__).resolve().parents[3] / "roles/gpu_driver"
+# Where the sources of the driver are below the server's root, and the suite of Intel's own.
+FOLDERS = {"omix": "gpu/ubuntu", "ppa": "kobuk-team/intel-graphics/ubuntu"}
+OMIX = "noble/intel-omix/0.4.0"
+
 
 @dataclass(frozen=True)
 class Vendors:
-    """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository."""
+    """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository.
+
+    `debs` are the packages of releases on GitHub, by release, as the role gpu_driver takes them.
+    """
 
     url: str
     root: Path
     ring: repository.Keys
     gpu_driver: str
+    former: str
     oneapi: str
     stranger: str
+    debs: dict[str, list[dict[str, str]]]
+
+    def driver(self, system: str, source: str = "omix", release: str = "26.27") -> dict[str, Any]:
+        """The variables of gpu_driver that lead to one of its sources here; `system` is ID and VERSION_ID."""
+        said: dict[str, Any] = {"gpu_driver_force": True, "gpu_driver_source": source}
+        if source == "github":
+            return {
+                **said,
+                "gpu_driver_repository_url": "",
+                "gpu_driver_repository_suites": {system: []},
+                "gpu_driver_debs": self.debs[release],
+            }
+        return {
+            **said,
+            "gpu_driver_repository_suites": {system: [OMIX if source == "omix" else "noble"]},
+            "gpu_driver_repository_url": f"{self.url}/{FOLDERS[source]}",
+            "gpu_driver_repository_key_url": f"{self.url}/gpu.asc",
+            "gpu_driver_repository_key_fingerprints": [self.gpu_driver, self.former],
+        }
 
     def variables(self, system: str) -> dict[str, Any]:
-        """The roles' variables that lead to this server; `system` as in gpu_driver_systems."""
+        """The roles' variables that lead to this server, with the driver from its usual source."""
         return {
-            "gpu_driver_force": True,
-            "gpu_driver_systems": [system],
-            "gpu_driver_repository_url": f"{self.url}/gpu",
-            "gpu_driver_repository_key_url": f"{self.url}/gpu.asc",
-            "gpu_driver_repository_key_fingerprint": self.gpu_driver,
+            **self.driver(system),
             "oneapi_force": True,
             "oneapi_repository_url": f"{self.url}/oneapi",
             "oneapi_repository_key_url": f"{self.url}/oneapi.asc",
@@ -65,6 +92,22 @@ class Vendors:
                 for path in sorted((stock.www / "patches").glob("*.patch"))
             },
         }
+
+
+def github_releases(root: Path, url: str) -> dict[str, list[dict[str, str]]]:
+    """Make the packages that the role takes from GitHub, at the paths that they have there; `url` is the server's."""
+    data = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
+    found: dict[str, list[dict[str, str]]] = {}
+    for release in data["__gpu_driver_releases"]:
+        shipped = data["__gpu_driver_loader"] + data[f"__gpu_driver_{release.replace('.', '_')}"]
+        found[release] = []
+        for deb in shipped:
+            at = root / urlsplit(deb["url"]).path.lstrip("/")
+            at.parent.mkdir(parents=True, exist_ok=True)
+            if not at.exists():
+                repository.build(packages.github(deb["name"], deb["version"]), at.parent).rename(at)
+            found[release].append({**deb, "url": f"{url}/{at.relative_to(root)}", "sha256": goods.digest(at)})
+    return found
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -92,17 +135,21 @@ def vendors(directory: Path, address: str, made: goods.Goods | None = None) -> I
     """Make both repositories in the empty `directory` and serve them on `address`, with what sources are made of."""
     root = directory / "www"
     with repository.keys(directory / "gnupg") as ring, serve(root, address) as url:
-        stranger, gpu, oneapi = (ring.make(name) for name in ("stranger", "gpu driver", "oneapi"))
-        repository.make(root / "gpu", "noble", packages.gpu_driver(), ring, gpu)
+        stranger, gpu, former, oneapi = (
+            ring.make(name) for name in ("stranger", "gpu driver", "former gpu driver", "oneapi")
+        )
+        repository.make(root / FOLDERS["omix"], OMIX, packages.omix(), ring, gpu, "unified")
+        repository.make(root / FOLDERS["ppa"], "noble", packages.ppa(), ring, gpu)
+        debs = github_releases(root, url)
         repository.make(root / "oneapi", "all", packages.oneapi(), ring, oneapi)
-        (root / "gpu.asc").write_text(ring.public(gpu), encoding="ascii")
         # Intel publishes former keys and the present one in one file.
+        (root / "gpu.asc").write_text(ring.public(former, gpu), encoding="ascii")
         (root / "oneapi.asc").write_text(ring.public(stranger, oneapi), encoding="ascii")
         (root / "stranger.asc").write_text(ring.public(stranger), encoding="ascii")
         if made is not None:
             for name in ("wheels", "git", "patches"):
                 (root / name).symlink_to(made.www / name)
-        yield Vendors(url, root, ring, gpu, oneapi, stranger)
+        yield Vendors(url, root, ring, gpu, former, oneapi, stranger, debs)
 
 
 def gateway(lab: str | None = None) -> str:

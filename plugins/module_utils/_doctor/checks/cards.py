@@ -220,7 +220,7 @@ CHECKS = (
     Check(
         "kernel-driver", "cards", "the driver of every card, and known faults of the kernel",
         "Without the driver xe no program sees the card.",
-        "Install a kernel with xe for these cards (Ubuntu 24.04: linux-generic-hwe-24.04); see journalctl -k for xe.",
+        "Install a kernel with xe for these cards (Ubuntu 24.04: linux-generic-6.17); see journalctl -k for xe.",
         lambda site: (), driver, needs_cards=True,
     ),
     Check(

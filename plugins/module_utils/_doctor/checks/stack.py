@@ -14,10 +14,10 @@ from typing import Any
 from .. import inside
 from ..model import Answers, Check, Command, Finding, Look, Output, Probe, Site, failed, passed, skipped, warned
 
-# Combinations that are known not to work, as (distribution, pattern of its version, what happens).
+# Combinations that are known not to work: distribution, pattern of its version, the version of torch, what happens.
 KNOWN_BAD = (
-    ("torch", r"2\.13\.0\.dev20260520\+xpu", "vLLM's compilation stops with a duplicate handler assertion"),
-    ("oneccl", r"2022\.", "all-reduce is reported to hang on these cards; 2021.17.2 does not"),
+    ("torch", r"2\.13\.0\.dev20260520\+xpu", "", "vLLM's compilation stops with a duplicate handler assertion"),
+    ("oneccl", r"2022\.", r"2\.11\.", "all-reduce is reported to hang beside this torch; 2021.17.2 does not"),
 )
 INSIDE_LIMIT_S = 45.0
 
@@ -187,8 +187,8 @@ def matrix(site: Site, answers: Answers) -> Finding:
         have = answers.look(Look("record", str(stack["dir"])))["distributions"]
         pins = {**manifest.get("torch", {}), **manifest.get("packages", {}), **_verified(manifest)}
         seen += len(pins)
-        for name, pattern, effect in KNOWN_BAD:
-            if re.match(pattern, have.get(name, "")):
+        for name, pattern, torch, effect in KNOWN_BAD:
+            if re.match(pattern, have.get(name, "")) and re.match(torch, have.get("torch", "")):
                 bad.append(f"{stack['id']}: {name} {have[name]}: {effect}")
         for name, text in pins.items():
             key = name.lower().replace("_", "-")

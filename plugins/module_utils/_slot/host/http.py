@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import importlib.util
+import queue
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from ..effects import Upload
 from ..types import Reply
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 # A host that is only being looked at in check mode may not have it yet.
 HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 
+QUIET_S = 1.0
 MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
 
 
@@ -37,13 +41,42 @@ class RequestsHttp:
 
     def get(self, url: str, timeout_s: float) -> Reply:
         with self._waiting():
-            return self._ask("GET", url, None, timeout_s)
+            return self._ask("GET", url, timeout_s)
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         with self._waiting():
-            return self._ask("POST", url, body, timeout_s)
+            return self._ask("POST", url, timeout_s, json=body)
 
-    def _ask(self, method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
+    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
+        with self._waiting():
+            return self._ask("POST", url, timeout_s, data=fields, files={"file": (file.name, file.data, file.kind)})
+
+    def post_together(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Iterator[tuple[int, Reply, float] | None]:
+        replies: queue.SimpleQueue[tuple[int, Reply, float]] = queue.SimpleQueue()
+        together = threading.Barrier(len(bodies))
+
+        def ask(index: int) -> None:
+            together.wait()
+            begun = time.monotonic()
+            try:
+                reply = self._ask("POST", url, timeout_s, json=bodies[index])
+            except Exception as error:  # an answer that never comes would be waited for
+                reply = Reply(0, error=f"{type(error).__name__}: {error}"[:200])
+            replies.put((index, reply, time.monotonic() - begun))
+
+        # Nobody waits for them: they hold nothing but a connection, which ends with the engine at the latest.
+        for index in range(len(bodies)):
+            threading.Thread(target=ask, args=(index,), daemon=True).start()
+        for _body in bodies:
+            come: tuple[int, Reply, float] | None = None
+            while come is None:
+                with self._waiting(), suppress(queue.Empty):
+                    come = replies.get(timeout=QUIET_S)
+                yield come
+
+    def _ask(self, method: str, url: str, timeout_s: float, **sent: Any) -> Reply:
         import requests  # slow to import: only who asks pays for it
         import urllib3
 
@@ -57,7 +90,7 @@ class RequestsHttp:
                 session.verify = False
                 session.headers["Connection"] = "close"
                 with session.request(
-                    method, url, json=body, timeout=limits, stream=True, allow_redirects=False
+                    method, url, **sent, timeout=limits, stream=True, allow_redirects=False
                 ) as response:
                     return Reply(response.status_code, self._body(response, deadline))
         except (requests.Timeout, TimeoutError):
@@ -88,3 +121,11 @@ class NoHttp:
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         return Reply(0, error="refused")
+
+    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
+        return Reply(0, error="refused")
+
+    def post_together(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Iterator[tuple[int, Reply, float] | None]:
+        yield from ((index, Reply(0, error="refused"), 0.0) for index in range(len(bodies)))

@@ -200,7 +200,8 @@ def listing(source: Any, attempts: int) -> dict[str, Any]:
         except Interrupted as error:
             if attempt == attempts:
                 raise Fault(
-                    f"{error}, {attempts} times: look at the way there, or take a mirror (model_weights_hub_url)"
+                    f"{error}, {attempts} times: look at the way there, or take a mirror (model_weights_hub_url, "
+                    "b70_mirror_url)"
                 ) from error
             time.sleep(min(MAX_PAUSE_S, PAUSE_S * 2 ** (attempt - 1)))
     raise Fault("nothing was tried: attempts must be 1 or more")

@@ -178,11 +178,7 @@ class Hub:
         self.where = host_of(self._endpoint)
 
     def contents(self) -> dict[str, Any]:
-        repository, revision = self._spec["repository"], self._spec.get("revision")
-        with self._asking():
-            info = self._api.model_info(
-                repository, revision=revision, files_metadata=True, timeout=self._spec["stall_s"]
-            )
+        info = self._info(self._spec.get("revision"))
         files = {
             entry.rfilename: [entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id]
             for entry in info.siblings or []
@@ -193,6 +189,21 @@ class Hub:
             if size is None or not (sha256 or blob):
                 raise Fault(f"{self.where} names neither size nor digest of {name}: it can't be verified")
         return {"files": {name: files[name] for name in keep}, "revision": info.sha}
+
+    def _info(self, revision: str | None) -> Any:
+        with self._asking():
+            return self._api.model_info(
+                self._spec["repository"], revision=revision, files_metadata=True, timeout=self._spec["stall_s"]
+            )
+
+    def _gone(self, revision: str) -> str:
+        """What to say of a revision that the hub does not have: upstream rewrote its history, or the name is wrong."""
+        now = self._info(None).sha
+        return (
+            f"{self._spec['repository']} has no revision {revision} at {self._endpoint}; its main branch is {now} now. "
+            "Either keep the revision: take it from who has it (model_weights_models, b70_mirror_url). Or take what is "
+            "there now: name that commit where this one stands, in model_weights_revisions or in the pin"
+        )
 
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
         revision = self._spec["revision"]
@@ -221,18 +232,17 @@ class Hub:
         from huggingface_hub import errors
 
         repository, base = self._spec["repository"], self._endpoint
-        account = "the token's account" if self._token else "an account, give its token as model_weights_hub_token"
+        account = "the account of model_weights_hub_token" if self._token else "an account"
         try:
             with network(self.where):
                 yield
         except errors.GatedRepoError as error:
             raise Fault(
-                f"{repository} is gated: accept its terms at {base}/{repository} with {account}, then run again"
+                f"{repository} is gated: accept its terms at {base}/{repository} with {account}, "
+                f"{'' if self._token else 'set model_weights_hub_token to its token, '}then run again"
             ) from error
         except errors.RevisionNotFoundError as error:
-            raise Fault(
-                f"{repository} has no revision {self._spec.get('revision')}: look it up at {base}/{repository}"
-            ) from error
+            raise Fault(self._gone(str(self._spec.get("revision")))) from error
         except errors.RepositoryNotFoundError as error:
             raise Fault(
                 f"{base} knows no repository {repository}, or does not show it without the right token "

@@ -128,6 +128,11 @@ def test_the_status_of_a_served_model_names_the_proof_and_the_address():
 def test_a_running_engine_that_is_not_verified_has_no_address():
     told = slot_status(SERVING | {"profiles": [{"name": "a", "pending": True}, {"name": "b"}]}, "h1", URL)
     assert "pending: a new rendering of a waits for the switch that starts it" in told
+    rules = {
+        "profiles": [{"name": "a", "accepted_rules": ["r: no"]}, {"name": "tiny-a", "accepted_rules": ["r: hangs"]}]
+    }
+    told = [line for line in slot_status(SERVING | rules, "h1", URL) if "on purpose" in line]
+    assert told == ["breaks a rule of its stack on purpose: r: hangs"]
     lines = slot_status(SERVING | {"verified": False, "reason": "the engine restarted"}, "h1", URL)
     assert lines[0] == "h1 runs tiny-a, NOT open to clients: the engine restarted"
     assert not any(URL in line for line in lines)

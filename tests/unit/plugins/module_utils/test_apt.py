@@ -56,9 +56,28 @@ def test_pinned_packages_are_held_against_newer_ones_and_unpinned_ones_are_not_n
     text = _apt.preferences({"xpu-smi": "1.3.6-*", "clinfo": "*", "libze1": "1.28.2-*"}, "Drivers")
     stanzas = text.split("\n\n")
     assert len(stanzas) == 2
-    assert stanzas[0].splitlines()[1:] == ["Package: libze1", "Pin: version 1.28.2-*", "Pin-Priority: 1001"]
+    assert stanzas[0].splitlines()[1:] == ["Package: libze1", "Pin: version 1.28.2-*", "Pin-Priority: 1002"]
     assert "clinfo" not in text
     assert _apt.preferences({"clinfo": "*"}, "Drivers") == ""
+
+
+def test_packages_of_any_version_are_held_to_their_repository():
+    text = _apt.preferences({"intel-gpu-compute": "*", "clinfo": "*"}, "Drivers", "https://repo.example.org:8443/gpu")
+    assert text.splitlines()[1:] == [
+        "Package: clinfo intel-gpu-compute",
+        'Pin: origin "repo.example.org"',
+        "Pin-Priority: 1001",
+    ]
+
+
+def test_a_pattern_of_names_is_pinned_below_the_names_that_it_fits():
+    text = _apt.preferences({"intel-oneapi-*": "2025.3*", "intel-oneapi-dpcpp-cpp-2025.3": "2025.3.2-*"}, "Compiler")
+    pins = [tuple(line.split(": ")[1] for line in stanza.splitlines()[1:]) for stanza in text.split("\n\n")]
+    assert pins == [
+        ("intel-oneapi-dpcpp-cpp-2025.3", "version 2025.3.2-*", "1002"),
+        ("intel-oneapi-*", "version 2025.3*", "1001"),
+    ]
+    assert "name a version" in _apt.problems({"intel-*": "*"}, [], "")[0]
 
 
 def test_pending_is_what_is_missing_or_at_another_version():
@@ -72,6 +91,12 @@ def test_pending_is_what_is_missing_or_at_another_version():
     assert (found["clinfo"].specification, found["clinfo"].installed) == ("clinfo", "")
     assert (found["libze1"].specification, found["libze1"].newer) == ("libze1=1.28.2-*", False)
     assert found["intel-ocloc"].newer
+
+
+def test_a_wildcard_in_the_middle_is_compared_by_what_stands_before_it():
+    (item,) = _apt.pending({"libze1": "1.32.0-*~ppa*"}, {"libze1": "1.31.0-1"}, greater)
+    assert not item.newer
+    assert _apt.pending({"libze1": "1.32.0-*~ppa*"}, {"libze1": "1.32.0-1~24.04~ppa1"}, greater) == []
 
 
 def test_a_version_matches_as_a_whole_not_by_its_beginning():

@@ -37,12 +37,72 @@ def test_cards_are_found_in_every_pci_domain_and_ordered_by_address(tmp_path):
     assert found[0] == {
         "address": "0000:03:00.0",
         "driver": "xe",
+        "guc": "",
         "numa_node": None,
         "card_node": "/dev/dri/card0",
         "render_node": "/dev/dri/renderD128",
     }
-    assert found[2]["driver"] is None
+    assert found[2]["driver"] == ""
     assert found[2]["render_node"] is None
+
+
+# As xe writes it (xe_uc_fw_print), and as i915 does; what follows in the file is left out.
+XE_GUC = """GuC firmware: xe/bmg_guc_70.bin
+\tstatus: RUNNING
+\twanted release version 70.54.0
+\tfound release version 70.65.0
+\tfound compatibility version 1.23.0
+\tuCode: 405504 bytes
+\tRSA: 384 bytes
+"""
+I915_GUC = """GuC firmware: i915/dg2_guc_70.bin
+        status: RUNNING
+        version: found 70.5.1
+        uCode: 369088 bytes
+GuC status 0x80030020:
+        Bootrom status = 0x10
+"""
+MISSING_GUC = "GuC firmware: xe/bmg_guc_70.bin\n\tstatus: MISSING\n\tversion: wanted 70.12.1, found 0.0.0\n"
+# Of a host with an Arc card in another PCI domain, and of one with the prefix that kernels write since 6.16.
+LOG = """xe 0001:03:00.0: [drm] GT1: Using GuC firmware from xe/bmg_guc_70.bin version 70.36.0
+xe 0001:03:00.0: [drm] GuC firmware (70.45.2) is recommended, but only (70.36.0) was found in xe/bmg_guc_70.bin
+xe 0000:03:00.0: [drm] Tile0: GT0: Using GuC firmware from xe/bmg_guc_70.bin version 70.58.0
+xe 0000:03:00.0: [drm] Tile0: GT1: Using GuC firmware from xe/bmg_guc_70.bin version 70.58.0
+"""
+
+
+@pytest.mark.parametrize("folder", ["0000:03:00.0/gt0", "0000:03:00.0/tile0/gt0", "0/gt0", "128/gt0"])
+@pytest.mark.parametrize(("text", "version"), [(XE_GUC, "70.65.0"), (I915_GUC, "70.5.1"), (MISSING_GUC, "")])
+def test_the_firmware_of_a_card_is_read_wherever_the_kernel_shows_it(tmp_path, folder, text, version):
+    pci_device(tmp_path, "0000:03:00.0", "0xe223", driver="xe")
+    file = tmp_path / "kernel/debug/dri" / folder / "uc/guc_info"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert [card["guc"] for card in _host.cards(tmp_path)] == [version]
+
+
+def test_the_kernels_log_says_what_the_debug_files_do_not(tmp_path):
+    pci_device(tmp_path, "0000:03:00.0", "0xe223", driver="xe")
+    pci_device(tmp_path, "0000:04:00.0", "0xe223", driver="xe", node=1)
+    pci_device(tmp_path, "0001:03:00.0", "0xe223")
+    cards = _host.guc_from_log(_host.cards(tmp_path), LOG)
+    assert [(card["address"], card["guc"]) for card in cards] == [
+        ("0000:03:00.0", "70.58.0"),
+        ("0000:04:00.0", ""),
+        ("0001:03:00.0", ""),  # nothing drives it now, whatever the log has of earlier
+    ]
+
+
+def test_a_kernel_is_wanted_where_a_card_is_and_the_running_one_does_not_know_it():
+    table = {"ubuntu 24.04": {"oldest": "6.17", "packages": ["linux-generic-6.17"]}}
+
+    def wanted(kernel: str, cards: bool = True, system: str = "24.04") -> list[str]:
+        return _host.kernel_packages(table, {"id": "ubuntu", "version": system, "kernel": kernel}, cards)
+
+    assert wanted("6.8.0-87-generic") == wanted("6.14.0-37-generic") == ["linux-generic-6.17"]
+    for kernel in ("6.17.0-23-generic", "6.17.0-1010-intel", "7.0.0-31-generic"):
+        assert wanted(kernel) == []
+    assert wanted("6.8.0-87-generic", cards=False) == wanted("6.8.0-87-generic", system="26.04") == []
 
 
 def test_a_host_without_pci_has_no_cards_and_no_nodes(tmp_path):

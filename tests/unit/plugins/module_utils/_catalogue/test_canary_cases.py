@@ -15,7 +15,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, needle, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, hearing, needle, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from unit.plugins.module_utils._slot.world import profile_data
 
@@ -25,7 +25,7 @@ CASE: dict[str, Any] = {"name": "a", "prompt": "p", "max_tokens": 8, "compare": 
 NEEDLE = {"note": "Remember.", "tokens": 200, "depth": 0.5}
 
 
-def loaded(*cases):
+def loaded(*cases, engine=None):
     profile = {
         "name": "x",
         "status": "experiment",
@@ -33,7 +33,7 @@ def loaded(*cases):
         "cards": 0,
         "modalities": ["text", "image"],
         "model": {"directory": "x"},
-        "engine": {"settings": {"max_model_len": 512}},
+        "engine": {**(engine or {}), "settings": {"max_model_len": 512, **(engine or {}).get("settings", {})}},
         "canary": {"cases": list(cases)},
     }
     return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
@@ -81,6 +81,10 @@ def test_a_broken_case_is_refused(cases, words):
     assert words in "\n".join(str(problem) for problem in caught.value.problems)
 
 
+TOOL: dict[str, Any] = {"name": "order", "parameters": {"type": "object"}}
+CALL: dict[str, Any] = {**CASE, "tool": TOOL, "compare": "json", "expected": "{}"}
+CLASSES: dict[str, Any] = {"name": "a", "texts": ["p", "q"], "compare": "classes"}
+TONE: dict[str, Any] = {"name": "a", "audio": {"tone_hz": 440}, "compare": "transcript"}
 TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "order"}
 
 
@@ -91,15 +95,41 @@ TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "orde
         ("generate", TEXTS, "canary.cases[0].texts: is for a model that writes no text, but engine.task is generate"),
         ("embed", {**TEXTS, "expected": "x"}, "canary.cases[0].expected: is not read with texts"),
         ("embed", {**TEXTS, "prompt": "x"}, "canary.cases[0].prompt: is not read with texts"),
-        ("embed", {**TEXTS, "compare": "exact"}, "canary.cases[0].compare: with texts it is vector or order"),
+        ("embed", {**TEXTS, "compare": "exact"}, "canary.cases[0].compare: with texts it is vector, order or classes"),
         ("embed", {**TEXTS, "texts": ["p", "q"]}, "canary.cases[0].texts: an order needs three texts"),
         ("embed", {**TEXTS, "dimension": 4}, "canary.cases[0].dimension: is only read with compare: vector"),
         ("embed", {"name": "a", "compare": "vector"}, "canary.cases[0].texts: is missing; compare: vector needs it"),
         ("score", {**TEXTS, "compare": "vector"}, "canary.cases[0].compare: vector needs engine.task embed"),
         ("generate", without("prompt"), "canary.cases[0].prompt: is missing"),
         ("generate", without("max_tokens"), "canary.cases[0].max_tokens: is missing"),
-        ("generate", {**CASE, "unit_norm": True}, "canary.cases[0].unit_norm: is not read without texts"),
+        ("generate", {**CASE, "unit_norm": True}, "canary.cases[0].unit_norm: is only read with compare: vector"),
         ("embed", {**TEXTS, "tasks": ["embedd"]}, "canary.cases[0].tasks"),
+        ("classify", CASE, "canary.cases[0].prompt: asks for text, but engine.task is classify; ask with texts"),
+        ("classify", TEXTS, "canary.cases[0].compare: order needs engine.task embed or score, and it is classify"),
+        ("embed", {**TEXTS, "compare": "classes"}, "canary.cases[0].compare: classes needs engine.task classify"),
+        ("classify", {**CLASSES, "labels": ["X"]}, "canary.cases[0].labels: names 1 classes for 2 texts"),
+        ("embed", {**TEXTS, "labels": ["X"]}, "canary.cases[0].labels: is only read with compare: classes"),
+        (
+            "transcription",
+            CASE,
+            "canary.cases[0].prompt: asks for text, but engine.task is transcription; ask with audio",
+        ),
+        ("generate", TONE, "canary.cases[0].audio: is for engine.task transcription, and it is generate"),
+        ("transcription", {**TONE, "prompt": "p"}, "canary.cases[0].prompt: is not read with audio"),
+        (
+            "transcription",
+            {**TONE, "compare": "exact"},
+            "canary.cases[0].expected: is missing; compare: exact needs it",
+        ),
+        ("transcription", {**TONE, "expected": "x"}, "canary.cases[0].expected: is not read with compare: transcript"),
+        ("transcription", {**TONE, "audio": "beep.wav"}, "canary.cases[0].audio: "),
+        ("transcription", {"name": "a", "compare": "transcript"}, "canary.cases[0].audio: is missing"),
+        ("generate", {**CASE, "compare": "json"}, "canary.cases[0].expected: 'x' is no JSON"),
+        ("generate", {**CASE, "tool": TOOL}, "canary.cases[0].compare: with a tool it is json"),
+        ("generate", {**CASE, "tool": {"name": "a b", "parameters": {}}}, "canary.cases[0].tool.name"),
+        ("generate", {**CALL, "schema": {}}, "canary.cases[0].schema: is not read with a tool"),
+        ("generate", {**CASE, "name": "burst"}, 'canary.cases[0].name: "burst" is the name of what is asked at once'),
+        ("generate", {**CASE, "needs": "tool"}, "canary.cases[0].needs"),
     ],
 )
 def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
@@ -109,7 +139,13 @@ def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
 
 
 @pytest.mark.parametrize(
-    ("task", "names"), [("embed", ["vectors", "similar_texts"]), ("score", ["similar_texts"]), ("generate", None)]
+    ("task", "names"),
+    [
+        ("embed", ["vectors", "similar_texts"]),
+        ("score", ["similar_texts"]),
+        ("classify", ["probabilities"]),
+        ("generate", None),
+    ],
 )
 def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, names):
     cases = pooled(task)
@@ -119,6 +155,42 @@ def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, name
     assert [case["name"] for case in cases] == names
     host = parse_profile(json.dumps(profile_data("x", engine__task=task, canary__cases=cases)), "x.json")
     assert all(pooling.payload(host, case) for case in host.canary.cases)
+
+
+def test_a_model_that_listens_gets_a_tone_by_default():
+    (case,) = pooled("transcription")
+    host = parse_profile(json.dumps(profile_data("x", engine__task="transcription", canary__cases=[case])), "x.json")
+    assert hearing.sound(host.canary.cases[0].audio)[:4] == b"RIFF"
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"reasoning": {"budget_tokens": 9}}, "engine.reasoning.how: is missing"),
+        ({"reasoning": {"how": "off"}}, "engine.reasoning.how: 'off' is none of disabled, separate, inline"),
+        ({"reasoning": {"how": "separate"}}, "separate needs engine.settings.reasoning_parser"),
+        ({"reasoning": {"how": "inline"}, "settings": {"reasoning_parser": "qwen3"}}, "inline does not go with"),
+        ({"reasoning": {"how": "disabled", "budget_tokens": 9}}, "budget_tokens: is not read with how: disabled"),
+        ({"reasoning": {"how": "disabled", "tags": ["a", "b"]}}, "tags: is only read with how: inline"),
+        ({"reasoning": {"how": "inline", "tags": ["a"]}}, "engine.reasoning.tags"),
+        (
+            {"reasoning": {"how": "inline"}},
+            "2048 and max_tokens 8 of a canary case leave no room in max_model_len (512)",
+        ),
+        ({"reasoning": {"how": "disabled"}, "task": "embed"}, "is for models that write, but engine.task is embed"),
+    ],
+)
+def test_a_way_to_think_that_does_not_fit_is_refused(engine, words):
+    with pytest.raises(CatalogueError) as caught:
+        loaded(CASE, engine=engine)
+    assert words in "\n".join(str(problem) for problem in caught.value.problems)
+
+
+def test_the_burst_is_no_larger_than_what_is_admitted():
+    shipped = load_catalogue()
+    for name, profile in shipped.items():
+        assert profile["canary"]["burst"] == min(16, profile["frontdoor"]["max_active_generations"]), name
+    assert shipped["gemma4-12b-it-int4-autoround-c8"]["canary"]["burst"] == 8
 
 
 def test_what_the_catalogue_accepts_the_host_can_ask():
@@ -158,7 +230,10 @@ def test_the_default_canary_asks_far_back_and_for_two_colours():
 
 def test_the_schema_describes_what_the_docs_show():
     shown = [yaml.safe_load(part.split("```")[0])["canary"]["cases"] for part in DOC.split("```yaml\n")[1:]]
-    texts, numbers = shown
+    texts, claimed, numbers = shown
+    assert [case["name"] for case in loaded(*claimed)] == []
+    promising = {"structured_output": True, "settings": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}}
+    assert [case["name"] for case in loaded(*claimed, engine=promising)] == [case["name"] for case in claimed]
     assert [case["name"] for case in loaded(*texts)] == [case["name"] for case in texts]
     assert [case["name"] for case in pooled("embed", *numbers)] == [case["name"] for case in numbers]
 

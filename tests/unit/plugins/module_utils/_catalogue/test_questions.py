@@ -57,9 +57,11 @@ def test_each_variable_names_its_origin_and_whether_the_release_knows_it():
     assert "CCL_TOPO_P2P_ACCESS=0  <- site (slot_env)" in lines
     assert "ZE_AFFINITY_MASK=0,1,2,3  <- profile _b70-xpu (engine.devices)" in lines
     assert "HF_HOME=@hf_home@  <- slot main" in lines
-    (patched,) = [line for line in lines if line.startswith("VLLM_XPU_FORCE_GRAPH_WITH_COMM=")]
-    assert f"<- profile {C8}; vLLM 0.20.1 as released does not know it" in patched
-    assert f"VLLM_XPU_ENABLE_XPU_GRAPH=1  <- profile {C8}" in lines
+    assert "LD_LIBRARY_PATH=@venv@/lib  <- stack xpu" in lines
+    minimax = explained("minimax-m27-c1")
+    (patched,) = [line for line in minimax if line.startswith("VLLM_XPU_FORCE_GRAPH_WITH_COMM=")]
+    assert "<- profile minimax-m27-c1; vLLM 0.20.1 as released does not know it" in patched
+    assert "VLLM_XPU_ENABLE_XPU_GRAPH=1  <- profile minimax-m27-c1" in minimax
 
 
 def test_the_command_is_the_last_line():
@@ -83,7 +85,7 @@ def test_models_are_found_by_name_precision_and_category():
 def test_a_model_names_notes_and_the_profiles_that_serve_it():
     (row,) = ask(model="Qwen3.6-35B-A3B-FP8")[1]
     assert "the checkpoint is FP8 already" in row
-    assert "qwen36-35b-a3b-fp8-requant-c48 (candidate)" in row
+    assert "qwen36-35b-a3b-fp8 (experiment)" in row
 
 
 @pytest.mark.parametrize(

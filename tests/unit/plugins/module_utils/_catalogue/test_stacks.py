@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.places import unmade_paths
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import NOT_IN_ID, load_stacks, stack_id
 
@@ -82,7 +83,10 @@ def test_faults_are_all_reported(tmp_path):
 
 
 SOURCE = "sources: [{name: k, repo: o/k, commit: %s, max_jobs: 2}]\n" % ("a" * 40)
-PATCHES = "patches: [{name: p, applies_to: k}]\n"
+GIT = "repo: o/r, commit: %s, path: a.patch.gz.b64, encoding: gzip+base64"
+PATCH = "{name: %s, applies_to: %s, " + GIT % ("a" * 40) + "}"
+PATCHES = f"patches: [{PATCH % ('p', 'k')}]\n"
+FIRST = "{requirement: %s, index: https://x, hashes: {any: [sha256:%s]}}"
 
 
 def write(folder, name, text):
@@ -92,10 +96,11 @@ def write(folder, name, text):
 
 def test_a_stack_takes_over_what_it_is_based_on(tmp_path):
     base = "python: {min: '3.12', below: '3.13'}\nlock: base.lock\nenv: {A: '1'}\ntitle: Base\n" + SOURCE + PATCHES
-    write(tmp_path, "base", base + "first: [{requirement: torch==1}, {requirement: vision==1}]\n")
+    write(tmp_path, "base", base + f"first: [{FIRST % ('torch==1', 'c' * 64)}, {FIRST % ('vision==1', 'd' * 64)}]\n")
     (tmp_path / "base.lock").write_text("x==1\n")
     more = "sources: [{name: k, max_jobs: 4}, {name: m, repo: o/m, commit: %s}]\n" % ("b" * 40)
-    more += "patches: [{name: q, applies_to: k}]\nfirst: [{requirement: torch==2}]\n"
+    more += f"patches: [{PATCH % ('q', 'k')}]\n"
+    more += "first: [{requirement: torch==2, index: https://new}]\n"
     write(tmp_path, "more", f"based_on: base\nenv: {{B: '2'}}\n{more}")
     stack = load_stacks([tmp_path])["more"]
     assert [(item["name"], item["commit"][0], item.get("max_jobs")) for item in stack["sources"]] == [
@@ -103,7 +108,9 @@ def test_a_stack_takes_over_what_it_is_based_on(tmp_path):
         ("m", "b", None),
     ]
     assert [patch["name"] for patch in stack["patches"]] == ["p", "q"]
-    assert [item["requirement"] for item in stack["first"]] == ["torch==2", "vision==1"]
+    # Another version takes nothing of the old one, least of all its digests.
+    assert stack["first"][0] == {"requirement": "torch==2", "index": "https://new"}
+    assert stack["first"][1]["hashes"] == {"any": ["sha256:" + "d" * 64]}
     assert stack["env"] == {"A": "1", "B": "2"}
     assert stack["lock_file"] == str(tmp_path / "base.lock")
     assert (stack["name"], stack.get("title")) == ("more", None)
@@ -124,9 +131,28 @@ def test_a_folder_of_ones_own_changes_a_stack_of_the_same_name_and_those_based_o
         ("based_on: bsae\n", "based_on", 'there is no stack "bsae" to be based on; did you mean "base"'),
         ("based_on: other\n", "based_on", "stacks are based on each other"),
         ("sources: [{name: k, repo: o/k}]\n", "sources[0].commit", "is missing"),
-        (SOURCE + "patches: [{name: p, applies_to: j}]\n", "patches[0].applies_to", 'there is no source "j"'),
+        (SOURCE + PATCHES.replace("applies_to: k", "applies_to: j"), "patches[0].applies_to", 'there is no source "j"'),
         (SOURCE.replace("]", ", {name: k, repo: o/k, commit: %s}]" % ("b" * 40)), "sources", "k stands there twice"),
         ("lock: x.lock\nbuild: {requires: [x, cmake]}\n", "build.requires[1]", "x.lock has no cmake"),
+        ("first: [{requirement: torch==1}]\n", "first[0]", "needs either index"),
+        ("first: [{requirement: t==1, index: https://x, url: https://x/t.whl}]\n", "first[0]", "needs either index"),
+        ("first: [{requirement: t==1, url: https://x/}]\n", "first[0].url", "ends with .whl"),
+        (
+            "first: [{requirement: t==1, index: https://x, hashes: {cp312: [sha256:%s]}}]\n" % ("e" * 64),
+            "first[0].hashes.cp312",
+            "or any",
+        ),
+        (SOURCE + "patches: [{name: p, applies_to: k, repo: o/r, path: a}]\n", "patches[0].commit", "is missing"),
+        (
+            "env: {PYTHONPATH: '@stack_dir@/src/k'}\n",
+            "env.PYTHONPATH",
+            "@stack_dir@/src/k is nothing that a role makes",
+        ),
+        (
+            "python: {min: '3.12', below: '3.13'}\nenv: {X: '@venv@/lib/python3.11/site-packages/t/lib'}\n",
+            "env.X",
+            "@venv@/lib/python3.11/site-packages/t/lib is nothing that a role makes",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_whole_manifest_is_named(tmp_path, text, path, message):
@@ -153,6 +179,57 @@ def test_a_supplied_patch_counts_by_its_digest_alone(tmp_path):
     ]
     assert ids[0] == ids[1] != ids[2]
     assert stack_id(load_stacks([tmp_path])["x"]) not in ids
+
+
+def test_a_patch_counts_by_its_digest_or_else_by_its_place_in_git(tmp_path):
+    def of(place):
+        write(tmp_path, "x", SOURCE + f"patches: [{{name: p, applies_to: k, {place}}}]\n")
+        return stack_id(load_stacks([tmp_path])["x"])
+
+    git = GIT % ("a" * 40)
+    assert of(git) == of(f"{git}, needed_by: [a], upstream: gone")
+    assert of(git) != of(GIT % ("b" * 40))
+    assert of(git) != of(git.replace("gzip+base64", "plain"))
+    digest = f"sha256: {'c' * 64}"
+    assert of(git) != of(f"{git}, {digest}") == of(f"{GIT % ('b' * 40)}, {digest}")
+
+
+def test_a_supplied_patch_stands_in_place_of_the_one_in_git(tmp_path):
+    write(tmp_path, "x", SOURCE + f"patches: [{{name: p, applies_to: k, {GIT % ('a' * 40)}}}]\n")
+    (patch,) = load_stacks([tmp_path], {"p": {"path": "/mine.patch", "sha256": "0" * 64}})["x"]["patches"]
+    assert patch == {"name": "p", "applies_to": "k", "path": "/mine.patch", "sha256": "0" * 64}
+
+
+def test_where_a_wheel_comes_from_is_not_part_of_the_id(tmp_path):
+    def of(first):
+        write(tmp_path, "x", f"first: [{{requirement: t==1, {first}}}]\n")
+        return stack_id(load_stacks([tmp_path])["x"])
+
+    digest = "hashes: {any: [sha256:%s]}"
+    assert of("index: https://x") == of("index: https://y") == of("url: https://y/t.whl")
+    assert of("index: https://x") != of(f"index: https://x, {digest % ('0' * 64)}")
+
+
+@pytest.mark.parametrize(
+    ("value", "unmade"),
+    [
+        ("@venv@/lib:/opt/intel/lib", []),
+        ("@venv@", []),
+        ("@stack_dir@/venv/bin/python", []),
+        ("@venv@/lib/python3.12/site-packages/torch/lib", []),
+        ("@venv@/lib/python3.13/site-packages/x", ["@venv@/lib/python3.13/site-packages/x"]),
+        ("@venv@/src:@venv@/lib", ["@venv@/src"]),
+        ("/a:@stack_dir@/src/vllm:@stack_dir@/src/k", ["@stack_dir@/src/vllm", "@stack_dir@/src/k"]),
+        ("@venv@/lib/../../src/x", ["@venv@/lib/../../src/x"]),
+        ("@stack_dir@/venv/../src", ["@stack_dir@/venv/../src"]),
+    ],
+)
+def test_a_path_below_a_stack_that_nothing_makes_is_found(value, unmade):
+    assert list(unmade_paths(value, {"min": "3.12", "below": "3.13"})) == unmade
+
+
+def test_without_a_series_of_python_any_folder_of_one_will_do():
+    assert list(unmade_paths("@venv@/lib/python3.9/x")) == []
 
 
 def test_a_supplied_patch_without_digest_is_refused():

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks, locked_versions
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import product
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import stack as stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
 from unit.plugins.module_utils._doctor.hosts import BY_ID, MANIFEST, STACK, captured, judge, out, profile, site
 
 RECORD = Look("record", STACK["dir"])
+SHIPPED = load_stacks()
 FIT = Look("extensions", STACK["dir"])
 RIGHT = {"torch": "2.11.0+xpu", "transformers": "5.7.0", "oneccl": "2021.17.2"}
 
@@ -67,6 +70,16 @@ def test_versions_against_the_tested_matrix():
     assert "all-reduce" in found(oneccl="2022.1").summary
     elsewhere = judge("versions", site(system={"id": "debian", "version": "12"}), (RECORD, {"distributions": RIGHT}))
     assert elsewhere.evidence == (f"{STACK['id']}: the system is debian 12, tested on Ubuntu 24.04",)
+
+
+@pytest.mark.parametrize("name", [name for name, stack in SHIPPED.items() if stack["installable"]])
+def test_no_stack_that_is_shipped_is_known_not_to_work(name: str):
+    manifest = SHIPPED[name]
+    first = dict(item["requirement"].split("==") for item in manifest["first"])
+    have = {**locked_versions(Path(manifest["lock_file"]).read_text()), **first, **manifest["verify"]["distributions"]}
+    installed = {**STACK, "name": name}
+    where = site(stacks=[installed], manifests={name: manifest}, wanted=[profile(stack=installed)])
+    assert judge("versions", where, (RECORD, {"distributions": have})).level is Level.PASS
 
 
 def test_extensions():

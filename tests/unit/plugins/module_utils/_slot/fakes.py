@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Upload
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     CardMemory,
@@ -152,6 +153,7 @@ class FakeUnits:
 class FakeHttp:
     def __init__(self, world: World) -> None:
         self._world = world
+        self.together = 0
 
     def get(self, url: str, timeout_s: float) -> Reply:
         self._world.step()
@@ -209,6 +211,23 @@ class FakeHttp:
             text = "slh"
         text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
         return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+
+    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
+        self._world.step()
+        self._world.heed()
+        return Reply(404, "the model does not support the Transcriptions API")
+
+    def post_together(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Iterator[tuple[int, Reply, float] | None]:
+        """All at once: the replies come in no order, after a quiet second."""
+        self.together = len(bodies)
+        try:
+            yield None
+            for index in reversed(range(len(bodies))):
+                yield index, self.post(url, bodies[index], timeout_s), 0.02
+        finally:
+            self.together = 0
 
 
 class FakeFiles:

@@ -173,11 +173,16 @@ def test_repeats_ask_the_same_with_the_cache_empty_and_full_in_turn():
 
 
 def test_a_request_is_known_again_by_its_hash():
-    first = canary.request_hash(canary.payload(PROFILE, case()))
+    first = canary.request_hash(PROFILE, case())
     renamed = parse_profile(json.dumps(profile_data("a", engine__served_model_name="z")), "x")
-    assert canary.request_hash(canary.payload(renamed, case())) == first
-    assert canary.request_hash(canary.payload(PROFILE, case(prompt="q"))) != first
-    assert canary.request_hash(canary.payload(PROFILE, case(max_tokens=9))) != first
+    assert canary.request_hash(renamed, case()) == first
+    assert canary.request_hash(PROFILE, case(prompt="q")) != first
+    assert canary.request_hash(PROFILE, case(max_tokens=9)) != first
+    assert canary.request_hash(PROFILE, case(schema={"type": "object"})) != first
+    ways = [{"how": "disabled"}, {"how": "separate"}, {"how": "inline"}, {"how": "inline", "tags": ["[T]", "[/T]"]}]
+    ways += [{"how": "separate", "budget_tokens": 9}, {"how": "disabled", "template_kwargs": {"thinking": False}}]
+    profiles = [parse_profile(json.dumps(profile_data("a", engine__reasoning=way)), "x") for way in ways]
+    assert len({first, *(canary.request_hash(one, case()) for one in profiles)}) == len(ways) + 1
 
 
 def test_a_long_case_is_sized_from_the_profile():
@@ -214,20 +219,18 @@ def test_the_image_of_a_case_is_drawn():
 )
 def test_no_answer(reply, words):
     with pytest.raises(SlotFault) as caught:
-        canary.answer(reply)
+        canary.answer(reply, PROFILE)
     assert words in str(caught.value.got)
 
 
 def test_an_answer_says_how_it_ended_and_what_was_asked():
     usage = {"usage": {"prompt_tokens": 1432}}
     reply = Reply(200, json.dumps({"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], **usage}))
-    assert canary.answer(reply) == Answer("x", "length", 1432)
-    assert canary.answer(chat("x")) == Answer("x")
-
-
-def test_answer_of_a_reasoning_model():
-    reply = Reply(200, json.dumps({"choices": [{"message": {"reasoning_content": "hm"}}]}))
-    assert canary.answer(reply).text == "hm"
+    assert canary.answer(reply, PROFILE) == Answer("x", "length", 1432)
+    assert canary.answer(chat("x"), PROFILE) == Answer("x")
+    usage = {"usage": {"prompt_tokens": 1432, "prompt_tokens_details": {"cached_tokens": 1280}}}
+    reply = Reply(200, json.dumps({"choices": [{"message": {"content": "x"}}], **usage}))
+    assert canary.answer(reply, PROFILE).cached_tokens == 1280
 
 
 @pytest.mark.parametrize(
@@ -247,5 +250,5 @@ def test_nan_is_found(reply, nan):
 
 
 def test_nan_without_log_probabilities_is_an_empty_answer():
-    got = canary.answer(NAN_SILENT)
+    got = canary.answer(NAN_SILENT, PROFILE)
     assert canary.evaluate(PROFILE, case("regex", ".*"), got, 0.1, 1).problem == "the answer is empty"

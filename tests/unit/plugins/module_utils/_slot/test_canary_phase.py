@@ -43,10 +43,11 @@ class Scripted(FakeHttp):
         return said if isinstance(said, Reply) else chat(said)
 
 
-def run(script, cases=(KNOWN,), repeats=3, world=None, **changes):
+def run(script, cases=(KNOWN,), repeats=3, world=None, profile=None, **changes):
     """(result of a switch, what was sent, the world)."""
     world = world or World()
-    world.render("a", canary__cases=list(cases), canary__repeats=repeats)
+    settings = {"canary__cases": list(cases), "canary__repeats": repeats, "canary__burst": 0, **(profile or {})}
+    world.render("a", **settings)
     http = Scripted(world, script)
     changes = {"on_failure": OnFailure.STOP, "who": "ann", **changes}
     result = api.switch(replace(world.effects(), http=http), LAYOUT, request("a", **changes))

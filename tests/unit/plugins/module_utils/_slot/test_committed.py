@@ -247,7 +247,7 @@ def test_a_canary_that_is_asked_in_place_is_kept(world):
     new = world.render_held("a", **OLD, canary__cases=canary)
     world.crash("a")
     starts = world.starts
-    assert [case["name"] for case in switch(world)["canary"]] == ["again"]
+    assert [case["name"] for case in switch(world)["canary"]] == ["again", "burst"]
     assert (world.starts, live(world), copy(world), waits(world)) == (starts, new, new, False)
 
 

@@ -143,3 +143,10 @@ def test_a_slot_file_that_cannot_be_used_is_named(world):
 def test_a_refused_status_can_be_accepted_by_name(world):
     guard_rejected(world)
     assert switch(world, "b", accept_status=("rejected",))["failed"] is False
+
+
+def test_a_rule_that_is_broken_on_purpose_is_said_at_every_switch(world):
+    world.render("b", accepted_rules=["tp2-hangs: both cards hang"])
+    result = switch(world, "b")
+    assert result["outcome"] == "committed"
+    assert "profile b breaks a rule of its stack on purpose: tp2-hangs: both cards hang" in result["warnings"]

@@ -81,3 +81,15 @@ def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(world: World) -> None:
     switch(world, "a")
     assert asked(profile="b", initial_profile="a")["wanted"] == "b"
     assert asked(state="stopped")["wanted"] is None
+
+
+def test_what_the_slot_holds_is_told_with_its_stacks(world: World) -> None:
+    found = door.run_occupied(PARAMS)
+    assert found == {"profile": None, "profiles": []}
+    assert switch(world, "a")["outcome"] == "committed"
+    stack = {"stack": "cpu", "stack_id": "cpu-1a2b3c4d5e"}
+    assert door.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
+    world.put(LAYOUT.slot_file, "{")
+    assert door.run_occupied(PARAMS)["profile"] == "a", "a torn slot.json is written anew by the very play that asks"
+    world.put(LAYOUT.profile_json("a"), "{")
+    assert door.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]

@@ -38,7 +38,11 @@ def test_first_deploy(world):
     assert result["verified_at"]
     assert result["previous_profile"] is None
     assert names(result) == FULL
-    assert [case["passed"] for case in result["canary"]] == [True, True]
+    assert [(case["name"], case["passed"]) for case in result["canary"]] == [
+        ("exact_ok", True),
+        ("sum", True),
+        ("burst", True),
+    ]
     assert world.running == world.enabled == [A]
     assert world.open
     assert 'B70_PROFILE="a"' in world.texts[LAYOUT.current_env][0]

@@ -101,6 +101,7 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
             "repeats": 4,
             "timeout_s": 30,
             "seed": 20260607,
+            "burst": 2,
             "cases": [
                 {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"},
                 {"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"},

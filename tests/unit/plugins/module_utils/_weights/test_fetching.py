@@ -220,8 +220,7 @@ def test_a_stalled_download_is_given_up_with_advice_and_keeps_what_came(fetcher:
     ("change", "says"),
     [
         ({"token": TOKEN}, "does not show it without the right token"),
-        ({"token": TOKEN, "gated": True}, "lab/model is gated: accept its terms at"),
-        ({"commit": "f" * 40}, f"lab/model has no revision {COMMIT}"),
+        ({"token": TOKEN, "gated": True}, "with an account, set model_weights_hub_token to its token, then run again"),
         ({"repository": "lab/other"}, "knows no repository lab/model"),
     ],
 )
@@ -229,6 +228,21 @@ def test_a_refusal_of_the_hub_says_what_to_do(fetcher: Fetcher, hub: Hub, change
     for key, value in change.items():
         setattr(hub, key, value)
     assert says in fetcher.contents()["error"]
+
+
+def test_a_revision_that_is_gone_is_said_with_the_one_that_is_there_and_the_two_ways_out(fetcher: Fetcher, hub: Hub):
+    hub.commit = "f" * 40
+    said = fetcher.contents()["error"]
+    assert f"lab/model has no revision {COMMIT} at {hub.url}; its main branch is {'f' * 40} now" in said
+    assert "Either keep the revision: take it from who has it" in said
+    assert "Or take what is there now: name that commit" in said
+
+
+def test_a_gated_model_names_the_variable_also_where_a_token_is_given(fetcher: Fetcher, hub: Hub):
+    hub.token, hub.gated, fetcher.token = "the right one", True, TOKEN
+    said = fetcher.contents()["error"]
+    assert "lab/model is gated: accept its terms at" in said
+    assert "with the account of model_weights_hub_token, then run again" in said
 
 
 def test_a_wrong_token_is_named_as_such_and_never_shown(fetcher: Fetcher, hub: Hub):

@@ -44,9 +44,10 @@ def test_a_branch_is_no_revision():
     assert sources.is_commit(COMMIT)
     for revision in ("main", "", None, COMMIT[:12], COMMIT.upper()):
         assert not sources.is_commit(revision)
-    said = sources.unpinned("m", {"hub": "a/b", "revision": "main"}, COMMIT)
-    assert "its revision 'main' is no full commit" in said
-    assert f"main is {COMMIT} now" in said
+    for source in ({"hub": "a/b", "revision": COMMIT}, {"hub": "a/b"}, {"hub": "a/b", "revision": ""}, {"path": "/a"}):
+        sources.refuse_branch("m", source)
+    with pytest.raises(WeightsError, match=r"model m comes from .* a/b, but its revision 'main' is no full commit"):
+        sources.refuse_branch("m", {"hub": "a/b", "revision": "main"})
 
 
 def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():

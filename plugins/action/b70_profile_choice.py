@@ -1,0 +1,56 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All of b70_profile_choice: a decision on the controller, from what was read of the catalogue and of the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import Here, choose
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "host": {"type": "dict", "required": True},
+    "catalogue": {"type": "dict", "required": True},
+    "stacks": {"type": "dict", "required": True},
+    "requested": {"type": "str", "default": ""},
+    "initial": {"type": "str", "default": ""},
+    "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
+    "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
+    "models_dir": {"type": "path", "default": "/mnt/fast-ai/llm-models"},
+}
+
+
+class ActionModule(ActionBase):
+    """Fails with the reason where the host cannot serve what is wanted."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
+        here = Here(
+            stacks=plain(given["stacks"]),
+            host=plain(given["host"]),
+            stack_root=given["stack_root"],
+            models_dir=given["models_dir"],
+            refused=given["refused_statuses"],
+        )
+        choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"])
+        name = (task_vars or {}).get("inventory_hostname", "the host")
+        if choice["problems"]:
+            why = " ".join(choice["problems"])
+            message = f"{name} cannot serve {choice['profile']} ({choice['reason']}): {why} {choice['advice']}"
+            return {**result, **choice, "failed": True, "msg": message}
+        return {**result, **choice, "changed": False, "msg": f"{name}: {_said(choice)}"}
+
+
+def _said(choice: dict[str, Any]) -> str:
+    stacks = f"Stacks on this host: {', '.join(choice['stacks']) or 'none'}."
+    words = [f"{choice['profile'] or 'nothing is served'}; {choice['reason']}.", stacks, *choice["notes"]]
+    return " ".join(words)

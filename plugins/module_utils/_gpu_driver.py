@@ -1,0 +1,227 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether what drives the cards is fit: the kernel's driver, the firmware GuC, packages of one source.
+
+Functions of plain values; the module b70_gpu_driver_info gathers them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _apt
+from ._host import version_key
+
+DRIVER = "xe"
+SOURCES = ("omix", "github", "ppa")
+# Those that name everything alike.
+REPOSITORIES = ("omix", "ppa")
+
+# The oldest GuC that the kernels in question ask for. What is known of an older one stands in GUC.
+GUC_FLOOR = "70.54"
+
+
+@dataclass(frozen=True)
+class Guc:
+    """What is known of the versions that begin with `version`; `verdict` is good, usable or bad."""
+
+    version: str
+    verdict: str
+    reason: str
+    source: str
+
+
+GUC = (
+    Guc(
+        "70.44",
+        "usable",
+        "it is older than what the kernel recommends; two cards served 64 streams on kernel 6.17 without a reset",
+        "https://github.com/vllm-project/vllm/issues/41663",
+    ),
+    Guc(
+        "70.58",
+        "bad",
+        "under sustained load engines of a card are reset and the card does not come back (4 of 4 runs)",
+        "https://github.com/intel/compute-runtime/issues/948",
+    ),
+    Guc(
+        "70.65",
+        "good",
+        "Intel's own releases of the driver are validated with it",
+        "https://dgpu-docs.intel.com/overview/support-matrix/omix-support-matrix.html",
+    ),
+    Guc(
+        "70.72.1",
+        "usable",
+        "no resets where 70.58 had them, but a hang at the start of an engine on two cards is reported",
+        "https://github.com/intel/compute-runtime/issues/999",
+    ),
+)
+
+
+# Series of the kernel under which cards drive, but were lost.
+KERNELS = {"7.0": "permanent resets of cards under load were reported (intel/compute-runtime issue 948)"}
+
+
+def _begins(version: str, beginning: str) -> bool:
+    return version == beginning or version.startswith(f"{beginning}.")
+
+
+def judge_guc(version: str) -> Guc:
+    """What is known of a GuC version: its entry, or one that says so where there is none."""
+    for known in GUC:
+        if _begins(version, known.version):
+            return known
+    if version_key(version) < version_key(GUC_FLOOR):
+        return Guc(version, "bad", f"it is older than {GUC_FLOOR}, which the kernel asks for", "")
+    return Guc(version, "unknown", "nothing is known of it on these cards", "")
+
+
+def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, str]:
+    """(problem, note) of the firmware of a bound card; at most one of them is said."""
+    version = str(card.get("guc") or "")
+    if not version:
+        return "", f"{card['address']}: neither debugfs nor the kernel's log says which GuC firmware it runs."
+    known = judge_guc(version)
+    said = f"{card['address']} runs the GuC firmware {version}: {known.reason}" + (
+        f" ({known.source})." if known.source else "."
+    )
+    if known.verdict == "good":
+        return "", ""
+    if known.verdict != "bad" or any(_begins(version, entry) for entry in accepted):
+        return "", said
+    newer = (entry for entry in GUC if version_key(entry.version) >= version_key(GUC_FLOOR))
+    good = " or ".join(entry.version for entry in newer if entry.verdict != "bad")
+    remedy = (
+        f"Put xe/bmg_guc_70.bin of linux-firmware with {good} below /lib/firmware/updates, run update-initramfs -u and "
+        f"restart the host; or accept this one: gpu_driver_guc_accepted: ['{version}']."
+    )
+    return f"{said} {remedy}", ""
+
+
+def _unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
+    kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
+    bound = str(card.get("driver") or "")
+    if bound:
+        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and see what binds it at boot."
+    said = f"{card['address']} has no driver under the kernel {kernel}"
+    if "nomodeset" in (system.get("kernel_arguments") or []):
+        return f"{said}: its argument nomodeset forbids that; take it out of /etc/default/grub and restart the host."
+    if following not in ("", kernel):
+        return f"{said}; the next start takes {following}: restart the host, or set host_reboot to true."
+    return (
+        f"{said}: a kernel of the series 6.17 or newer knows the card; install one (host_kernel_packages) and restart "
+        "the host, or see in journalctl -k -g xe why it did not take the card."
+    )
+
+
+def judge_cards(
+    cards: Iterable[Mapping[str, Any]], system: Mapping[str, Any], accepted: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """(problems, notes), one sentence per card: its driver, else its firmware; and one for the kernel.
+
+    `cards` and `system` are as b70_host_info returns them; `accepted` are GuC versions taken although they are bad.
+    """
+    kernel = str(system.get("kernel") or "")
+    notes = [f"The kernel is {kernel}: {said}." for series, said in KERNELS.items() if _begins(kernel, series)]
+    problems = []
+    for card in cards:
+        if card.get("driver") != DRIVER:
+            problems.append(_unbound(card, system))
+            continue
+        problem, note = _firmware(card, accepted)
+        problems += [problem] if problem else []
+        notes += [note] if note else []
+    return problems, notes
+
+
+# Names that only some sources use. The others have the same files under other names.
+_NAMES = (
+    (r"intel-igc-(core|opencl|cm)(-\d+)?", ("github",)),
+    (r"libigc\d+|libigdfcl\d+", REPOSITORIES),
+    (r"intel-(omix|gpu-compute)(-dev)?", ("omix",)),
+    (r"level-zero(-devel)?|intel-level-zero-gpu", ()),
+)
+# What every source names alike, as far as the driver has it.
+SHARED = (
+    "intel-ocloc",
+    "intel-opencl-icd",
+    "libigdgmm12",
+    "libze-dev",
+    "libze-intel-gpu1",
+    "libze1",
+    "xpu-smi",
+)
+_RUNTIME = ("intel-ocloc", "intel-opencl-icd", "libze-intel-gpu1")
+
+
+def _homes(name: str, version: str) -> tuple[str, ...]:
+    """The sources that a package can be of, by its name or by how they write versions."""
+    for pattern, homes in _NAMES:
+        if re.fullmatch(pattern, name):
+            return homes
+    if name in SHARED:
+        if "~ppa" in version:
+            return ("ppa",)
+        if "~" in version:  # of a distribution's kind, which the files on GitHub are not
+            return REPOSITORIES
+        if re.search(r"\+u\d\d\.\d\d$", version) or (name in _RUNTIME and re.fullmatch(r"[\d.]+-0", version)):
+            return ("github",)
+    return SOURCES
+
+
+def others(installed: Mapping[str, str], source: str) -> dict[str, str]:
+    """Installed packages of the driver that are not of `source`, with their versions.
+
+    One that may be of the repository as well as of the PPA came with the rest: with any that is certainly of the other.
+    """
+    homes = {name: _homes(name, version) for name, version in installed.items()}
+    rivals = [(rival,) for rival in REPOSITORIES if rival != source]
+    mixed = source in REPOSITORIES and any(home in rivals for home in homes.values())
+    return {
+        name: version
+        for name, version in sorted(installed.items())
+        if source not in homes[name] or (mixed and homes[name] == REPOSITORIES)
+    }
+
+
+_ADDRESSES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
+
+
+def _of(entry: _apt.Entry) -> str:
+    """The source that a repository belongs to; empty for any other one."""
+    for suite in entry.suites:
+        for source, part in _ADDRESSES.items():
+            if part in f"{entry.url}/{suite}":
+                return source
+    return ""
+
+
+def problems(
+    installed: Mapping[str, str], entries: Iterable[_apt.Entry], source: str, own_file: str, remove: bool
+) -> list[str]:
+    """Why nothing may be installed from `source` beside what the host has: what is there, and what to do about it.
+
+    `installed` is name -> version, `entries` what apt's files name, `own_file` the file that the role writes anew, and
+    `remove` says that packages of other sources are removed first.
+    """
+    found = []
+    strange = others(installed, source)
+    if strange and not remove:
+        listed = ", ".join(f"{name} {version}" for name, version in strange.items())
+        found.append(
+            f"These packages are of another source than {source}: {listed}. Two builds of one library shadow each "
+            f"other. Remove them (apt-get remove {' '.join(strange)}), or set gpu_driver_remove_others to true."
+        )
+    for entry in entries:
+        belongs = _of(entry)
+        if belongs not in ("", source) and entry.file != own_file:
+            found.append(
+                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and "
+                f"packages of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
+            )
+    return found

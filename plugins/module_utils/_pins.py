@@ -1,0 +1,161 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a site has seen of upstream for the first time and takes ever since: pure functions over the file of pins.
+
+The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data for people and version control::
+
+    all:
+      vars:
+        b70_pins:
+          weights:
+            OWNER/NAME: {revision: <40 hex digits>, host: b70-1, from: <address>, at: 2026-11-22T15:00:00Z, by: ann}
+          wheels:
+            NAME==VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
+
+A directory as inventory is read whole, so that this file is one too: a variable in it, and no group. Written
+by hand the sections may stand at the top, and an entry may be the bare value.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Entry = dict[str, str]
+HEADER = """\
+# What hosts of this inventory saw of upstream for the first time; every later host takes the same. Written by the
+# plays of arcpro.b70. Keep it in version control. Where an entry is removed, the next host records what it finds.
+---
+"""
+
+
+class PinsError(Exception):
+    """Something about the pins is wrong; the text says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One kind of pin: the key of its value, what a value looks like, and how people call it and get another one."""
+
+    key: str
+    pattern: re.Pattern[str]
+    shape: str
+    other: str
+
+
+SECTIONS = {
+    "weights": Section(
+        "revision",
+        re.compile(r"[0-9a-f]{40}"),
+        "a commit of 40 hex digits",
+        "remove the model's directory on that host, and the next run fetches the pinned revision",
+    ),
+    "wheels": Section(
+        "digest",
+        re.compile(r"sha256:[0-9a-f]{64}"),
+        "sha256: and 64 hex digits",
+        "bring the wheel with the pinned digest, in a folder or a mirror that is asked first",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The file's content: for each section, name to entry."""
+
+    entries: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
+
+    def entry(self, section: str, name: str) -> Entry | None:
+        return self.entries.get(section, {}).get(name)
+
+    def value(self, section: str, name: str) -> str:
+        """The pinned value; empty where there is none."""
+        return (self.entry(section, name) or {}).get(SECTIONS[section].key, "")
+
+    def values(self, section: str) -> dict[str, str]:
+        """Name to pinned value, all of a section."""
+        return {name: self.value(section, name) for name in self.entries.get(section, {})}
+
+
+def seen(section: str, value: str, host: str, origin: str, by: str, now: datetime.datetime) -> Entry:
+    """An entry for what a host has seen at ``origin``; ``by`` is who ran the play."""
+    at = now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {SECTIONS[section].key: value, "host": host, "from": origin, "at": at, "by": by}
+
+
+def parse(text: str, path: str) -> Pins:
+    """Read the file's text; raises PinsError with the entry that is wrong."""
+    # Imported on use: module_utils must stay importable where PyYAML is missing.
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PinsError(f"{path} is not valid YAML: correct it, or bring back the version before") from error
+    if data is None:
+        return Pins()
+    if isinstance(data, dict) and set(data) == {"all"}:
+        try:
+            data = data["all"]["vars"]["b70_pins"]
+        except (KeyError, TypeError) as error:
+            raise PinsError(f"{path} has no all.vars.b70_pins: correct it, or bring back the version before") from error
+    if not isinstance(data, dict) or not set(data) <= set(SECTIONS):
+        raise PinsError(
+            f"{path} must be a mapping with {' and '.join(SECTIONS)}: correct it, or remove what is not theirs"
+        )
+    entries = {name: _entries(name, found or {}, path) for name, found in data.items()}
+    return Pins(entries)
+
+
+def _entries(section: str, found: object, path: str) -> dict[str, Entry]:
+    if not isinstance(found, dict):
+        raise PinsError(f"{path}: {section} must be a mapping of names to entries")
+    kind = SECTIONS[section]
+    result = {}
+    for name, entry in found.items():
+        fields = entry if isinstance(entry, dict) else {kind.key: entry}
+        value = fields.get(kind.key)
+        if not isinstance(value, str) or not kind.pattern.fullmatch(value):
+            raise PinsError(
+                f"{path}: {section}, {name}: the {kind.key} must be {kind.shape} (in quotes), not {value!r}. "
+                "Correct it, or remove the entry: then the next host records what it finds"
+            )
+        result[str(name)] = {str(key): str(text) for key, text in fields.items()}
+    return result
+
+
+def render(pins: Pins) -> str:
+    """The file's text: sorted, one line for each fact."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes strings of variables, which Ansible marks, as what they are."""
+
+    Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
+    pins_of = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
+    data = {"all": {"vars": {"b70_pins": pins_of}}}
+    return HEADER + yaml.dump(data, Dumper=Dumper, default_flow_style=False, allow_unicode=True, width=1000)
+
+
+def with_new(pins: Pins, section: str, found: Mapping[str, Entry]) -> Pins:
+    """The pins with those of ``found`` that have no entry yet: who came first stays."""
+    return Pins({**pins.entries, section: {**found, **pins.entries.get(section, {})}})
+
+
+def conflict(pins: Pins, section: str, name: str, found: str, where: str, path: str) -> str:
+    """What to say where ``where`` has another value than the pinned one; empty where it agrees or nothing is pinned."""
+    entry, kind = pins.entry(section, name) or {}, SECTIONS[section]
+    if not entry or entry[kind.key] == found:
+        return ""
+    history = ", ".join(f"{word} {entry[key]}" for key, word in _HISTORY.items() if entry.get(key))
+    return (
+        f"{name}: {where} has the {kind.key} {found}, and {path} pins {entry[kind.key]}"
+        f"{f' ({history})' if history else ''}. Either keep the pin: {kind.other}. Or take what is there now: write "
+        f"{found} into the pin, for all hosts"
+    )
+
+
+_HISTORY = {"host": "first seen by", "from": "at", "at": "on"}

@@ -1,0 +1,130 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_gpu_driver_info
+short_description: Judge what drives the cards of a host
+version_added: 0.2.0
+description:
+  - Says whether every card is driven by the kernel's C(xe), and whether the firmware GuC that it runs is known to work.
+  - Says which packages of the driver, and which repositories, do not belong to the source that it is to come from.
+  - Changes nothing.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.info_module
+options:
+  source:
+    description: The source that the driver is to come from.
+    type: str
+    required: true
+    choices: [omix, github, ppa]
+  cards:
+    description: The cards, as M(arcpro.b70.b70_host_info) returns them.
+    type: list
+    elements: dict
+    default: []
+  system:
+    description: The system, as M(arcpro.b70.b70_host_info) returns it.
+    type: dict
+    default: {}
+  guc_accepted:
+    description: Versions of GuC that are taken although they are bad. C(70.58) stands for all that begin so.
+    type: list
+    elements: str
+    default: []
+  remove_others:
+    description: Whether packages of other sources are to be removed, so that they are no problem.
+    type: bool
+    default: false
+  own_file:
+    description: The file with the repository of the driver that the role writes anew.
+    type: path
+    default: /etc/apt/sources.list.d/b70-gpu-driver.sources
+  apt_dir:
+    description: The directory of apt's configuration.
+    type: path
+    default: /etc/apt
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  arcpro.b70.b70_host_info:
+  register: host
+
+- name: Judge what drives its cards
+  arcpro.b70.b70_gpu_driver_info:
+    source: omix
+    cards: "{{ host.cards }}"
+    system: "{{ host.system }}"
+  register: driver
+"""
+
+RETURN = r"""
+card_problems:
+  description: Cards that cannot be used as they are, with what to do about it, one sentence each.
+  returned: always
+  type: list
+  elements: str
+notes:
+  description: What an operator should know of the cards' firmware.
+  returned: always
+  type: list
+  elements: str
+package_problems:
+  description: Packages and repositories of other sources, with what to do about it.
+  returned: always
+  type: list
+  elements: str
+others:
+  description: Installed packages of other sources, name to version.
+  returned: always
+  type: dict
+  sample: {"libigc2": "2.40.13+ds1-1~24.04"}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _files, _gpu_driver
+
+
+def main() -> None:
+    strings = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "str", "required": True, "choices": list(_gpu_driver.SOURCES)},
+            "cards": {"type": "list", "elements": "dict", "default": []},
+            "system": {"type": "dict", "default": {}},
+            "guc_accepted": strings,
+            "remove_others": {"type": "bool", "default": False},
+            "own_file": {"type": "path", "default": "/etc/apt/sources.list.d/b70-gpu-driver.sources"},
+            "apt_dir": {"type": "path", "default": "/etc/apt"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    output = module.run_command(["dpkg-query", "--show", f"--showformat={_apt.DPKG_FORMAT}"], check_rc=True)[1]
+    installed = _apt.installed_versions(output)
+    apt_dir = Path(params["apt_dir"])
+    entries = _apt.entries(_files.texts(_apt.source_files(apt_dir, apt_dir / "sources.list.d")))
+    problems, notes = _gpu_driver.judge_cards(params["cards"], params["system"], params["guc_accepted"])
+    module.exit_json(
+        changed=False,
+        card_problems=problems,
+        notes=notes,
+        package_problems=_gpu_driver.problems(
+            installed, entries, params["source"], params["own_file"], params["remove_others"]
+        ),
+        others=_gpu_driver.others(installed, params["source"]),
+    )
+
+
+if __name__ == "__main__":
+    main()

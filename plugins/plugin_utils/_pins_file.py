@@ -1,0 +1,108 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file of pins on the controller: read by every host of a play, written by whichever is first.
+
+Hosts of one play are processes of their own, and plays may run side by side: adding happens under a lock on the file's
+directory, which leaves nothing behind, and replaces the file in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _pins
+from ansible_collections.arcpro.b70.plugins.module_utils._pins import Entry, Pins, PinsError
+
+LOCK_LIMIT_S = 60.0
+PAUSE_S = 0.05
+NOWHERE = "this inventory is no file, so there is no place beside it: set b70_pins_file to a file on the controller"
+
+
+def read(path: str) -> Pins:
+    """The pins of a file; none where there is no file. Raises PinsError."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return _pins.parse(stream.read(), path)
+    except FileNotFoundError:
+        return Pins()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PinsError(f"{path} cannot be read ({error}): correct its owner and mode, or its content") from error
+
+
+def seen(section: str, value: str, host: str, origin: str) -> Entry:
+    """An entry for what ``host`` has just seen at ``origin``, by whoever runs this."""
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        who = str(os.getuid())
+    return _pins.seen(section, value, host, origin, who, datetime.now(UTC))
+
+
+def problem(path: str) -> str:
+    """Why nothing could be added to the file, in words; empty where it can be. For use before something long begins."""
+    if not path:
+        return NOWHERE
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f"there is no directory {folder}: make it, or set b70_pins_file to a file that can be written"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written: correct its mode, or set b70_pins_file to a file that can be written"
+    return ""
+
+
+def add(path: str, section: str, found: Mapping[str, Entry]) -> Pins:
+    """Add what has no entry yet, and return the pins as they are then: who came first stays. Raises PinsError."""
+    why = problem(path)
+    if why:
+        raise PinsError(why)
+    with _alone(os.path.dirname(os.path.abspath(path))):
+        before = read(path)
+        after = _pins.with_new(before, section, found)
+        if after.values(section) != before.values(section):
+            _replace(path, _pins.render(after))
+        return after
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    limit = time.monotonic() + LOCK_LIMIT_S
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > limit:
+                    raise PinsError(
+                        f"another process holds a lock on {folder} for {LOCK_LIMIT_S:g} s: end it, then run again"
+                    ) from None
+                time.sleep(PAUSE_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(path: str, text: str) -> None:
+    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
+    target = os.path.realpath(path)
+    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

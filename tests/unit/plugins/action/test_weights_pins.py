@@ -1,0 +1,166 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_weights, for models whose revision nobody names: hosts are what they answer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.action import b70_weights
+from ansible_collections.arcpro.b70.plugins.module_utils._pins import PinsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+
+A, B = "a" * 40, "b" * 40
+
+
+class Host(b70_weights.ActionModule):
+    """A host: `recorded` is the revision it has of o/n ("" none), `upstream` what its source answers now."""
+
+    def __init__(self, name: str, pins_file: Path | str, recorded: str = "", upstream: str = A, check: bool = False):
+        self._vars = {"inventory_hostname": name}
+        self._task = SimpleNamespace(check_mode=check, diff=False, args={})
+        self._options = {key: value["default"] for key, value in sources.OPTIONS.items()}
+        self._full, self._pins_file, self._token = False, str(pins_file), ""
+        self._connection = None
+        self.recorded, self.upstream = recorded, upstream
+        self.asked: list[str] = []
+        self.fetched: list[str] = []
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(request["step"])
+        if request["step"] == "resolve":
+            return {"revision": self.upstream}
+        if request["step"] == "inspect":
+            wanted = request["models"]["m"]["source"]["revision"]
+            right = bool(self.recorded) and wanted in (None, self.recorded)
+            state = "complete" if right else "differs" if self.recorded else "missing"
+            found = {"state": state, "reason": "", "files": 5, "size": 9, "adopted": False, "unknown": []}
+            return {"models": {"m": {**found, "revision": self.recorded}}}
+        if request["step"] == "begin":
+            self.fetched.append(request["spec"].get("revision") or request["spec"]["expect"]["revision"])
+            return {"left": 5, "bytes": 9, "joined": False}
+        if request["step"] == "look":
+            return {"state": "done"}
+        return {"files": 5, "size": 9, "brought": 5}
+
+    def bring(self, **source: Any) -> dict[str, Any]:
+        models = {"m": {"hub": "o/n", **source}}
+        return self._bring({"models": models, "wanted": None, "lenient": ["m"], "report": []})
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(b70_weights, "FIRST_LOOK_S", 0)
+    monkeypatch.setattr(b70_weights, "keep_alive", lambda _connection: None)
+    monkeypatch.setattr(b70_weights, "ask_patiently", lambda _connection, ask, *_words: ask())
+    return tmp_path / "b70-pins.yml"
+
+
+def test_the_first_download_records_what_it_finds_and_later_hosts_take_it(path: Path):
+    first = Host("h1", path, upstream=A)
+    done = first.bring()
+    assert (done["changed"], first.fetched) == (True, [A])
+    assert done["pins"] == [f"o/n: revision {A} is recorded in {path}"]
+    entry = _pins_file.read(str(path)).entry("weights", "o/n")
+    assert entry is not None
+    assert (entry["revision"], entry["host"], entry["from"]) == (A, "h1", "https://huggingface.co")
+    later = Host("h2", path, upstream=B)  # the branch moved on
+    assert later.bring()["pins"] == []
+    assert later.fetched == [A]
+    assert "resolve" not in later.asked
+    again = Host("h1", path, recorded=A)
+    assert again.bring()["changed"] is False
+
+
+def test_hosts_that_ask_at_the_same_time_agree_on_the_first_answer(path: Path):
+    second = Host("h2", path, upstream=B)
+    answer = second._ask
+
+    def while_another_is_first(request: dict[str, Any]) -> dict[str, Any]:
+        if request["step"] == "resolve":
+            Host("h1", path, upstream=A).bring()
+        return answer(request)
+
+    second._ask = while_another_is_first  # type: ignore[method-assign]
+    second.bring()
+    assert second.fetched == [A]
+    assert _pins_file.read(str(path)).values("weights") == {"o/n": A}
+
+
+def test_a_host_with_another_revision_is_an_error_with_both_in_check_mode_too(path: Path):
+    Host("h1", path, upstream=A).bring()
+    for check in (False, True):
+        host = Host("h2", path, recorded=B, check=check)
+        with pytest.raises(WeightsError) as error:
+            host.bring()
+        assert f"o/n: h2 (m) has the revision {B}, and {path} pins {A} (first seen by h1, at" in str(error.value)
+        assert host.fetched == []
+
+
+def test_what_a_host_has_already_is_recorded_and_nobody_is_asked(path: Path):
+    host = Host("h1", path, recorded=B)
+    assert host.bring()["changed"] is True
+    assert (host.fetched, "resolve" in host.asked) == ([], False)
+    assert _pins_file.read(str(path)).values("weights") == {"o/n": B}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ("", "o/n: its revision would be asked for at https://huggingface.co and recorded in "),
+        (B, f"o/n: revision {B}, which this host has, would be recorded in "),
+    ],
+)
+def test_check_mode_says_what_would_be_recorded_and_asks_nobody(path: Path, recorded: str, said: str):
+    host = Host("h1", path, recorded=recorded, check=True)
+    done = host.bring()
+    assert done["changed"] is True
+    assert f"{said}{path}" in done["summary"]
+    assert host.asked == ["inspect"]
+    assert not path.exists()
+
+
+def test_no_place_for_the_pins_refuses_a_first_download_and_only_that(path: Path, monkeypatch: pytest.MonkeyPatch):
+    for place, said in (("", "this inventory is no file"), (str(path.parent / "none/p.yml"), "there is no directory")):
+        with pytest.raises(WeightsError) as error:
+            Host("h1", place).bring(profile="p")
+        assert "model m (profile p) comes from the hub's repository o/n, and no revision of it is known" in str(
+            error.value
+        )
+        assert said in str(error.value)
+        assert "model_weights_revisions: {o/n: COMMIT}" in str(error.value)
+        known = Host("h1", place, recorded=A).bring()
+        assert known["changed"] is False
+        assert said in known["warnings"][0]
+    path.write_text(f"weights: {{o/n: {A}}}\n")
+    monkeypatch.setattr(os, "access", lambda *_arguments: False)
+    reader = Host("h1", path, upstream=B)
+    reader.bring()
+    assert reader.fetched == [A]
+
+
+def test_what_is_named_needs_no_pins(path: Path):
+    path.write_text("weights: [broken]\n")
+    host = Host("h1", path)
+    host.bring(revision=B)
+    assert host.fetched == [B]
+    with pytest.raises(PinsError, match="weights must be a mapping"):
+        Host("h1", path).bring()
+
+
+def test_a_mirror_says_which_revision_it_has(path: Path):
+    host = Host("h1", path, upstream=B)
+    host._options["mirror"] = "http://mirror/models"
+    host.bring()
+    assert host.fetched == [B]
+    entry = _pins_file.read(str(path)).entry("weights", "o/n")
+    assert entry is not None
+    assert entry["from"] == "http://mirror/models"
