@@ -20,6 +20,7 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.watch import Look, Watcher, poll_script, read_look
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
@@ -92,7 +93,7 @@ class ActionModule(ActionBase):
                 return True
 
     def _look(self, watcher: Watcher) -> Look:
-        run_dir, slot = self._arguments.get("run_dir") or "/run/b70", self._arguments.get("slot") or "main"
+        run_dir, slot = self._arguments.get("run_dir") or _paths.RUN_DIR, self._arguments.get("slot") or "main"
         script = poll_script(
             f"{run_dir}/{slot}/progress.jsonl",
             result_file(run_dir, slot, watcher.switch_id),

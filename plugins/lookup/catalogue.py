@@ -37,14 +37,6 @@ options:
     type: list
     elements: str
     default: []
-  stack_patches:
-    description:
-      - Patches that the operator supplies, C(name) to a mapping with C(sha256) and C(path) or C(url).
-      - They stand above what manifests say, and their digests count into the ids of the stacks that apply them.
-    type: dict
-    default: {}
-    vars:
-      - name: b70_stack_patches
   inline:
     description: Profiles as data, C(name) to profile; they come after all folders.
     type: dict
@@ -104,18 +96,13 @@ class LookupModule(LookupBase):
             if self.get_option("kind") == "models":
                 return [_chosen(load_models(), terms, "list of models")]
             folders = _folders(self.get_option("stack_dirs"), places)
-            stacks = load_stacks(folders, self._patches())
+            stacks = load_stacks(folders)
             if self.get_option("kind") == "stacks":
                 return [_chosen(stacks, terms, "stack")]
             folders = _folders(self.get_option("dirs"), places)
             return [_chosen(load_catalogue(folders, self.get_option("inline"), stacks), terms, "profile")]
         except CatalogueError as error:
             raise AnsibleLookupError(str(error)) from error
-
-    def _patches(self) -> Any:
-        """What the operator supplies. As a variable it comes as it was written, with its templates."""
-        written = self.get_option("stack_patches")
-        return self._templar.template(written) if self._templar else written
 
 
 def _folders(named: list[str], places: list[str]) -> list[Path]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from . import _paths
 from ._render_unit import MARKER
 from ._slot.host.files import HostFiles
 from ._slot.journal import Memory
@@ -58,9 +59,9 @@ class Place:
     config_dir: Path
     unit_dir: Path
     run_dir: Path
-    state_dir: Path = Path("/var/lib/b70")
-    program_dir: Path = Path("/opt/b70/lib/b70slot")
-    command: Path = Path("/opt/b70/bin/b70ctl")
+    state_dir: Path = Path(_paths.STATE_DIR)
+    program_dir: Path = Path(f"{_paths.LIB_DIR}/b70slot")
+    command: Path = Path(f"{_paths.BIN_DIR}/b70ctl")
     command_link: Path | None = None
 
     @property

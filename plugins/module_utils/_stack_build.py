@@ -9,154 +9,128 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 FORGE = "https://github.com/"
-PAGE = "docs/stacks.md"
-# What a source and the module that builds it call alike.
+# What a source and the module that builds it call alike; the same of a patch.
 SAME = ("submodules", "subdirectory", "script", "probes", "max_jobs", "peak_gib", "job_gib", "disk_gib")
+SAME_OF_PATCH = ("name", "commit", "path", "encoding", "sha256", "subdirectory", "without_context")
 
-
-def patches(manifest: Mapping[str, Any], patch_url: str, patch_dir: str) -> list[dict[str, Any]]:
-    """Every patch of a stack with where it comes from, and why it cannot be had (`problem`, else empty).
-
-    `patch_url` is a site's own place for patches, which stands above the addresses of manifests; `patch_dir` is where
-    they lie on a host, each under its digest. A file that the operator names stands above both.
-    """
-    found = []
-    for patch in manifest.get("patches", []):
-        name, digest, path = patch["name"], patch.get("sha256", ""), patch.get("path", "")
-        url = "" if path else (f"{patch_url.rstrip('/')}/{name}.patch" if patch_url else patch.get("url", ""))
-        found.append(
-            {
-                "name": name,
-                "applies_to": patch["applies_to"],
-                "subdirectory": patch.get("subdirectory", ""),
-                "without_context": patch.get("without_context", False),
-                "sha256": digest,
-                "path": path,
-                "url": url,
-                "file": f"{patch_dir}/{digest}.patch",
-                "problem": _patch_problem(patch, digest, path or url, manifest["name"]),
-            }
-        )
-    return found
-
-
-def _patch_problem(patch: Mapping[str, Any], digest: str, place: str, stack: str) -> str:
-    if digest and place:
-        return ""
-    who = f", which {' and '.join(patch['needed_by'])} need" if patch.get("needed_by") else ""
-    lacks = (
-        "no digest is known"
-        if place
-        else ("nobody knows where it is" if digest else "neither place nor digest is known")
-    )
-    known = f" It is said to be at {patch['url']}." if patch.get("url") and not digest else ""
-    return (
-        f"Patch {patch['name']} of stack {stack}{who}: {lacks}.{known} Get it, read it, and name it in "
-        f"b70_stack_patches with its sha256 and a path or url ({PAGE})."
-    )
+Looks = Mapping[str, Mapping[str, Any]]
 
 
 def builds(
-    manifest: Mapping[str, Any],
-    pinned: Mapping[str, str],
-    host: Mapping[str, Any],
-    found: Collection[Mapping[str, Any]],
+    manifest: Mapping[str, Any], pinned: Mapping[str, str], series: str, system: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """The sources of a stack in build order, each with `name`, `distribution` and what b70_source_build is given.
 
-    `pinned` are the versions of the lock, `host` is what b70_host_info returned, `found` is the answer of `patches`.
+    `pinned` are the versions of the lock, `series` is that of the environment's Python, `system` the host's.
     """
     build = manifest.get("build", {})
-    answers = []
-    for source in manifest.get("sources", []):
-        answers.append(
-            {
+    return [
+        {
+            "name": source["name"],
+            "distribution": source.get("distribution", source["name"]),
+            "commit": source["commit"],
+            "repo": source["repo"],
+            "arguments": {
                 "name": source["name"],
-                "distribution": source.get("distribution", source["name"]),
+                "repository": FORGE + source["repo"],
                 "commit": source["commit"],
-                "repo": source["repo"],
-                "arguments": {
-                    "name": source["name"],
-                    "repository": FORGE + source["repo"],
-                    "commit": source["commit"],
-                    **{key: source[key] for key in SAME if key in source},
-                    "trees": [
-                        {"repository": FORGE + tree["repo"], "commit": tree["commit"], "directory": tree["directory"]}
-                        for tree in source.get("trees", [])
-                    ],
-                    "environment": {**build.get("environment", {}), **source.get("environment", {})},
-                    "patches": [
-                        {
-                            "name": patch["name"],
-                            "path": patch["file"],
-                            "sha256": patch["sha256"],
-                            "subdirectory": patch["subdirectory"],
-                            "without_context": patch["without_context"],
-                        }
-                        for patch in found
-                        if patch["applies_to"] == source["name"]
-                    ],
-                    "uses": _uses(manifest, pinned, host),
-                },
-            }
-        )
-    return answers
+                **{key: source[key] for key in SAME if key in source},
+                "trees": [
+                    {"repository": FORGE + tree["repo"], "commit": tree["commit"], "directory": tree["directory"]}
+                    for tree in source.get("trees", [])
+                ],
+                "environment": {**build.get("environment", {}), **source.get("environment", {})},
+                "patches": [
+                    {"repository": FORGE + patch["repo"], **{key: patch[key] for key in SAME_OF_PATCH if key in patch}}
+                    for patch in manifest.get("patches", [])
+                    if patch["applies_to"] == source["name"]
+                ],
+                "uses": _uses(manifest, pinned, series, system),
+            },
+        }
+        for source in manifest.get("sources", [])
+    ]
 
 
-def _uses(manifest: Mapping[str, Any], pinned: Mapping[str, str], host: Mapping[str, Any]) -> dict[str, str]:
+def _uses(
+    manifest: Mapping[str, Any], pinned: Mapping[str, str], series: str, system: Mapping[str, str]
+) -> dict[str, str]:
     """What a wheel depends on beside its sources: on other hosts it is as good only where all of this is the same."""
     first = dict(item["requirement"].split("==", 1) for item in manifest.get("first", []))
-    system = host["system"]
     return {
         **{name: pinned[name] for name in manifest.get("build", {}).get("requires", []) if name in pinned},
         **first,
         "compiler": str(manifest.get("oneapi", {}).get("compiler", "")),
-        "python": ".".join(str(host["python"] or "").split(".")[:2]),
+        "python": series,
         "machine": system["machine"],
         "system": f"{system.get('id', '')} {system.get('version', '')}".strip(),
     }
 
 
-def share(hosts: Mapping[str, Mapping[str, Any]], stored: Collection[str], wanting: Collection[str]) -> dict[str, Any]:
-    """Who builds a source's wheel and where the others get it, for every host of `wanting`.
+def share(looks: Mapping[str, Looks], stored: Collection[str], wanting: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Who builds the wheels of a stack and where the others get them, for every host of `wanting`.
 
-    `hosts` are all of the play in its order, each with what b70_source_build found there: `key`, `state`, `problems`.
-    Only a wheel of the same key will do: on another system or Python it is another wheel. `stored` are the keys of the
-    wheels on the controller. Each answer has `do` (have, copy, build, refuse), `holder` (the host that has or makes it;
-    empty for the controller) and `problems`. At most one host builds a key.
+    `looks` are all hosts of the play in its order, each with what b70_source_build found there for every source: `key`,
+    `state`, `problems`. Only a wheel of the same key will do: on another system or Python it is another wheel. `stored`
+    are the wheels on the controller, SOURCE-KEY. Each answer has for every source `do` (have, copy, build, refuse),
+    `holder` (the host that has or makes it; empty for the controller) and `problems`. Of hosts that want the same
+    wheels, one builds all that nobody has.
     """
-    answers: dict[str, Any] = {}
-    for key in dict.fromkeys(str(hosts[name]["key"]) for name in wanting):
-        alike = {name: look for name, look in hosts.items() if look["key"] == key}
-        needing = [name for name in wanting if name in alike]
-        holder = next((name for name, look in alike.items() if look["state"] == "built"), "" if key in stored else None)
-        builder = _builder(alike, needing) if holder is None else None
+    answers: dict[str, dict[str, Any]] = {}
+    for keys in dict.fromkeys(_keys(looks[name]) for name in wanting):
+        needing = [name for name in wanting if _keys(looks[name]) == keys]
+        holders = {source: _holder(source, key, looks, stored) for source, key in keys}
+        lacking = [source for source, holder in holders.items() if holder is None]
+        builder = _builder({name: looks[name] for name in needing}, lacking) if lacking else None
         for name in needing:
-            if alike[name]["state"] == "built":
-                answer = {"do": "have", "holder": name, "problems": []}
-            elif holder is not None:
-                answer = {"do": "copy", "holder": holder, "problems": []}
-            elif builder is None:
-                answer = {"do": "refuse", "holder": name, "problems": list(alike[name].get("problems", []))}
-            else:
-                answer = {"do": "build" if name == builder else "copy", "holder": builder, "problems": []}
-            answers[name] = answer
+            answers[name] = {
+                source: _answer(name, looks[name][source], holder, builder) for source, holder in holders.items()
+            }
     return answers
 
 
-def _builder(looks: Mapping[str, Mapping[str, Any]], needing: Collection[str]) -> str | None:
-    """The host that builds already, else the first that can; None where no host can."""
-    running = [name for name in needing if looks[name]["state"] == "running"]
-    able = [name for name in needing if not looks[name].get("problems")]
+def _keys(look: Looks) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((source, str(found["key"])) for source, found in look.items()))
+
+
+def _holder(source: str, key: str, looks: Mapping[str, Looks], stored: Collection[str]) -> str | None:
+    """The host that has a wheel; empty where the controller has it, None where nobody does."""
+    for name, look in looks.items():
+        if source in look and look[source]["key"] == key and look[source]["state"] == "built":
+            return name
+    return "" if f"{source}-{key}" in stored else None
+
+
+def _builder(looks: Mapping[str, Looks], lacking: Collection[str]) -> str | None:
+    """The host that builds already, else the first that can build all that is lacking; None where no host can."""
+    able = [
+        name
+        for name, look in looks.items()
+        if all(look[source]["state"] == "running" or not look[source].get("problems") for source in lacking)
+    ]
+    running = [name for name in able if any(looks[name][source]["state"] == "running" for source in lacking)]
     return next(iter([*running, *able]), None)
 
 
+def _answer(host: str, look: Mapping[str, Any], holder: str | None, builder: str | None) -> dict[str, Any]:
+    if look["state"] == "built":
+        return {"do": "have", "holder": host, "problems": []}
+    if holder is not None:
+        return {"do": "copy", "holder": holder, "problems": []}
+    if builder is None:
+        return {"do": "refuse", "holder": host, "problems": list(look.get("problems", []))}
+    return {"do": "build" if host == builder else "copy", "holder": builder, "problems": []}
+
+
 def repositories(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a mirror needs of Git for a stack: repositories with commit, and whether their submodules are needed too."""
+    """What a mirror needs of Git for a stack: repositories with commit, whether their submodules are needed too, and
+    `files` where only these are."""
     found = []
     for source in manifest.get("sources", []):
-        found.append({**_repository(source), "submodules": source.get("submodules", False)})
-        found += [{**_repository(tree), "submodules": False} for tree in source.get("trees", [])]
+        found.append({**_repository(source), "submodules": source.get("submodules", False), "files": []})
+        found += [{**_repository(tree), "submodules": False, "files": []} for tree in source.get("trees", [])]
+    for patch in manifest.get("patches", []):
+        found.append({**_repository(patch), "submodules": False, "files": [patch["path"]]})
     return found
 
 
@@ -165,25 +139,23 @@ def _repository(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def questions(plan: Collection[Mapping[str, Any]], plans: Mapping[str, Collection[Mapping[str, Any]]]) -> list[str]:
-    """STACK_ID/SOURCE for every source of this host's stacks that some host of the play still lacks: also those of a
-    stack that is installed here, because others may take its wheels."""
+    """The stacks of this host with sources that some host of the play still lacks: also those that are installed here,
+    because others may take their wheels."""
     lacking = {item["id"] for other in plans.values() for item in other if not item["installed"]}
-    return [f"{item['id']}/{build['name']}" for item in plan if item["id"] in lacking for build in item["builds"]]
+    return [item["id"] for item in plan if item["id"] in lacking and item["builds"]]
 
 
 def shares(
     plans: Mapping[str, Collection[Mapping[str, Any]]],
-    looks: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    looks: Mapping[str, Mapping[str, Looks]],
     stored: Collection[str],
-) -> dict[str, Any]:
-    """For every question the answers of `share`, by host. `plans` and `looks` are those of all hosts of the play."""
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The answers of `share` by stack and host. `plans` and `looks` (by stack and source) are those of all hosts."""
     answers = {}
-    for what in dict.fromkeys(what for found in looks.values() for what in found):
-        stack, _slash, name = what.rpartition("/")
-        wanting = [host for host, plan in plans.items() if _lacks(plan, stack)]
-        hosts = {host: looks[host][what] for host in plans if what in looks.get(host, {})}
-        keys = {folder.removeprefix(f"{name}-") for folder in stored if folder.startswith(f"{name}-")}
-        answers[what] = share(hosts, keys, [host for host in wanting if host in hosts])
+    for stack in dict.fromkeys(stack for found in looks.values() for stack in found):
+        asked = {host: looks[host][stack] for host in plans if stack in looks.get(host, {})}
+        wanting = [host for host in asked if _lacks(plans[host], stack)]
+        answers[stack] = share(asked, stored, wanting)
     return answers
 
 
@@ -191,21 +163,39 @@ def _lacks(plan: Collection[Mapping[str, Any]], stack: str) -> bool:
     return any(item["id"] == stack and not item["installed"] for item in plan)
 
 
-def said(item: Mapping[str, Any], answers: Mapping[str, Any], looks: Mapping[str, Any], host: str) -> list[str]:
+def waits_for(answers: Mapping[str, Mapping[str, Any]], host: str, looks: Mapping[str, Looks]) -> str:
+    """The host that is still to build something of a stack for `host`; empty where there is none. `looks` are those of
+    all hosts at the stack."""
+    for source, answer in answers.items():
+        holder = answer["holder"]
+        if answer["do"] == "copy" and holder and looks[holder][source]["state"] != "built":
+            return str(holder)
+    return ""
+
+
+def lent(answers: Mapping[str, Mapping[str, Mapping[str, Any]]], host: str, looks: Looks) -> list[str]:
+    """The sources of a stack whose finished wheels `host` gives to others of the play."""
+    wanted = [
+        source
+        for other in answers.values()
+        for source, answer in other.items()
+        if answer["do"] == "copy" and answer["holder"] == host and looks[source]["state"] == "built"
+    ]
+    return list(dict.fromkeys(wanted))
+
+
+def said(item: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]], looks: Looks) -> list[str]:
     """One sentence for every source of a stack: what is done for it on a host."""
     lines = []
     for build in item["builds"]:
-        what = f"{item['id']}/{build['name']}"
-        answer = answers.get(what, {}).get(host, {"do": "have", "holder": host})
+        answer, found = answers[build["name"]], looks[build["name"]]
         patched = [patch["name"] for patch in build["arguments"]["patches"]]
         source = f"{build['name']} from {build['repo']} at {build['commit'][:12]}"
         with_patches = f" with {', '.join(patched)}" if patched else ""
         if answer["do"] == "build":
-            found = looks.get(what, {})
             how = found.get("estimate") or "a build is under way"
-            lines.append(
-                f"{'joins the build of' if found.get('state') == 'running' else 'builds'} {source}{with_patches}: {how}"
-            )
+            verb = "joins the build of" if found["state"] == "running" else "builds"
+            lines.append(f"{verb} {source}{with_patches}: {how}")
         elif answer["do"] == "copy":
             lines.append(f"takes the wheel of {source}{with_patches} from {answer['holder'] or 'the controller'}")
         else:
@@ -213,11 +203,11 @@ def said(item: Mapping[str, Any], answers: Mapping[str, Any], looks: Mapping[str
     return lines
 
 
-def built(item: Mapping[str, Any], looks: Mapping[str, Any]) -> list[dict[str, Any]]:
+def built(item: Mapping[str, Any], wheels: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What was built into a stack, for its fingerprint: sources, patches, wheels with their digests, the compiler."""
     found = []
     for build in item["builds"]:
-        wheel = looks[f"{item['id']}/{build['name']}"]["wheel"]
+        wheel = wheels[build["name"]]
         kept = {key: wheel[key] for key in ("key", "file", "sha256", "patches", "environment", "uses", "compiler")}
         found.append({"name": build["name"], "repo": build["repo"], "commit": build["commit"], **kept})
     return found

@@ -114,7 +114,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _host
+from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, judge, plan
 
 
@@ -167,7 +167,7 @@ def main() -> None:
             "fail_below": {"type": "float", "default": 0.85},
             "limit": {"type": "int", "default": 600},
             "stack": {"type": "str", "default": ""},
-            "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
+            "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
             "tool_dirs": {"type": "list", "elements": "path", "default": []},
             "environment_file": {"type": "path"},
             "environment": {"type": "dict", "default": {}},

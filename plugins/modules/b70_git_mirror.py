@@ -11,6 +11,7 @@ version_added: 0.1.0
 description:
   - Brings one commit with its history, and on request the repositories of its submodules at the commits that it names.
   - The result is served as plain files. Each commit has a branch of its own there.
+  - Where only some files are wanted, it is a pack for each of them instead, with the trees that lead to it.
 author:
   - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
@@ -45,6 +46,11 @@ options:
     description: Whether the repositories of its submodules are brought too.
     type: bool
     default: false
+  files:
+    description: Only these files of the commit, as a stack's patches are.
+    type: list
+    elements: str
+    default: []
   mirrors:
     description: Beginnings of addresses and what stands in their place.
     type: dict
@@ -90,6 +96,7 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "commit": {"type": "str", "required": True},
             "submodules": {"type": "bool", "default": False},
+            "files": {"type": "list", "elements": "str", "default": []},
             "mirrors": {"type": "dict", "default": {}},
             "timeout": {"type": "int", "default": 3600},
         },
@@ -99,7 +106,8 @@ def main() -> None:
     try:
         if not re.fullmatch(r"[0-9a-f]{40}", given["commit"]) or given["url"].startswith("-"):
             raise BuildError(f"{given['url']} at {given['commit']} is not a repository at a full commit")
-        wanted = mirror.Wanted(mirror.name_of(f"x/{given['name']}"), given["url"], given["commit"], given["submodules"])
+        name = mirror.name_of(f"x/{given['name']}")
+        wanted = mirror.Wanted(name, given["url"], given["commit"], given["submodules"], tuple(given["files"]))
         write = not module.check_mode
         brought = mirror.bring(Path(given["dest"]), wanted, given["timeout"], given["mirrors"], write=write)
     except BuildError as error:

@@ -311,7 +311,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host
+from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_occupied
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 
@@ -333,8 +333,8 @@ SLOT = {
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
-            "tools_dir": {"type": "path", "default": "/opt/b70/tools"},
+            "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
+            "tools_dir": {"type": "path", "default": _paths.TOOLS_DIR},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "user": {"type": "str", "default": "b70"},
             "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},

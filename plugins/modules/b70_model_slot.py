@@ -373,7 +373,7 @@ failures:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _switch_job
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _switch_job
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_switch
 
 ARGUMENTS = {
@@ -404,9 +404,9 @@ ARGUMENTS = {
     "reason": {"type": "str", "default": ""},
     "requested_by": {"type": "str", "default": ""},
     "step": {"type": "str", "choices": ["run", "start", "collect"], "default": "run"},
-    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
-    "run_dir": {"type": "path", "default": "/run/b70"},
-    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }

@@ -219,13 +219,14 @@ switches:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.door import run_info
 
 ARGUMENTS = {
     "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
-    "run_dir": {"type": "path", "default": "/run/b70"},
-    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }

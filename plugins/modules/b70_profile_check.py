@@ -116,6 +116,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._engine import ask, check
 
 
@@ -162,8 +163,8 @@ def program_text() -> str:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
-            "memory_dir": {"type": "path", "default": "/var/cache/b70/profile-check"},
+            "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+            "memory_dir": {"type": "path", "default": f"{_paths.CACHE_DIR}/profile-check"},
             "user": {"type": "str", "default": "b70"},
             "ask": {"type": "bool", "default": True},
             "profiles": {"type": "list", "elements": "str", "default": []},

@@ -175,7 +175,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _slot_files, _slot_place
 
 
 def main() -> None:
@@ -195,13 +195,13 @@ def main() -> None:
             "directories": {"type": "list", "elements": "dict", "default": [], "options": directory_spec},
             "files": {"type": "list", "elements": "dict", "required": True, "options": file_spec},
             "slot": {"type": "str", "default": "main"},
-            "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
+            "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-            "run_dir": {"type": "path", "default": "/run/b70"},
-            "state_dir": {"type": "path", "default": "/var/lib/b70"},
+            "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+            "state_dir": {"type": "path", "default": _paths.STATE_DIR},
             "lock_timeout": {"type": "float", "default": 60.0},
-            "program_dir": {"type": "path", "default": "/opt/b70/lib/b70slot"},
-            "command": {"type": "path", "default": "/opt/b70/bin/b70ctl"},
+            "program_dir": {"type": "path", "default": f"{_paths.LIB_DIR}/b70slot"},
+            "command": {"type": "path", "default": f"{_paths.BIN_DIR}/b70ctl"},
             "command_link": {"type": "path"},
             "owner": {"type": "str", "default": "root"},
             "group": {"type": "str", "default": "root"},

@@ -60,14 +60,27 @@ options:
         description: Its name, for messages.
         type: str
         required: true
-      path:
-        description: The file on the host.
-        type: path
-        required: true
-      sha256:
-        description: Its digest; another file is refused.
+      repository:
+        description: Address for Git of the repository that has it.
         type: str
         required: true
+      commit:
+        description: The full commit there. It pins the patch, so a mirror is as good as the origin.
+        type: str
+        required: true
+      path:
+        description: The file of that commit. Nothing else of the repository is fetched where the server allows it.
+        type: str
+        required: true
+      encoding:
+        description: How the file holds the patch.
+        type: str
+        choices: [plain, gzip+base64]
+        default: plain
+      sha256:
+        description: Digest of the decoded patch, which is then checked too.
+        type: str
+        default: ""
       subdirectory:
         description: Where in the checkout it applies.
         type: str
@@ -277,7 +290,7 @@ wheel:
       description: Its bytes.
       type: int
     patches:
-      description: Names and digests of the patches in it.
+      description: Names and digests of the decoded patches in it.
       type: dict
     compiler:
       description: What the compiler says of itself.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ import yaml
 
 # What an operator may say on the command line of a playbook beside variables with our prefix.
 PLAYBOOK_WORDS = frozenset({"profile"})
+PATHS = Path("roles/paths/vars/main.yml")
+PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/types.py")
 BLOCKS = ("block", "rescue", "always")
 
 
@@ -55,7 +58,7 @@ def check_role_defaults(root: Path) -> list[str]:
     for role in roles(root):
         defaults = load(role / "defaults" / "main.yml") or {}
         points = entry_points(role)
-        if "main" not in points:
+        if "main" not in points and (role / "tasks").is_dir():
             found.append(f"{role.name}: meta/argument_specs.yml has no entry point main")
         options: dict[str, Any] = {}
         for point, specs in points.items():
@@ -75,6 +78,49 @@ def check_role_defaults(root: Path) -> list[str]:
                     )
         found += [f"{role.name}: {name} is not in meta/argument_specs.yml" for name in defaults if name not in options]
     return found
+
+
+def shared_paths(root: Path) -> dict[str, str]:
+    """Return the paths that more than one role knows, by their name in the role that is their one home."""
+    return dict((load(root / PATHS) or {}).get("__paths_own") or {})
+
+
+def check_shared_paths(root: Path) -> list[str]:
+    """No role writes a shared path down again, and the roles that use one depend on their home."""
+    found = []
+    words = "|".join(re.escape(path) for path in sorted(shared_paths(root).values(), reverse=True)) or r"(?!)"
+    literal = re.compile(rf"(?:{words})(?![\w.-])")
+    for role in roles(root):
+        texts = {}
+        for part in ("defaults", "vars", "tasks", "handlers", "templates"):
+            texts.update({file: file.read_text() for file in sorted((role / part).rglob("*")) if file.is_file()})
+        for file, text in texts.items():
+            for number, line in enumerate(text.splitlines(), 1):
+                hit = literal.search(line)
+                if hit and file != root / PATHS and not line.lstrip().startswith("#"):
+                    found.append(f"{file.relative_to(root)}:{number}: {hit[0]} has its home in {PATHS}")
+        needs = [item.get("role") for item in (load(role / "meta" / "main.yml") or {}).get("dependencies") or []]
+        uses = role.name != "paths" and any("__paths_" in text for text in texts.values())
+        if uses and "arcpro.b70.paths" not in needs:
+            found.append(f"{role.name}: uses __paths_* and does not depend on arcpro.b70.paths in meta/main.yml")
+    return found
+
+
+def check_shared_paths_in_code(root: Path) -> list[str]:
+    """No plugin writes a shared path down again but in its documentation, and Python's home has the roles' paths."""
+    found = []
+    wanted = shared_paths(root)
+    known: set[str] = set()
+    for file in sorted((root / "plugins").rglob("*.py")):
+        home = str(file.relative_to(root)) in PATHS_IN_CODE
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                path = next((path for path in wanted.values() if f"{node.value}/".startswith(f"{path}/")), "")
+                known.update({path} if home else ())
+                if path and not home:
+                    found.append(f"{file.relative_to(root)}:{node.lineno}: {path} has its home in {PATHS_IN_CODE[0]}")
+    missing = set(wanted.values()) - known
+    return found + [f"{PATHS_IN_CODE[0]}: lacks {path}" for path in sorted(missing)]
 
 
 def check_role_shapes(root: Path) -> list[str]:

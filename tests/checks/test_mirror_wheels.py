@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role mirror brings wheels and another Python, on this machine, from sources that this test plays."""
+"""The role mirror brings wheels, on this machine, from sources that this test plays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "b70-no-such-package"
-ARCHIVE = "20261110/cpython-3.12.16+20261110-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz"
 
 
 ASKED: list[str] = []
@@ -47,13 +46,11 @@ def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
 
 @pytest.fixture
 def www(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An empty index at /other, one of a vendor at /whl, and an archive of a Python."""
+    """An empty index at /other, and one of a vendor at /whl."""
     root = tmp_path / "www"
     (root / "other").mkdir(parents=True)
     for tag in ("py3-none-any", "cp312-cp312-linux_x86_64"):
         wheel(root / "whl" / NAME, tag)
-    (root / "python" / ARCHIVE).parent.mkdir(parents=True)
-    (root / "python" / ARCHIVE).write_bytes(b"a Python")
     ASKED.clear()
     handler = functools.partial(Handler, directory=str(root))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -67,7 +64,7 @@ class Mirror:
     """Runs the role's entry point `wheels`; pip knows the empty index only."""
 
     def __init__(self, folder: Path, base: str) -> None:
-        self.wheels, self.python = folder / "mirror/wheels", folder / "mirror/python"
+        self.wheels = folder / "mirror/wheels"
         self.wheels.mkdir(parents=True)
         self.folder, self.base = folder, base
 
@@ -97,7 +94,6 @@ class Mirror:
             env={
                 **plain,
                 **pip,
-                "UV_PYTHON_DOWNLOADS_JSON_URL": str(self.folder / "pythons.json"),
                 "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
                 "NO_COLOR": "1",
             },
@@ -135,29 +131,16 @@ def test_what_pip_does_not_find_comes_from_the_manifests_index_by_its_digest(bri
     assert bring.names() == []
 
 
-def test_another_python_comes_with_its_own_wheels_also_where_no_digest_is_known(bring: Mirror, www: tuple[str, Path]):
+def test_another_python_gets_its_own_wheels_and_a_name_without_a_digest_is_asked_for_at_one_place(
+    bring: Mirror, www: tuple[str, Path]
+):
     base, root = www
-    python = {
-        "name": "cpython",
-        "arch": {"family": "x86_64", "variant": None},
-        "os": "linux",
-        "libc": "gnu",
-        "major": 3,
-    }
-    python |= {"minor": 12, "patch": 16, "prerelease": "", "sha256": "0" * 64, "variant": None, "build": "20261110"}
-    python |= {"url": f"{base}/python/{ARCHIVE.replace('+', '%2B')}"}
-    (bring.folder / "pythons.json").write_text(json.dumps({"cpython-3.12.16-linux-x86_64-gnu": python}))
-    lock = str(ROOT / "requirements/uv.txt")
-    pip = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--require-hashes", "-r", lock]
-    subprocess.run([*pip, "--dest", str(bring.wheels)], check=True, timeout=480)
-
-    (root / "whl" / NAME / wheel(root / "whl" / NAME).name).unlink()  # there is one for 3.12 only
-    done = bring(
-        {"name": "x", "lines": f"{NAME}==9.9.9+xpu", "hashed": False, "index": f"{base}/whl"}, mirror_python="3.12"
-    )
+    next((root / "whl" / NAME).glob("*any.whl")).unlink()  # there is one for 3.12 only
+    wanted = {"name": "x", "lines": f"{NAME}==9.9.9+xpu", "hashed": False, "index": f"{base}/whl"}
+    assert bring(wanted).returncode != 0
+    done = bring(wanted, mirror_python="3.12")
     assert done.returncode == 0, done.stdout
-    assert "xpu-cp312-cp312-linux_x86_64.whl" in bring.names()
-    assert (bring.python / ARCHIVE).read_bytes() == b"a Python"
+    assert bring.names() == ["xpu-cp312-cp312-linux_x86_64.whl"]
     assert f"GET /other/{NAME}/" not in "".join(ASKED)
 
 

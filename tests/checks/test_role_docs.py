@@ -22,6 +22,7 @@ argument_specs:
       door_port: {type: int, default: 80, description: Shown above.}
       door_key: {type: str, required: true, description: A|B.}
       door_name: {type: str, default: "{{ a | b }}", description: C.}
+      door_dir: {type: path, default: "{{ __paths_cache_dir }}/door", description: D.}
 """
 
 
@@ -34,6 +35,9 @@ def test_tables_are_written_between_the_comments_and_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     role = tmp_path / "roles" / "door"
+    home = tmp_path / role_docs.PATHS
+    home.parent.mkdir(parents=True)
+    home.write_text('__paths_own: {x: /var/x}\n__paths_cache_dir: "{{ host_x | default(__paths_own.x) }}"\n')
     (role / "meta").mkdir(parents=True)
     (role / "meta" / "argument_specs.yml").write_text(SPECS)
     readme = role / "README.md"
@@ -61,6 +65,7 @@ def test_tables_are_written_between_the_comments_and_checked(
         "|---|---|---|---|",
         "| `door_key` | str | required | A\\|B. |",
         "| `door_name` | str | `{{ a \\| b }}` | C. |",
+        "| `door_dir` | path | `/var/x/door`, by `host_x` | D. |",
         role_docs.END,
         "",
         "The end.",

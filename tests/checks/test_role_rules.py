@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = [
     role_rules.check_role_defaults,
     role_rules.check_role_shapes,
+    role_rules.check_shared_paths,
+    role_rules.check_shared_paths_in_code,
     role_rules.check_role_entry_points,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
@@ -35,6 +37,10 @@ GOOD = {
     "roles/door/defaults/main.yml": "door_port: 80\n",
     "roles/door/meta/argument_specs.yml": SPECS,
     "roles/door/tasks/main.yml": "- ansible.builtin.command: {argv: [id]}\n  register: __door_id\n",
+    "roles/paths/vars/main.yml": "__paths_own: {data: /mnt/data}\n__paths_data_dir: x\n",
+    "plugins/module_utils/_paths.py": 'DATA_DIR = "/mnt/data"\n',
+    "plugins/modules/door.py": 'EXAMPLES = r"""\ndoor: /mnt/data/door\n"""\nDOOR = "/mnt/database"\n',
+    "roles/door/vars/main.yml": "__door_dir: /mnt/database\n",
     "playbooks/site.yml": "- hosts: \"{{ b70_target | default('b70_hosts') }}\"\n  roles: [{role: arcpro.b70.door}]\n",
     "site.yml": "- name: All\n  ansible.builtin.import_playbook: playbooks/site.yml\n",
 }
@@ -71,6 +77,30 @@ BROKEN = [
         "roles/door/meta/argument_specs.yml",
         SPECS.replace("int", "list"),
         "nothing asks lookup('arcpro.b70.misshapen', role_path)",
+    ),
+    (
+        role_rules.check_shared_paths_in_code,
+        "plugins/modules/door.py",
+        'DOOR = "/mnt/data/door"\n',
+        "plugins/modules/door.py:1: /mnt/data has its home in plugins/module_utils/_paths.py",
+    ),
+    (
+        role_rules.check_shared_paths_in_code,
+        "plugins/module_utils/_paths.py",
+        'DATA_DIR = "/mnt/other"\n',
+        "plugins/module_utils/_paths.py: lacks /mnt/data",
+    ),
+    (
+        role_rules.check_shared_paths,
+        "roles/door/vars/main.yml",
+        "__door_dir: /mnt/data/door\n",
+        "roles/door/vars/main.yml:1: /mnt/data has its home in roles/paths/vars/main.yml",
+    ),
+    (
+        role_rules.check_shared_paths,
+        "roles/door/vars/main.yml",
+        "__door_dir: '{{ __paths_data_dir }}'\n",
+        "door: uses __paths_* and does not depend on arcpro.b70.paths",
     ),
     (
         role_rules.check_role_entry_points,

@@ -21,7 +21,9 @@ import yaml
 
 from labkit.first import attempts
 from labkit.sources import PackageClients
+from tools import engines
 from tools.torch_source import ROOT, look, missing
+from vendor import goods
 
 NAME = "b70-no-such-package"
 REQUIREMENT = f"{NAME}==9.9.9+cpu"
@@ -49,7 +51,7 @@ def indexes(folder: Path, tmp_path: Path) -> Iterator[str]:
     www = tmp_path / "www"
     (www / "other").mkdir(parents=True)
     (www / "whl/cpu" / NAME).mkdir(parents=True)
-    wheel = next(folder.iterdir())
+    [wheel] = folder.iterdir()
     (www / "whl/cpu" / NAME / wheel.name).write_bytes(wheel.read_bytes())
     quoted = wheel.name.replace("+", "%2B")
     (www / "whl/cpu" / NAME / "index.html").write_text(
@@ -126,3 +128,23 @@ def test_a_machine_without_any_configuration_finds_it_or_hears_which_address_it_
         for address in (f"  {indexes}/other\n", f"  {NOBODY}\n", f"{NOBODY}/{NAME}"):
             assert address in done.stderr
         assert "pip config --global set global.extra-index-url URL" in done.stderr
+
+
+def test_what_the_tests_install_themselves_comes_from_the_same_places(
+    indexes: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_INDEX", "UV_EXTRA"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{indexes}/other")
+    digest = f"sha256:{goods.digest(next(folder.iterdir()))}"
+    step = {"requirement": REQUIREMENT, "index": f"{indexes}/whl/cpu", "hashes": {"any": [digest]}}
+    assert goods.digest(goods._download(step, tmp_path / "downloads")) == digest.removeprefix("sha256:")
+    engines._install_first(step, "--python", sys.executable, "--target", str(tmp_path / "target"))
+    assert (tmp_path / "target").is_dir()
+    nobody = {**step, "index": NOBODY, "requirement": REQUIREMENT.replace("9.9.9", "9.9.8")}
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(RuntimeError) as error:
+        engines._install_first(nobody, "--python", sys.executable, "--target", str(tmp_path / "none"))
+    assert f"{indexes}/other: " in str(error.value)
+    assert f"{NOBODY}: " in str(error.value)

@@ -4,7 +4,8 @@
 """Weights on a real host, by the role: from a hub that the lab plays, from a mirror, from a share. The hub's client is
 the real one, installed from its lock.
 
-The tests are one story on one host, in this order. It has a lab of its own, which is taken down afterwards.
+The tests are one story on one host, in this order; the last one is about two. They have a lab of their own, which is
+taken down afterwards.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import pytest
 import yaml
 from testinfra.host import Host
 
+from demo import inventory_hosts
 from hub.server import COMMIT, Fault, Hub, serve
-from integration.product import INVENTORY, ROOT, Play, play
+from integration.product import INVENTORY, ROOT, Play, play, reach
 from vendor.server import gateway
 
 LAB = "weights"
@@ -36,10 +38,10 @@ TINY = ROOT / "tests/lab/models/tiny-a"
 
 @pytest.fixture(scope="session", autouse=True)
 def lab() -> Iterator[None]:
-    """One bare host."""
+    """Two bare hosts."""
     os.environ["B70_LAB"] = LAB
     command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
-    subprocess.run([*command, "up", "--hosts", "1", "--fresh"], check=True, timeout=1200)
+    subprocess.run([*command, "up", "--hosts", "2", "--fresh"], check=True, timeout=1200)
     yield
     subprocess.run([*command, "down"], check=True, timeout=300)
 
@@ -79,8 +81,8 @@ class Operator:
             "b70_profiles": {"tiny": profile},
         }
 
-    def words(self, *words: str, tags: str = TAGS, **variables: object) -> list[str]:
-        return ["--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
+    def words(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> list[str]:
+        return ["--limit", limit, "--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
 
     def begin(self, log: Path, *words: str, **variables: object) -> subprocess.Popen[bytes]:
         """Start a run and return at once; what it prints goes to `log`."""
@@ -89,13 +91,13 @@ class Operator:
             "-i",
             str(INVENTORY),
             str(self.playbook),
-            *self.words(*words, tags=TAGS, **variables),
+            *self.words(*words, tags=TAGS, limit=f"{LAB}1", **variables),
         ]
         with log.open("wb") as file:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
-    def __call__(self, *words: str, tags: str = TAGS, **variables: object) -> Play:
-        done = play(self.playbook, *self.words(*words, tags=tags, **variables), limit_s=1200)
+    def __call__(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> Play:
+        done = play(self.playbook, *self.words(*words, tags=tags, limit=limit, **variables), limit_s=1200)
         assert TOKEN not in done.output
         return done
 
@@ -122,7 +124,7 @@ def test_a_prediction_on_a_bare_host_says_what_would_be_fetched_and_asks_nobody(
     assert predicted.code == 0, predicted.output
     said = words_of(predicted.output)
     assert f"tiny-a: would be fetched from lab/tiny-a at {COMMIT[:12]}" in said
-    assert "would install the hub's client into /opt/b70/hub/venv" in said
+    assert "/opt/b70/hub/venv: would install the hub's client, because there is no finished environment" in said
     assert hub.asked == []
     assert not host.file(MODELS).exists
     assert not host.file("/opt/b70/hub").exists
@@ -321,10 +323,11 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     playbook = tmp_path / "mirror.yml"
     playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
     variables = {**run.variables, "mirror_profiles": ["tiny"]}
-    first = play(playbook, "-e", json.dumps(variables), limit_s=1200)
+    words = ["--limit", f"{LAB}1", "-e", json.dumps(variables)]
+    first = play(playbook, *words, limit_s=1200)
     assert first.code == 0, first.output
     hub.asked.clear()
-    again = play(playbook, "-e", json.dumps(variables), limit_s=1200)
+    again = play(playbook, *words, limit_s=1200)
     assert (again.code, again.changed) == (0, 0), again.output
     assert hub.asked == []
     host.check_output("systemd-run -q --unit site -p WorkingDirectory=/srv/b70-mirror python3 -m http.server 8098")
@@ -340,3 +343,24 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     again = run(model_weights_profiles=["tiny"], **there)
     assert (again.code, again.changed) == (0, 0), again.output
     assert hub.asked == []
+
+
+def test_hosts_of_one_play_take_one_revision_whatever_each_of_them_was_told(run: Operator, hub: Hub):
+    every = f"{LAB}*"
+    ready = run(tags="host", limit=every)
+    assert ready.code == 0, ready.output
+    run.pins.unlink()
+    hub.asked.clear()
+    hub.coming = ["a" * 40, "b" * 40, "c" * 40]  # main moves on with every question
+    target: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/together"}
+    done = run(limit=every, **target)
+    assert done.code == 0, done.output
+    records = []
+    for variables in inventory_hosts(str(INVENTORY), "b70_hosts").values():
+        text = reach(variables).file("/mnt/fast-ai/together/tiny-a/.b70-weights.json").content_string
+        records.append(json.loads(text)["source"]["revision"])
+    assert records == [COMMIT, COMMIT]
+    assert pinned_of(run)["revision"] == COMMIT
+    assert hub.commit != COMMIT
+    again = run(limit=every, **target)
+    assert (again.code, again.changed) == (0, 0), again.output

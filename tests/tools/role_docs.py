@@ -18,14 +18,51 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = "<!-- variables: written by `make docs` from meta/argument_specs.yml -->"
 END = "<!-- end of variables -->"
 LONG = 70
+PATHS = Path("roles/paths/vars/main.yml")
 
 
-def shown(option: dict[str, Any]) -> str:
+class Places:
+    """The shared paths as a reader wants them: where they are, and which variable moves them."""
+
+    def __init__(self, root: Path) -> None:
+        file = root / PATHS
+        self._known: dict[str, Any] = yaml.safe_load(file.read_text()) if file.is_file() else {}
+
+    def path(self, name: str) -> str:
+        """Return where `__paths_NAME` or `__paths_own.KEY` is when no operator says otherwise."""
+        first, _dot, key = name.partition(".")
+        value = str(self._known[first][key] if key else self._known[first])
+        return str(Environment(autoescape=False).from_string(value).render(self._rendered(value)))
+
+    def _rendered(self, value: str) -> dict[str, Any]:
+        names = set(re.findall(r"__paths_\w+", value)) - {"__paths_own"}
+        return {"__paths_own": self._known["__paths_own"], **{name: self.path(name) for name in names}}
+
+    def moved_by(self, name: str) -> str:
+        """Return the operator's variable that `__paths_NAME` follows, else nothing."""
+        value = str(self._known.get(name, ""))
+        own = re.search(r"\b((?!__)\w+) \| default", value)
+        further = re.search(r"__paths_(?!own)\w+", value)
+        return own[1] if own else self.moved_by(further[0]) if further else ""
+
+    def read(self, text: str) -> tuple[str, str]:
+        """Return a default with the paths in place of their names, and the variable that it follows."""
+        found = re.search(r"__paths_\w+(?:\.\w+)?", text)
+        if not found or not self._known:
+            return text, ""
+        path = self.path(found[0])
+        whole = text.replace("{{ " + found[0] + " }}", path)
+        quoted = whole.replace(f"{found[0]} ~ '", f"'{path}").replace(found[0], f"'{path}'")
+        return quoted, self.moved_by(found[0])
+
+
+def shown(option: dict[str, Any], places: Places | None = None) -> str:
     """Return a default as a person would write it on the command line; a long one is only pointed to."""
     if option.get("required"):
         return "required"
@@ -33,10 +70,11 @@ def shown(option: dict[str, Any]) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value)
+    text, follows = places.read(text) if places else (text, "")
     if len(text) > LONG:
         return "see [defaults](defaults/main.yml)"
     # A bar would end the table's cell, inside code too.
-    return "`" + (text.replace("|", "\\|") or "''") + "`"
+    return "`" + (text.replace("|", "\\|") or "''") + "`" + (f", by `{follows}`" if follows else "")
 
 
 def plain(description: Any) -> str:
@@ -55,7 +93,7 @@ def kind(option: dict[str, Any]) -> str:
     return f"{name}: {', '.join(map(str, choices))}" if choices else name
 
 
-def tables(specs: dict[str, Any]) -> str:
+def tables(specs: dict[str, Any], places: Places | None = None) -> str:
     """Return one table per entry point; an option that an earlier one has already shown is not repeated."""
     parts = []
     known: set[str] = set()
@@ -66,7 +104,7 @@ def tables(specs: dict[str, Any]) -> str:
         if options:
             lines += ["| variable | type | default | what it is |", "|---|---|---|---|"]
             lines += [
-                f"| `{name}` | {kind(option)} | {shown(option)} | {plain(option.get('description'))} |"
+                f"| `{name}` | {kind(option)} | {shown(option, places)} | {plain(option.get('description'))} |"
                 for name, option in options.items()
             ]
         elif point == "main":
@@ -75,13 +113,13 @@ def tables(specs: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def written(readme: str, specs: dict[str, Any]) -> str:
+def written(readme: str, specs: dict[str, Any], places: Places | None = None) -> str:
     """Return a README with its tables as they should be. Raises ValueError when it has no place for them."""
     before, begin, rest = readme.partition(BEGIN)
     _old, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"has no place for its variables; put these two lines where they belong:\n{BEGIN}\n{END}")
-    return f"{before}{BEGIN}\n{tables(specs)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{tables(specs, places)}\n{END}{after}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,12 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=ROOT)
     arguments = parser.parse_args(argv)
     bad = False
+    places = Places(arguments.root)
     for source in sorted(arguments.root.glob("roles/*/meta/argument_specs.yml")):
         readme = source.parents[1] / "README.md"
         name = readme.relative_to(arguments.root)
         text = readme.read_text() if readme.is_file() else ""
         try:
-            new = written(text, yaml.safe_load(source.read_text())["argument_specs"])
+            new = written(text, yaml.safe_load(source.read_text())["argument_specs"], places)
         except ValueError as error:
             print(f"{name}: {error}")
             bad = True

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bare copies of repositories at pinned commits, with those of their submodules, for any web server that gives files.
 
-A commit gets a branch of its own, because a server of files gives nothing that no branch leads to.
+A commit gets a branch of its own, because a server of files gives nothing that no branch leads to. Of a repository of
+which only some files are wanted, the mirror has packs of just those instead.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
 
-from .recipe import BuildError
-from .source import Git
+from .blob import pack, pack_name
+from .git import Git
+from .recipe import BuildError, Patch
 
 _DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """name: OWNER/NAME, the path in the mirror. url: where it comes from."""
+    """name: OWNER/NAME, the path in the mirror. url: where it comes from. files: only these files of the commit."""
 
     name: str
     url: str
     commit: str
     submodules: bool = False
+    files: tuple[str, ...] = ()
 
 
 def name_of(url: str) -> str:
@@ -62,6 +65,8 @@ def bring(
     """Names and commits of what was brought; in check mode what would be, as far as it can be known."""
     if depth > _DEPTH:
         raise BuildError(f"the submodules of {wanted.name} go deeper than {_DEPTH} repositories")
+    if wanted.files:
+        return [_bring_file(folder, wanted, file, limit_s, mirrors, write) for file in _lacking(folder, wanted)]
     label = f"{wanted.name} {wanted.commit[:12]}"
     brought = []
     if missing(folder, wanted):
@@ -73,6 +78,24 @@ def bring(
         for inner in submodules(folder / wanted.name, wanted, limit_s):
             brought += bring(folder, inner, limit_s, mirrors, write=write, depth=depth + 1)
     return brought
+
+
+def _lacking(folder: Path, wanted: Wanted) -> list[str]:
+    return [file for file in wanted.files if not (folder / wanted.name / pack_name(wanted.commit, file)).exists()]
+
+
+def _bring_file(
+    folder: Path, wanted: Wanted, file: str, limit_s: float, mirrors: Mapping[str, str], write: bool
+) -> str:
+    label = f"{wanted.name} {wanted.commit[:12]} {file}"
+    if write:
+        place = folder / wanted.name
+        content = pack(Patch(file, wanted.url, wanted.commit, file), place, limit_s, mirrors)
+        target = place / pack_name(wanted.commit, file)
+        new = target.with_suffix(".new")
+        new.write_bytes(content)
+        new.replace(target)
+    return label
 
 
 def _fetch(place: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, str]) -> None:

@@ -26,16 +26,24 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Patch:
-    """A change to the sources. path: the file on the host. subdirectory: where in the checkout it applies.
+    """A change to the sources: a file of a repository at a commit. subdirectory: where in the checkout it applies.
 
-    without_context: its hunks have no lines around them.
+    sha256: a digest of the decoded patch that is checked too. without_context: its hunks have no lines around them.
     """
 
     name: str
+    repository: str
+    commit: str
     path: str
-    sha256: str
+    encoding: str = "plain"
+    sha256: str = ""
     subdirectory: str = ""
     without_context: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"{self.path} of {self.repository} at {self.commit[:12]}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class Recipe:
         for uncounted in ("repository", "python", "max_jobs", "peak_gib", "job_gib", "disk_gib", "network", "probes"):
             del counted[uncounted]
         for patch in counted["patches"]:
-            del patch["path"]
+            del patch["repository"], patch["sha256"]
         for tree in counted["trees"]:
             del tree["repository"]
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
@@ -115,6 +123,7 @@ def parse(given: Mapping[str, Any]) -> Recipe:
     if not given["repository"] or given["repository"].startswith("-"):
         found.append(f"repository {given['repository']!r} is not an address")
     inner = [given["subdirectory"], given["script"], *(patch["subdirectory"] for patch in given["patches"])]
+    inner += [patch["path"] for patch in given["patches"]]
     inner += [probe["file"] for probe in given["probes"]] + [tree["directory"] for tree in given["trees"]]
     for tree in given["trees"]:
         if not _COMMIT.fullmatch(tree["commit"]) or tree["repository"].startswith("-"):
@@ -122,7 +131,11 @@ def parse(given: Mapping[str, Any]) -> Recipe:
                 f"tree {tree['directory']}: {tree['repository']} at {tree['commit']} is not a pinned repository"
             )
     found += [f"{path!r} leads out of the checkout" for path in inner if path and not _inside(path)]
-    found += [f"patch {p['name']}: sha256 {p['sha256']!r} is not one" for p in given["patches"] if not _digest(p)]
+    for patch in given["patches"]:
+        if not _COMMIT.fullmatch(patch["commit"]) or patch["repository"].startswith("-"):
+            found.append(f"patch {patch['name']}: {patch['repository']} at {patch['commit']} is not a pinned repository")
+        if patch["sha256"] and not _SHA256.fullmatch(patch["sha256"]):
+            found.append(f"patch {patch['name']}: sha256 {patch['sha256']!r} is not one")
     found += [f"environment: {key!r} is no name of a variable" for key in given["environment"] if not _variable(key)]
     found += [f"{key} must be positive" for key in ("max_jobs", "peak_gib", "job_gib", "disk_gib") if given[key] <= 0]
     if found:
@@ -136,9 +149,7 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         subdirectory=given["subdirectory"],
         script=given["script"],
         trees=tuple(Tree(tree["repository"], tree["commit"], tree["directory"]) for tree in given["trees"]),
-        patches=tuple(
-            Patch(p["name"], p["path"], p["sha256"], p["subdirectory"], p["without_context"]) for p in given["patches"]
-        ),
+        patches=tuple(Patch(**patch) for patch in given["patches"]),
         probes=tuple(Probe(p["file"], p["contains"]) for p in given["probes"]),
         environment=_pairs(given["environment"]),
         uses=_pairs(given["uses"]),
@@ -148,10 +159,6 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         disk_gib=given["disk_gib"],
         network=given["network"],
     )
-
-
-def _digest(patch: Mapping[str, Any]) -> bool:
-    return _SHA256.fullmatch(str(patch["sha256"])) is not None
 
 
 def _variable(key: object) -> bool:

@@ -181,7 +181,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
         "uses": dict(recipe.uses),
         "environment": dict(recipe.environment),
         "compiler": compiler(place),
-        "patches": {patch.name: patch.sha256 for patch in recipe.patches},
+        "patches": source.patches_in(place.source_record(recipe)),
     }
     (folder / "build.json").write_text(json.dumps(record, indent=1) + "\n")
     return {**record, "path": str(target)}
@@ -218,7 +218,6 @@ def start(
     here = room(place)
     budget = memory.budget(recipe, here)
     variables = _variables(place)
-    source.check_patches(recipe.patches)
     folder, tree = place.folder(recipe), place.tree(recipe)
     for path in (folder, place.ccache_dir, place.out(recipe)):
         path.mkdir(parents=True, exist_ok=True)

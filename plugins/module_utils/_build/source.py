@@ -13,53 +13,12 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from . import blob
+from .git import WORDS, Git
 from .recipe import BuildError, Patch, Recipe
-
-_GIT_ENVIRONMENT = {
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ASKPASS": "true",
-}
-_WORDS = 600
-
-
-class Git:
-    """Runs git in one checkout with a limit. mirrors: beginnings of addresses and what stands in their place, for
-    submodules too."""
-
-    def __init__(self, tree: Path, limit_s: float, mirrors: Mapping[str, str]) -> None:
-        self._tree = tree
-        self._limit_s = limit_s
-        self._options: list[str] = []
-        for address, mirror in sorted(mirrors.items()):
-            self._options += ["-c", f"url.{mirror}.insteadOf={address}"]
-
-    def __call__(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        whole = ["git", *self._options, *argv]
-        try:
-            done = subprocess.run(
-                whole,
-                cwd=self._tree,
-                env={**os.environ, **_GIT_ENVIRONMENT},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self._limit_s,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise BuildError("git is not installed on this host") from error
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"`git {argv[0]}` in {self._tree} took longer than {self._limit_s:g} s") from error
-        if check and done.returncode != 0:
-            raise BuildError(f"`git {' '.join(argv)}` in {self._tree} failed: {done.stderr.strip()[-_WORDS:]}")
-        return done
 
 
 def file_digest(path: str) -> str:
@@ -71,17 +30,6 @@ def file_digest(path: str) -> str:
         raise BuildError(f"{path}: {error.strerror}") from error
 
 
-def check_patches(patches: Sequence[Patch]) -> None:
-    """The patch files are the pinned ones. Raises BuildError before anything is touched."""
-    for patch in patches:
-        got = file_digest(patch.path)
-        if got != patch.sha256:
-            raise BuildError(
-                f"patch {patch.name} ({patch.path}) is not the pinned one: sha256 {got}, wanted {patch.sha256}; "
-                "get it again from its source"
-            )
-
-
 def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
     """Is the checkout complete, patched, of this recipe, and every file of it as it was made? Objects don't matter."""
     try:
@@ -91,6 +39,14 @@ def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
         return all(_content(tree / name) == digest for name, digest in found["files"].items())
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return False
+
+
+def patches_in(record: Path) -> dict[str, str]:
+    """Names and digests of the patches in a checkout; empty without its record."""
+    try:
+        return {str(name): str(digest) for name, digest in json.loads(record.read_text())["patches"].items()}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        return {}
 
 
 def _content(path: Path) -> str:
@@ -114,10 +70,10 @@ def _files(tree: Path) -> dict[str, str]:
 
 def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: Mapping[str, str]) -> bool:
     """Makes the checkout; False when it was there. Raises BuildError, after which the next run begins anew."""
-    check_patches(recipe.patches)
     if ready(recipe, tree, record):
         _prove(recipe, tree)
         return False
+    patches = blob.read(recipe.patches, tree.parent, limit_s, mirrors) if recipe.patches else []
     record.unlink(missing_ok=True)
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
@@ -129,10 +85,16 @@ def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: M
         folder = tree / other.directory
         folder.mkdir(parents=True, exist_ok=True)
         _check_out(Git(folder, limit_s, mirrors), other.repository, other.commit, recipe.name)
-    for patch in recipe.patches:
-        _apply(git, recipe, patch)
+    for patch, content in patches:
+        _apply(git, recipe, patch, content)
     _prove(recipe, tree)
-    made = {"key": recipe.key(), "name": recipe.name, "commit": recipe.commit, "files": _files(tree)}
+    made = {
+        "key": recipe.key(),
+        "name": recipe.name,
+        "commit": recipe.commit,
+        "patches": {patch.name: hashlib.sha256(content).hexdigest() for patch, content in patches},
+        "files": _files(tree),
+    }
     record.write_text(json.dumps(made) + "\n")
     return True
 
@@ -148,12 +110,12 @@ def _check_out(git: Git, repository: str, commit: str, name: str) -> None:
     git("checkout", "--quiet", "--detach", commit)
 
 
-def _apply(git: Git, recipe: Recipe, patch: Patch) -> None:
+def _apply(git: Git, recipe: Recipe, patch: Patch, content: bytes) -> None:
     where = [f"--directory={patch.subdirectory}"] if patch.subdirectory else []
     bare = ["--unidiff-zero"] if patch.without_context else []
-    done = git("apply", "--whitespace=nowarn", *bare, *where, patch.path, check=False)
+    done = git("apply", "--whitespace=nowarn", *bare, *where, "-", check=False, given=content)
     if done.returncode != 0:
-        words = " ".join(done.stderr.split())[:_WORDS]
+        words = " ".join(done.stderr.split())[:WORDS]
         raise BuildError(f"patch {patch.name} does not apply to {recipe.name} at {recipe.commit[:12]}: {words}")
 
 

@@ -9,8 +9,11 @@ from typing import Any
 
 _PATCH: dict[str, Any] = {
     "name": {"type": "str", "required": True},
-    "path": {"type": "path", "required": True},
-    "sha256": {"type": "str", "required": True},
+    "repository": {"type": "str", "required": True},
+    "commit": {"type": "str", "required": True},
+    "path": {"type": "str", "required": True},
+    "encoding": {"type": "str", "choices": ["plain", "gzip+base64"], "default": "plain"},
+    "sha256": {"type": "str", "default": ""},
     "subdirectory": {"type": "str", "default": ""},
     "without_context": {"type": "bool", "default": False},
 }

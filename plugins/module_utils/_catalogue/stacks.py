@@ -34,7 +34,7 @@ NOT_IN_ID = (
 # The same of a patch: what it is for, and where it comes from if its digest says what it is. Without one its place in a
 # Git repository does: a commit and a path stand for the bytes there.
 NOT_IN_PATCH = ("needed_by", "dropped_at", "upstream")
-PLACE_OF_PATCH = ("repo", "commit", "path", "encoding", "url")
+PLACE_OF_PATCH = ("repo", "commit", "path", "encoding")
 # The same of a wheel: where it comes from.
 NOT_IN_FIRST = ("index", "url")
 
@@ -43,7 +43,6 @@ NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
 # Lists of named things are merged by that name.
 NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
-PATCH_SUPPLY = ("path", "url", "sha256")
 
 
 def canonical(value: Any) -> bytes:
@@ -79,14 +78,11 @@ def _without(item: Any, keys: Collection[str]) -> Any:
     return {key: value for key, value in item.items() if key not in keys} if isinstance(item, Mapping) else item
 
 
-def load_stacks(
-    folders: Sequence[str | Path] = (), patches: Mapping[str, Any] | None = None
-) -> dict[str, dict[str, Any]]:
+def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]:
     """Return ``{name: manifest}`` of the shipped folder and ``folders``, later ones win; raise CatalogueError.
 
     Each manifest is complete, whatever it is based on, and gets ``source_file`` and, when it names a ``lock`` beside
-    the file that names it, ``lock_file`` and ``lock_sha256`` (64 hex digits). ``patches`` is what the operator supplies
-    (``{patch: {path, url, sha256}}``); it stands above what manifests say.
+    the file that names it, ``lock_file`` and ``lock_sha256`` (64 hex digits).
     """
     problems: list[Problem] = []
     layers: list[dict[str, dict[str, Any]]] = []
@@ -101,13 +97,11 @@ def load_stacks(
             _read_lock(manifest, problems)
             written[name] = manifest
         layers.append(written)
-    supplied = dict(patches or {})
-    problems += [Problem("stack_patches", path, message) for path, message in _supply_faults(supplied)]
     stacks: dict[str, dict[str, Any]] = {}
     for depth, layer in enumerate(layers):
         for name in layer:
             chain = _chain(name, depth, layers, problems)
-            stacks[name] = _supply(_merged(chain), supplied) if chain else {"name": name, "installable": False}
+            stacks[name] = _merged(chain) if chain else {"name": name, "installable": False}
             if chain:
                 file = stacks[name]["source_file"]
                 problems += [Problem(file, path, message) for path, message in _faults(stacks[name])]
@@ -194,29 +188,6 @@ def _label(item: Any, key: str) -> str:
     return str(item.get(key, "")).partition("==")[0] if isinstance(item, Mapping) else repr(item)
 
 
-def _supply(manifest: dict[str, Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(manifest.get("patches"), list):
-        manifest["patches"] = [_supplied(patch, supplied) for patch in manifest["patches"]]
-    return manifest
-
-
-def _supplied(patch: Any, supplied: Mapping[str, Any]) -> Any:
-    more = supplied.get(str(patch.get("name"))) if isinstance(patch, Mapping) else None
-    return {**_without(patch, PLACE_OF_PATCH), **more} if isinstance(more, Mapping) else patch
-
-
-def _supply_faults(supplied: Mapping[str, Any]) -> Iterator[Fault]:
-    for name, item in supplied.items():
-        if not isinstance(item, Mapping):
-            yield name, "must be a mapping with sha256 and path or url"
-            continue
-        for key in item:
-            if key not in PATCH_SUPPLY:
-                yield f"{name}.{key}", f'unknown key "{key}"{did_you_mean(str(key), PATCH_SUPPLY)}'
-        if not re.fullmatch(r"[0-9a-f]{64}", str(item.get("sha256", ""))):
-            yield f"{name}.sha256", "must be the file's sha256, 64 lower-case hex digits: `sha256sum FILE` says it"
-
-
 def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
     """What no schema says of one whole manifest."""
     if manifest.get("installable") is False and not manifest.get("reason"):
@@ -244,13 +215,12 @@ def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _patch_faults(manifest: Mapping[str, Any], sources: Sequence[str]) -> Iterator[Fault]:
     for index, patch in enumerate(_mappings(manifest.get("patches"))):
-        where = f"patches[{index}]"
         target = patch.get("applies_to")
         if target is not None and target not in sources:
-            yield f"{where}.applies_to", f'there is no source "{target}"{did_you_mean(str(target), sources)}'
-        for key in ("commit", "path"):
-            if "repo" in patch and key not in patch:
-                yield f"{where}.{key}", "is missing; a patch of a Git repository has repo, commit and path"
+            yield f"patches[{index}].applies_to", f'there is no source "{target}"{did_you_mean(str(target), sources)}'
+        for key in ("repo", "commit", "path"):
+            if key not in patch:
+                yield f"patches[{index}].{key}", "is missing; a patch is a file of a Git repository at a commit"
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+
 WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 
 HOST: dict[str, dict[str, Any]] = {
@@ -16,16 +18,16 @@ HOST: dict[str, dict[str, Any]] = {
     "default_stack": {"type": "str", "default": "xpu"},
     "limit": {"type": "int", "default": 60},
     "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
-    "run_dir": {"type": "path", "default": "/run/b70"},
-    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
-    "data_dirs": {"type": "list", "elements": "path", "default": ["/mnt/fast-ai", "/var/cache/b70", "/var/lib/b70"]},
+    "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
+    "data_dirs": {"type": "list", "elements": "path", "default": [_paths.DATA_DIR, _paths.CACHE_DIR, _paths.STATE_DIR]},
     "cache_dirs": {
         "type": "list",
         "elements": "path",
-        "default": ["/mnt/fast-ai/vllm-cache-exp", "/mnt/fast-ai/llm-cache/hf"],
+        "default": [f"{_paths.DATA_DIR}/vllm-cache-exp", f"{_paths.DATA_DIR}/llm-cache/hf"],
     },
     "user": {"type": "str", "default": "b70"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},

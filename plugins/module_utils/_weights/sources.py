@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import _paths
 from .manifest import WeightsError
 
 # The kinds of source, and the keys that a source of that kind may have beside its own.
@@ -29,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "workers": {"type": "int", "default": 4},
     "limit_s": {"type": "int", "default": 86400},
     "user": {"type": "str", "default": "root"},
-    "hub_python": {"type": "path", "default": "/opt/b70/hub/venv/bin/python"},
+    "hub_python": {"type": "path", "default": f"{_paths.HUB_DIR}/venv/bin/python"},
     "environment": {"type": "dict", "default": {}},
 }
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -5,10 +5,10 @@
 
 The one argument is a JSON object, every key of it optional: `imports` (modules that must import), `distributions`
 (name: version that must be installed), `extensions` (distributions whose native libraries must load against this
-torch), `devices` (whether cards are asked for), and then `device` (what vLLM must find as its platform), `device_type`
-and `device_count` (what torch must see). A `device` of cpu is asked for in any case. The last line of standard output
-is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each),
-`devices` (how many torch sees, or null) and `digest`.
+torch), `cards` (how many the host has), and where it has any `device` (what vLLM must find as its platform) and
+`device_type` (the module of torch that must see as many). A `device` of cpu is asked for in any case. The last line of
+standard output is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports`
+(seconds each), `devices` (how many torch sees, or null) and `digest`.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
     if kind:
         module = getattr(importlib.import_module("torch"), kind)
         count = module.device_count() if module.is_available() else 0
-        least = wanted.get("device_count", 1)
-        if count == 0 or count != wanted.get("device_count", count):
-            problems.append(f"torch sees {count} {kind} devices, wanted {least}")
+        if count != wanted.get("cards"):
+            cards = wanted.get("cards")
+            problems.append(f"torch sees {count} {kind} devices, the host has {cards} cards: run doctor.yml")
     return problems, count
 
 
@@ -111,7 +111,7 @@ def probe(wanted: dict[str, Any]) -> dict[str, Any]:
     if wanted.get("extensions"):
         problems += load(wanted["extensions"])
     count = None
-    if not problems and (wanted.get("devices", True) or wanted.get("device") == "cpu"):
+    if not problems and (wanted.get("cards") or wanted.get("device") == "cpu"):
         problems, count = look_at_devices(wanted)
     python = {"version": platform.python_version(), "implementation": platform.python_implementation()}
     identity = json.dumps([python, distributions], sort_keys=True)

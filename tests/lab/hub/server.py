@@ -48,11 +48,14 @@ class Asked:
 
 @dataclass
 class Hub:
-    """A repository with one commit. large: files in large file storage; token: who may read it (none: everybody)."""
+    """A repository. commit: where its main branch is; coming: where that moves, one step for every question about it.
+    large: files in large file storage; token: who may read it (none: everybody)."""
 
     root: Path
     repository: str = "lab/tiny-a"
     commit: str = COMMIT
+    coming: list[str] = field(default_factory=list)
+    former: list[str] = field(default_factory=list)
     token: str = ""
     gated: bool = False
     large: frozenset[str] = frozenset({"model.safetensors", "tokenizer.json"})
@@ -70,14 +73,23 @@ class Hub:
         """How many bytes of a file went out."""
         return sum(one.sent for one in self.asked if one.method == "GET" and one.path.endswith(f"/{name}"))
 
-    def description(self) -> dict[str, Any]:
+    def commit_of(self, revision: str) -> str:
+        """The commit that a revision names; empty where there is none."""
+        found = self.commit if revision == "main" else revision
+        known = [self.commit, *self.former]
+        if revision == "main" and self.coming:
+            self.former.append(self.commit)
+            self.commit = self.coming.pop(0)
+        return found if found in known else ""
+
+    def description(self, commit: str) -> dict[str, Any]:
         siblings = []
         for name, data in self.files().items():
             entry: dict[str, Any] = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
             if name in self.large:
                 entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 133}
             siblings.append(entry)
-        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": self.commit, "siblings": siblings}
+        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": commit, "siblings": siblings}
 
 
 def git_sha1(data: bytes) -> str:
@@ -134,16 +146,17 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error(404, "RepoNotFound", "Repository not found")
         if path.startswith(base):
             revision = path.removeprefix(base).removeprefix("/revision/") or "main"
-            if revision not in ("main", hub.commit):
+            commit = hub.commit_of(revision)
+            if not commit:
                 return self._error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-            return self._send(200, json.dumps(hub.description()).encode(), {"Content-Type": "application/json"})
+            return self._send(200, json.dumps(hub.description(commit)).encode(), {"Content-Type": "application/json"})
         if not path.startswith(resolve):
             return self._error(404, "RepoNotFound", "Repository not found")
         revision, name = path.removeprefix(resolve).split("/", 1)
         data = hub.files().get(name)
-        if revision != hub.commit or data is None:
+        if revision == "main" or not hub.commit_of(revision) or data is None:
             return self._error(404, "EntryNotFound", "Entry not found")
-        headers: dict[str, str] = {"X-Repo-Commit": hub.commit}
+        headers: dict[str, str] = {"X-Repo-Commit": revision}
         if name not in hub.large:
             return self._body(name, data, {**headers, "ETag": f'"{git_sha1(data)}"'})
         linked = {"X-Linked-Size": str(len(data)), "X-Linked-ETag": f'"{hashlib.sha256(data).hexdigest()}"'}

@@ -45,6 +45,9 @@ STAND_INS = {
 }
 NATIVE = "vllm-cpu-kernels"
 HEADERS = "vllm-project/xpu-kernel-headers"
+PATCHES = "steveseguin/b70-optimization-lab"
+# What PyTorch has on its own index, and nobody else.
+ON_INDEX = ("torch", "torchvision", "torchaudio", "triton-xpu")
 # All that the manifest for a small stack has beside torch: what torch itself asks for, and what builds an extension.
 SMALL = (
     "filelock fsspec jinja2 markupsafe mpmath networkx ninja numpy packaging setuptools sympy typing-extensions"
@@ -75,12 +78,14 @@ def digest(path: Path) -> str:
 
 
 def pins_of(manifest: dict[str, Any]) -> dict[str, str]:
-    """What a manifest says of repositories (OWNER/NAME: commit), patches and first wheels (name: sha256)."""
+    """What a manifest says of repositories (OWNER/NAME: commit), and of patches and first wheels (name: sha256)."""
     found = {}
     for source in manifest.get("sources", []):
         found[source["repo"]] = source["commit"]
         found |= {tree["repo"]: tree["commit"] for tree in source.get("trees", [])}
-    found |= {patch["name"]: patch["sha256"] for patch in manifest.get("patches", [])}
+    for patch in manifest.get("patches", []):
+        found[patch["repo"]] = patch["commit"]
+        found |= {patch["name"]: patch["sha256"]} if "sha256" in patch else {}
     for step in manifest.get("first", []):
         found[step["requirement"].partition("==")[0]] = step["hashes"][HOSTS][0].removeprefix("sha256:")
     return found
@@ -88,8 +93,9 @@ def pins_of(manifest: dict[str, Any]) -> dict[str, str]:
 
 def _inputs() -> Iterator[Path]:
     yield from (CPU_LOCK, CPU_MANIFEST)
-    for folder in (HERE / "repos", HERE / "patches"):
-        yield from sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    yield from sorted(
+        path for path in (HERE / "repos").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
     yield from (Path(__file__), HERE / "wheels.py", HERE / "gitrepos.py")
 
 
@@ -147,6 +153,9 @@ def _wheels(www: Path, downloads: Path) -> tuple[dict[str, str], dict[str, str]]
     }
     made |= {name: wheels.stand_in(folder, name, pinned) for name, pinned in STAND_INS.items()}
     digests = {name: digest(path) for name, path in made.items()}
+    for name in ON_INDEX:
+        (www / "index" / name).mkdir(parents=True)
+        made[name].rename(www / "index" / name / made[name].name)
     versions = {NATIVE: version, **STAND_INS}
     lines = {name: f"{name}=={pinned} \\\n    --hash=sha256:{digests[name]}\n" for name, pinned in versions.items()}
     return digests, lines
@@ -177,6 +186,7 @@ def _repositories(www: Path, work: Path, downloads: Path) -> dict[str, str]:
         ),
         "intel/llm-scaler": gitrepos.publish(tree("llm-scaler"), root, "intel/llm-scaler", "A kernel of the lab"),
         "vllm-project/vllm": gitrepos.publish(work / "vllm", root, "vllm-project/vllm", "The engine's Python part"),
+        PATCHES: gitrepos.publish(tree("b70-optimization-lab"), root, PATCHES, "Patches of the lab"),
     }
 
 
@@ -206,8 +216,7 @@ def make(cache: Path = CACHE) -> Goods:
             pins, lines = _wheels(www, downloads)
             pins |= _repositories(www, folder / "trees", downloads)
             shutil.rmtree(folder / "trees")
-            shutil.copytree(HERE / "patches", www / "patches")
-            pins |= {path.stem: digest(path) for path in (www / "patches").glob("*.patch")}
+            pins |= {path.stem: digest(path) for path in (HERE / "repos/b70-optimization-lab").rglob("*.patch")}
             _locks(folder / "stacks", lines)
             record.write_text(json.dumps(pins, indent=1) + "\n", encoding="utf-8")
         for manifest in (HERE / "stacks").glob("*.yml"):

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import functools
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles/gpu_driver"
 # Where the sources of the driver are below the server's root, and the suite of Intel's own.
 FOLDERS = {"omix": "gpu/ubuntu", "ppa": "kobuk-team/intel-graphics/ubuntu"}
 OMIX = "noble/intel-omix/0.4.0"
+PYTORCH = "https://download.pytorch.org/whl/xpu"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Vendors:
     """What is served at `url` out of `root`; `ring` signs; the fingerprints of the keys that sign each repository.
 
     `debs` are the packages of releases on GitHub, by release, as the role gpu_driver takes them.
+    stacks: the manifests, with the address of PyTorch's index here in the place of the real one.
     """
 
     url: str
@@ -66,6 +69,7 @@ class Vendors:
             "gpu_driver_repository_key_url": f"{self.url}/gpu.asc",
             "gpu_driver_repository_key_fingerprints": [self.gpu_driver, self.former],
         }
+    stacks: Path
 
     def variables(self, system: str) -> dict[str, Any]:
         """The roles' variables that lead to this server, with the driver from its usual source."""
@@ -77,20 +81,15 @@ class Vendors:
             "oneapi_repository_key_fingerprint": self.oneapi,
         }
 
-    def sources(self, stock: goods.Goods) -> dict[str, Any]:
+    def sources(self) -> dict[str, Any]:
         """The variables for a stack from source, for hosts or for a mirror that is filled from here."""
         return {
-            "b70_stack_dirs": [str(stock.stacks)],
+            "b70_stack_dirs": [str(self.stacks)],
             "stack_find_links": [f"{self.url}/wheels/"],
             "stack_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
-            "stack_patch_url": f"{self.url}/patches/",
             "mirror_stacks": ["lab-2.11-fixture", "small-fixture"],
             "mirror_find_links": [f"{self.url}/wheels/"],
             "mirror_git_mirrors": {f"{gitrepos.GITHUB}/": f"{self.url}/git/"},
-            "mirror_stack_patches": {
-                path.stem: {"url": f"{self.url}/patches/{path.name}", "sha256": goods.digest(path)}
-                for path in sorted((stock.www / "patches").glob("*.patch"))
-            },
         }
 
 
@@ -147,9 +146,14 @@ def vendors(directory: Path, address: str, made: goods.Goods | None = None) -> I
         (root / "oneapi.asc").write_text(ring.public(stranger, oneapi), encoding="ascii")
         (root / "stranger.asc").write_text(ring.public(stranger), encoding="ascii")
         if made is not None:
-            for name in ("wheels", "git", "patches"):
+            for name in ("wheels", "index", "git"):
                 (root / name).symlink_to(made.www / name)
-        yield Vendors(url, root, ring, gpu, former, oneapi, stranger, debs)
+            shutil.copytree(made.stacks, directory / "stacks")
+            for manifest in (directory / "stacks").glob("*.yml"):
+                manifest.write_text(
+                    manifest.read_text(encoding="utf-8").replace(PYTORCH, f"{url}/index"), encoding="utf-8"
+                )
+        yield Vendors(url, root, ring, gpu, former, oneapi, stranger, debs, directory / "stacks")
 
 
 def gateway(lab: str | None = None) -> str:
@@ -171,7 +175,7 @@ def main(arguments: list[str]) -> int:
     stock = goods.make() if given.sources else None
     with vendors(given.directory, gateway(given.lab), stock) as made:
         file = given.directory / "variables.json"
-        variables = {**made.variables(given.system), **(made.sources(stock) if stock else {})}
+        variables = {**made.variables(given.system), **(made.sources() if stock else {})}
         file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
         print(f"serving at {made.url}; use it with: -e @{file}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,113 +19,129 @@ from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGU
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks, locked_versions
 
 STACKS = load_stacks()
-HOST = {"python": "3.12.3", "system": {"id": "ubuntu", "version": "24.04", "machine": "x86_64"}}
-DIGEST = "a" * 64
+SYSTEM = {"id": "ubuntu", "version": "24.04", "machine": "x86_64"}
+PACKED = "repro/minimax-m27-b70-89tps-20260520/patches/llm-scaler-active-promoted-minimax-89tps-20260520.patch.gz.b64"
+LAB = "https://github.com/steveseguin/b70-optimization-lab"
 
 
-def stack(**patch: Any) -> dict[str, Any]:
-    source = {"name": "k", "repo": "o/k", "commit": "1" * 40}
-    return {"name": "s", "sources": [source], "patches": [{"name": "p", "applies_to": "k", **patch}]}
+def shipped(name: str) -> list[dict[str, Any]]:
+    manifest = STACKS[name]
+    pinned = locked_versions(Path(manifest["lock_file"]).read_text())
+    return _stack_build.builds(manifest, pinned, "3.12", SYSTEM)
 
 
-@pytest.mark.parametrize(
-    ("patch", "site", "path", "url"),
-    [
-        ({"sha256": DIGEST, "url": "https://x/p"}, "", "", "https://x/p"),
-        ({"sha256": DIGEST, "url": "https://x/p"}, "http://m/patches/", "", "http://m/patches/p.patch"),
-        ({"sha256": DIGEST}, "http://m/patches", "", "http://m/patches/p.patch"),
-        ({"sha256": DIGEST, "url": "https://x/p", "path": "/mine"}, "http://m/patches", "/mine", ""),
-    ],
-)
-def test_where_a_patch_comes_from(patch: dict[str, str], site: str, path: str, url: str) -> None:
-    (found,) = _stack_build.patches(stack(**patch), site, "/patches")
-    assert (found["path"], found["url"], found["problem"]) == (path, url, "")
-    assert found["file"] == f"/patches/{DIGEST}.patch"
-
-
-@pytest.mark.parametrize(
-    ("patch", "words"),
-    [
-        ({"needed_by": ["one", "two"]}, "p of stack s, which one and two need: neither place nor digest is known. Get"),
-        ({"url": "https://x/p"}, "no digest is known. It is said to be at https://x/p. Get it"),
-        ({"sha256": DIGEST}, "nobody knows where it is."),
-    ],
-)
-def test_a_patch_that_cannot_be_had_is_named_with_who_needs_it(patch: dict[str, Any], words: str) -> None:
-    (found,) = _stack_build.patches(stack(**patch), "", "/patches")
-    assert words in found["problem"]
-    assert "b70_stack_patches" in found["problem"]
-
-
-def test_every_shipped_source_is_a_recipe() -> None:
-    manifest = STACKS["lab-minimax"]
-    patches = [patch | {"sha256": DIGEST} for patch in _stack_build.patches(manifest, "http://m", "/patches")]
-    found = _stack_build.builds(manifest, locked_versions(Path(manifest["lock_file"]).read_text()), HOST, patches)
-    assert [item["name"] for item in found] == ["vllm-xpu-kernels", "llm-scaler", "vllm"]
-    defaults = {key: option.get("default") for key, option in ARGUMENTS.items()}
+@pytest.mark.parametrize("name", [name for name, manifest in STACKS.items() if manifest.get("sources")])
+def test_every_shipped_source_is_a_recipe(name: str) -> None:
+    found = shipped(name)
+    assert found
+    validator = ArgumentSpecValidator(ARGUMENTS)
     for item in found:
-        recipe = parse({**defaults, "python": "/venv/bin/python", **item["arguments"]})
+        given = {**item["arguments"], **{key: "/x" for key, option in ARGUMENTS.items() if option.get("required")}}
+        checked = validator.validate(given | item["arguments"])
+        assert not checked.error_messages
+        recipe = parse(checked.validated_parameters)
         uses = dict(recipe.uses)
         assert (uses["torch"], uses["compiler"], uses["python"]) == ("2.11.0+xpu", "2025.3", "3.12")
         assert {"cmake", "setuptools", "ninja"} <= set(uses)
         assert dict(recipe.environment)["SYCL_HOME"] == "/opt/intel/oneapi/compiler/2025.3"
-    assert [patch["name"] for patch in found[1]["arguments"]["patches"]] == [
-        "llm-scaler-active-promoted-minimax-89tps-20260520"
-    ]
 
 
-def test_a_mirror_needs_trees_too() -> None:
-    found = {item["name"]: item for item in _stack_build.repositories(STACKS["lab-minimax"])}
-    assert list(found) == ["vllm-project/vllm-xpu-kernels", "intel/sycl-tla", "intel/llm-scaler", "vllm-project/vllm"]
-    assert (found["intel/sycl-tla"]["submodules"], found["vllm-project/vllm-xpu-kernels"]["submodules"]) == (
-        False,
-        True,
-    )
+def test_a_patch_is_a_file_of_a_repository_at_a_commit() -> None:
+    (patch,) = shipped("lab-minimax")[1]["arguments"]["patches"]
+    assert patch == {
+        "name": "llm-scaler-active-promoted-minimax-89tps-20260520",
+        "repository": LAB,
+        "commit": "510e00ed17fb15b2f7afcb2a1d17beca38a48561",
+        "path": PACKED,
+        "encoding": "gzip+base64",
+        "subdirectory": "vllm/custom-esimd-kernels-vllm",
+    }
+
+
+def test_a_mirror_needs_trees_too_and_of_the_patches_repository_only_the_patches() -> None:
+    found = _stack_build.repositories(STACKS["lab-minimax"])
+    whole = {item["name"]: item["submodules"] for item in found if not item["files"]}
+    assert whole == {
+        "vllm-project/vllm-xpu-kernels": True,
+        "intel/sycl-tla": False,
+        "intel/llm-scaler": False,
+        "vllm-project/vllm": False,
+    }
+    parts = [(item["url"], item["files"]) for item in found if item["files"]]
+    assert (LAB, ["patches/vllm-xpu-mamba-copy-pointer-uint64-20260606.patch"]) in parts
 
 
 def look(state: str = "absent", *problems: str, key: str = "k1") -> dict[str, Any]:
     return {"key": key, "state": state, "problems": list(problems)}
 
 
+def of(**hosts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Looks of hosts at a stack with one source."""
+    return {host: {"k": found} for host, found in hosts.items()}
+
+
+def shared(
+    looks: dict[str, dict[str, Any]], stored: list[str], wanting: list[str] | None = None
+) -> dict[str, tuple[str, str]]:
+    found = _stack_build.share(looks, stored, wanting or list(looks))
+    return {host: (answer["k"]["do"], answer["k"]["holder"]) for host, answer in found.items()}
+
+
 def test_the_first_that_can_builds_and_the_others_wait() -> None:
-    hosts = {"a": look("absent", "16 GiB"), "b": look(), "c": look()}
-    found = _stack_build.share(hosts, [], list(hosts))
-    assert {name: (item["do"], item["holder"]) for name, item in found.items()} == {
-        "a": ("copy", "b"),
-        "b": ("build", "b"),
-        "c": ("copy", "b"),
-    }
+    looks = of(a=look("absent", "16 GiB"), b=look(), c=look())
+    assert shared(looks, []) == {"a": ("copy", "b"), "b": ("build", "b"), "c": ("copy", "b")}
 
 
 def test_a_build_under_way_is_joined() -> None:
-    hosts = {"a": look(), "b": look("running")}
-    found = _stack_build.share(hosts, [], ["a", "b"])
-    assert [found[name]["do"] for name in hosts] == ["copy", "build"]
+    assert shared(of(a=look(), b=look("running")), []) == {"a": ("copy", "b"), "b": ("build", "b")}
 
 
 def test_a_wheel_that_exists_is_never_built_again() -> None:
-    hosts = {"a": look("absent", "16 GiB"), "b": look("built")}
-    assert _stack_build.share(hosts, [], ["a"])["a"] == {"do": "copy", "holder": "b", "problems": []}
-    assert _stack_build.share(hosts, ["k1"], ["a", "b"])["b"]["do"] == "have"
-    assert _stack_build.share({"a": look()}, ["k1"], ["a"])["a"] == {"do": "copy", "holder": "", "problems": []}
+    looks = of(a=look("absent", "16 GiB"), b=look("built"))
+    assert shared(looks, [], ["a"]) == {"a": ("copy", "b")}
+    assert shared(looks, ["k-k1"])["b"] == ("have", "b")
+    assert shared(of(a=look()), ["k-k1"]) == {"a": ("copy", "")}
+    assert shared(of(a=look()), ["other-k1"]) == {"a": ("build", "a")}
 
 
 def test_where_nobody_can_build_everybody_says_why() -> None:
-    found = _stack_build.share({"a": look("absent", "16 GiB"), "b": look("failed", "8 GiB")}, [], ["a", "b"])
-    assert [found[name] for name in "ab"] == [
+    found = _stack_build.share(of(a=look("absent", "16 GiB"), b=look("failed", "8 GiB")), [], ["a", "b"])
+    assert [found[name]["k"] for name in "ab"] == [
         {"do": "refuse", "holder": "a", "problems": ["16 GiB"]},
         {"do": "refuse", "holder": "b", "problems": ["8 GiB"]},
     ]
 
 
 def test_a_wheel_for_another_system_will_not_do() -> None:
-    hosts = {"a": look("built"), "b": look(key="k2"), "c": look(key="k2")}
-    found = _stack_build.share(hosts, ["k1"], list(hosts))
-    assert [(found[name]["do"], found[name]["holder"]) for name in hosts] == [
-        ("have", "a"),
-        ("build", "b"),
-        ("copy", "b"),
-    ]
+    looks = of(a=look("built"), b=look(key="k2"), c=look(key="k2"))
+    assert shared(looks, ["k-k1"]) == {"a": ("have", "a"), "b": ("build", "b"), "c": ("copy", "b")}
+
+
+def test_one_host_builds_all_that_nobody_has_because_each_is_built_with_those_before() -> None:
+    looks = {
+        "a": {"k": look(), "v": look("absent", "16 GiB")},
+        "b": {"k": look(), "v": look()},
+        "c": {"k": look("built"), "v": look()},
+    }
+    found = _stack_build.share(looks, [], ["a", "b"])
+    assert {host: {name: item["do"] for name, item in answer.items()} for host, answer in found.items()} == {
+        "a": {"k": "copy", "v": "copy"},
+        "b": {"k": "copy", "v": "build"},
+    }
+    assert (found["b"]["k"]["holder"], found["a"]["v"]["holder"]) == ("c", "b")
+
+
+def test_who_waits_and_who_lends_follows_from_what_is_built_already() -> None:
+    looks = of(a=look("built"), b=look())
+    answers = _stack_build.share(looks, [], ["b"])
+    assert _stack_build.waits_for(answers["b"], "b", looks) == ""
+    assert _stack_build.lent(answers, "a", looks["a"]) == ["k"]
+    looks = of(a=look(), b=look())
+    answers = _stack_build.share(looks, [], ["a", "b"])
+    assert [_stack_build.waits_for(answers[host], host, looks) for host in "ab"] == ["", "a"]
+    assert _stack_build.lent(answers, "a", looks["a"]) == []
+    from_store = _stack_build.share(of(b=look()), ["k-k1"], ["b"])
+    assert _stack_build.waits_for(from_store["b"], "b", looks) == ""
 
 
 looks = st.builds(
@@ -135,18 +152,28 @@ looks = st.builds(
 )
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), looks, min_size=1), st.sets(st.sampled_from(["k1", "k2"])))
-def test_one_builder_for_each_key_and_a_holder_for_everybody(hosts: dict[str, Any], stored: set[str]) -> None:
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.fixed_dictionaries({"k": looks, "v": looks}), min_size=1),
+    st.sets(st.sampled_from(["k-k1", "v-k2"])),
+)
+def test_one_builder_for_each_set_of_keys_and_a_holder_for_everybody(hosts: dict[str, Any], stored: set[str]) -> None:
     found = _stack_build.share(hosts, stored, list(hosts))
     assert set(found) == set(hosts)
-    for key in ("k1", "k2"):
-        alike = {name: item for name, item in found.items() if hosts[name]["key"] == key}
-        assert len([item for item in alike.values() if item["do"] == "build"]) <= 1
-        for item in alike.values():
+    builders: dict[tuple[str, ...], set[str]] = {}
+    for host, answer in found.items():
+        keys = tuple(hosts[host][source]["key"] for source in sorted(answer))
+        for source, item in answer.items():
+            if item["do"] == "build":
+                builders.setdefault(keys, set()).add(host)
             if item["do"] == "copy" and item["holder"]:
-                assert hosts[item["holder"]]["state"] == "built" or found[item["holder"]]["do"] == "build"
+                holder = item["holder"]
+                assert hosts[holder][source]["key"] == hosts[host][source]["key"]
+                assert hosts[holder][source]["state"] == "built" or found[holder][source]["do"] == "build"
             if item["do"] == "copy" and not item["holder"]:
-                assert key in stored
+                assert f"{source}-{hosts[host][source]['key']}" in stored
+            if item["do"] == "refuse":
+                assert any(one["problems"] for one in answer.values())
+    assert all(len(names) == 1 for names in builders.values())
 
 
 def planned(host_lacks: bool, *names: str) -> list[dict[str, Any]]:
@@ -160,27 +187,28 @@ def planned(host_lacks: bool, *names: str) -> list[dict[str, Any]]:
 def test_an_installed_host_is_asked_only_where_another_lacks_the_stack() -> None:
     has, lacks = planned(False, "k", "m"), planned(True, "k", "m")
     assert _stack_build.questions(has, {"a": has}) == []
-    assert _stack_build.questions(has, {"a": has, "b": lacks}) == ["s-1/k", "s-1/m"]
+    assert _stack_build.questions(has, {"a": has, "b": lacks}) == ["s-1"]
+    assert _stack_build.questions(planned(True), {"a": planned(True)}) == []
 
 
 def test_a_host_that_has_the_stack_gives_its_wheels_and_gets_none() -> None:
     plans = {"a": planned(False, "k"), "b": planned(True, "k")}
-    looks = {"a": {"s-1/k": look("built")}, "b": {"s-1/k": look()}}
+    looks = {"a": {"s-1": {"k": look("built")}}, "b": {"s-1": {"k": look()}}}
     found = _stack_build.shares(plans, looks, ["other-k1"])
-    assert found == {"s-1/k": {"b": {"do": "copy", "holder": "a", "problems": []}}}
-    assert _stack_build.shares(plans, {"b": looks["b"]}, ["k-k1"])["s-1/k"]["b"]["holder"] == ""
+    assert found == {"s-1": {"b": {"k": {"do": "copy", "holder": "a", "problems": []}}}}
+    assert _stack_build.shares(plans, {"b": looks["b"]}, ["k-k1"])["s-1"]["b"]["k"]["holder"] == ""
 
 
 def test_it_is_said_what_is_done_for_every_source() -> None:
     (item,) = planned(True, "k", "m", "v", "w")
-    looks = {"s-1/k": {"estimate": "4 jobs"}, "s-1/w": {"state": "running"}}
-    shares = {
-        "s-1/k": {"a": {"do": "build", "holder": "a"}},
-        "s-1/m": {"a": {"do": "copy", "holder": ""}},
-        "s-1/v": {"a": {"do": "have", "holder": "a"}},
-        "s-1/w": {"a": {"do": "build", "holder": "a"}},
+    looks = {"k": {"estimate": "4 jobs", "state": "absent"}, "m": look(), "v": look("built"), "w": look("running")}
+    answers = {
+        "k": {"do": "build", "holder": "a"},
+        "m": {"do": "copy", "holder": ""},
+        "v": {"do": "have", "holder": "a"},
+        "w": {"do": "build", "holder": "a"},
     }
-    assert _stack_build.said(item, shares, looks, "a") == [
+    assert _stack_build.said(item, answers, looks) == [
         "builds k from o/k at 111111111111 with p: 4 jobs",
         "takes the wheel of m from o/m at 111111111111 with p from the controller",
         "has the wheel of v from o/v at 111111111111 with p",

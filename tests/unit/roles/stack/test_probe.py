@@ -91,19 +91,21 @@ def test_native_libraries_that_do_not_load_are_named_with_the_symbol(probe, tmp_
 
 
 @pytest.mark.parametrize(
-    ("count", "wanted", "problems"),
-    [(4, {"device_count": 4}, []), (3, {"device_count": 4}, ["torch sees 3 xpu devices, wanted 4"]),
-     (0, {}, ["torch sees 0 xpu devices, wanted 1"]), (2, {}, [])],
+    ("count", "cards", "problem"),
+    [(4, 4, ""), (3, 4, "torch sees 3 xpu devices, the host has 4 cards"), (2, 1, "torch sees 2 xpu devices"),
+     (0, 1, "torch sees 0 xpu devices"), (1, 1, "")],
 )  # fmt: skip
-def test_the_devices_that_torch_sees_are_counted(probe, tmp_path, monkeypatch, count, wanted, problems):
+def test_torch_must_see_as_many_devices_as_the_host_has_cards(probe, tmp_path, monkeypatch, count, cards, problem):
     text = f"class xpu:\n    is_available = staticmethod(lambda: {count} > 0)\n"
     (tmp_path / "torch.py").write_text(text + f"    device_count = staticmethod(lambda: {count})\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert probe.look_at_devices({"device_type": "xpu", **wanted}) == (problems, count)
+    problems, seen = probe.look_at_devices({"device_type": "xpu", "cards": cards})
+    assert seen == count
+    assert [text.startswith(problem) for text in problems] == [True] * bool(problem)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
 def test_devices_are_not_asked_for_where_there_are_none(probe):
-    found = probe.probe({"devices": False, "device": "xpu", "device_type": "xpu", "device_count": 4})
+    found = probe.probe({"cards": 0, "device": "xpu", "device_type": "xpu"})
     assert (found["problems"], found["devices"]) == ([], None)

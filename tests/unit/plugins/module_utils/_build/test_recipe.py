@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import (
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGUMENTS
 
-PATCH = Patch("uint64", "/var/cache/b70/patches/uint64.patch", "a" * 64)
+PATCH = Patch("uint64", "https://example.org/lab", "4" * 40, "patches/uint64.patch")
+GIVEN = {"name": "p", "repository": "https://example.org/lab", "commit": "4" * 40, "path": "p.patch"}
 
 
 def given(**changes: Any) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def given(**changes: Any) -> dict[str, Any]:
         {"environment": (("TORCH_XPU_ARCH_LIST", "bmg"),)},
         {"uses": (("torch", "2.11.0+xpu"),)},
         {"patches": (PATCH,)},
+        {"patches": (replace(PATCH, commit="5" * 40),)},
         {"trees": (Tree("https://example.org/tla", "3" * 40, ".deps/tla"),)},
     ],
     ids=lambda change: next(iter(change)),
@@ -65,7 +68,7 @@ def test_whatever_can_change_the_wheel_changes_its_key(recipe: Callable[..., Rec
 
 
 def test_where_sources_and_patches_lie_and_how_fast_it_is_built_do_not(recipe: Callable[..., Recipe]) -> None:
-    moved = Patch("uint64", "/elsewhere/uint64.patch", "a" * 64)
+    moved = replace(PATCH, repository="http://mirror/lab.git", sha256="a" * 64)
     changes = {"repository": "http://mirror/kernels.git", "python": "/other/python", "max_jobs": 1, "peak_gib": 9.0}
     assert recipe(patches=(moved,), network=True, **changes).key() == recipe(patches=(PATCH,)).key()
 
@@ -77,9 +80,11 @@ def test_two_recipes_never_share_a_unit(recipe: Callable[..., Recipe]) -> None:
 
 
 def test_the_parameters_become_the_recipe() -> None:
-    patch = {"name": "uint64", "path": "/p", "sha256": "b" * 64, "subdirectory": "sub"}
+    patch = GIVEN | {"encoding": "gzip+base64", "sha256": "b" * 64, "subdirectory": "sub"}
     made = parse(given(patches=[patch], probes=[{"file": "a.cpp", "contains": "x"}], environment={"B": 1, "A": "2"}))
-    assert made.patches == (Patch("uint64", "/p", "b" * 64, "sub"),)
+    assert made.patches == (
+        Patch("p", "https://example.org/lab", "4" * 40, "p.patch", "gzip+base64", "b" * 64, "sub"),
+    )
     assert made.probes == (Probe("a.cpp", "x"),)
     assert made.environment == (("A", "2"), ("B", "1"))
 
@@ -92,7 +97,9 @@ def test_the_parameters_become_the_recipe() -> None:
         ({"repository": "--upload-pack=x"}, "repository '--upload-pack=x'"),
         ({"subdirectory": "../.."}, "'../..' leads out of the checkout"),
         ({"script": "/etc/setup.py"}, "'/etc/setup.py' leads out of the checkout"),
-        ({"patches": [{"name": "p", "path": "/p", "sha256": "beef"}]}, "patch p: sha256 'beef' is not one"),
+        ({"patches": [GIVEN | {"sha256": "beef"}]}, "patch p: sha256 'beef' is not one"),
+        ({"patches": [GIVEN | {"commit": "main"}]}, "patch p: https://example.org/lab at main is not a pinned"),
+        ({"patches": [GIVEN | {"path": "../x"}]}, "'../x' leads out of the checkout"),
         ({"environment": {"A B": "1"}}, "environment: 'A B'"),
         ({"max_jobs": 0}, "max_jobs must be positive"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Patch, Probe, Recipe, Tree
-from ansible_collections.arcpro.b70.plugins.module_utils._build.source import prepare
+from ansible_collections.arcpro.b70.plugins.module_utils._build.source import patches_in, prepare
 
 LIMIT_S = 60.0
 
@@ -50,9 +50,10 @@ def made(origin: Path, commit: str, **changes: Any) -> Recipe:
 
 
 def patch_of(tmp_path: Path, text: str) -> Patch:
-    path = tmp_path / "one.patch"
-    path.write_text(text)
-    return Patch("one", str(path), hashlib.sha256(text.encode()).hexdigest())
+    folder = tmp_path / "patches"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    return Patch("one", folder.as_uri(), commit(folder, "one.patch", text), "one.patch")
 
 
 CHANGE = """\
@@ -77,6 +78,7 @@ def test_patches_are_applied_and_proven_and_objects_stay(
     wanted = commit(origin, "k.cpp", "int pointer;\n")
     recipe = made(origin, wanted, patches=(patch_of(tmp_path, CHANGE),), probes=(Probe("k.cpp", "uint64_t pointer"),))
     assert prepare(recipe, *place, LIMIT_S, {})
+    assert patches_in(place[1]) == {"one": hashlib.sha256(CHANGE.encode()).hexdigest()}
     (place[0] / "k.o").write_text("object")
     assert not prepare(recipe, *place, LIMIT_S, {})
     assert (place[0] / "k.o").exists()
@@ -98,8 +100,7 @@ def test_a_patch_that_is_not_the_pinned_one_is_refused_first(
     origin: Path, place: tuple[Path, Path], tmp_path: Path
 ) -> None:
     wanted = commit(origin, "k.cpp", "int pointer;\n")
-    patch = patch_of(tmp_path, CHANGE)
-    Path(patch.path).write_text(CHANGE + "\n")
+    patch = replace(patch_of(tmp_path, CHANGE), sha256="a" * 64)
     with pytest.raises(BuildError, match=r"patch one .* is not the pinned one"):
         prepare(made(origin, wanted, patches=(patch,)), *place, LIMIT_S, {})
     assert not place[0].exists()

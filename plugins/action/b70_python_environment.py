@@ -1,0 +1,104 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_python_environment: looks, leaves the work to the host, and says how far it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.spec import ARGUMENTS
+from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+
+display = Display()
+
+MODULE = "arcpro.b70.b70_python_environment"
+STATUS = "ansible.legacy.async_status"
+# Soon at first, because what the cache has takes seconds.
+FIRST_LOOK_S = 0.5
+LOOK_S = 4.0
+SAY_S = 10.0
+OF_THE_JOB = ("ansible_job_id", "finished", "results_file", "started")
+
+
+class ActionModule(ActionBase):
+    """A converged environment takes one look; the work goes on when the connection is lost."""
+
+    _supports_check_mode = True
+    _supports_async = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        self._label = f"{self._vars.get('inventory_hostname', 'host')} | {self._task.args.get('path', '')}"
+        if self._task.check_mode or self._task.async_val:
+            wrap = bool(self._task.async_val) and not self._connection.has_native_async
+            found = dict(self._execute_module(module_name=MODULE, task_vars=self._vars, wrap_async=wrap))
+            if self._task.check_mode and found.get("changed"):
+                labels = ", ".join(str(step["label"]) for step in self._task.args["steps"])
+                self._say(f"would install {labels}, because {found['reason']}")
+            return {**result, **found}
+        found = self._ask("look")
+        if found.get("failed") or not found["changed"]:
+            return {**result, **found}
+        keep_alive(self._connection)
+        self._folder = self.get_shell_option("async_dir", default="~/.ansible_async")
+        job = self._start()
+        if "ansible_job_id" not in job:
+            return {**result, **job}
+        done = self._watch(job["ansible_job_id"])
+        return {**result, **{key: value for key, value in done.items() if key not in OF_THE_JOB}}
+
+    def _start(self) -> dict[str, Any]:
+        """Have the host do it as a job of its own."""
+        timeout = int(self._task.args.get("timeout", ARGUMENTS["timeout"]["default"]))
+        # Each command has its own limit; this one only ends what hangs in spite of that.
+        self._task.async_val = timeout * 4 * (len(self._task.args.get("steps", [])) + 1)
+        try:
+            return dict(self._execute_module(module_name=MODULE, task_vars=self._vars, wrap_async=True))
+        finally:
+            self._task.async_val = 0
+
+    def _watch(self, job: str) -> dict[str, Any]:
+        begun = said = time.monotonic()
+        pause = FIRST_LOOK_S
+        while True:
+            time.sleep(pause)
+            pause = min(pause * 1.5, LOOK_S)
+            # A lost connection does not end the job: this only looks.
+            done = ask_patiently(self._connection, lambda: self._status(job, "status"), self._say, "the installation")
+            if done.get("finished"):
+                if done.get("msg") == "could not find job":
+                    done["msg"] = f"{self._label}: the installation vanished, as after a reboot; run again to go on"
+                else:
+                    self._status(job, "cleanup")
+                return done
+            now = time.monotonic()
+            if now - said >= SAY_S:
+                said = now
+                self._say_progress(now - begun)
+
+    def _say_progress(self, seconds: float) -> None:
+        found = ask_patiently(self._connection, lambda: self._ask("progress"), self._say, "the installation")
+        now = found.get("progress") or {
+            "text": "waiting for another installation, or between two steps",
+            "written_mib": 0,
+        }
+        written = f", {now['written_mib']} MiB written" if now["written_mib"] else ""
+        self._say(f"{now['text']}{written}, {seconds:.0f} s so far")
+
+    def _status(self, job: str, mode: str) -> dict[str, Any]:
+        arguments = {"jid": job, "mode": mode, "_async_dir": self._folder}
+        return dict(self._execute_module(module_name=STATUS, module_args=arguments, task_vars=self._vars))
+
+    def _ask(self, part: str) -> dict[str, Any]:
+        arguments = {**self._task.args, "part": part}
+        return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
+
+    def _say(self, text: str) -> None:
+        display.display(f"{self._label}: {text}", color=C.COLOR_VERBOSE)

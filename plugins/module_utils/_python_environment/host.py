@@ -1,0 +1,361 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carries a plan out on the host: one uv at a time for all who share its cache, and a record that is written last."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _files
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
+
+RECORD = "b70-environment.json"
+# Where it says how far it is, for whoever looks meanwhile.
+PROGRESS_DIR = Path("/run")
+SERIES = re.compile(r"3\.\d+")
+# What an environment consists of at its top; anything else is somebody's folder.
+OURS = frozenset(
+    {".gitignore", ".lock", "CACHEDIR.TAG", "bin", "include", "lib", "lib64", "pyvenv.cfg", "share", "etc"}
+)
+INSTALL = ("pip", "install", "--no-deps")
+RESOLVE = ("pip", "compile", "--quiet", "--no-deps", "--no-header", "--format", "pylock.toml")
+WHEELS = ("--only-binary", ":all:")
+
+
+class EnvironmentProblem(Exception):
+    """The environment cannot be made; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended. code None: it did not end within its limit."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+Run = Callable[[Sequence[str], Mapping[str, str], str, float, Callable[[int], None]], Done]
+
+
+def run(
+    argv: Sequence[str], environment: Mapping[str, str], stdin: str, limit: float, began: Callable[[int], None]
+) -> Done:
+    """Run a command with all its children within `limit` seconds; `began` is told its process."""
+    process = subprocess.Popen(
+        list(argv),
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        # The lock goes with it: where this process is killed, nobody else begins before that one has ended.
+        close_fds=False,
+    )
+    began(process.pid)
+    try:
+        out, err = process.communicate(stdin, timeout=limit)
+        return Done(process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        return Done(None, "", "")
+    finally:
+        # Nothing of it may outlive the lock, however this ends.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass
+class Place:
+    """Where things are on the host. python_mirror: where uv's own Pythons come from. variables: of the caller."""
+
+    path: Path
+    uv: str
+    cache: Path
+    python_dir: Path
+    python_mirror: str = ""
+    timeout: float = 1800
+    sources: plan.Sources = field(default_factory=plan.Sources)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    run: Run = run
+    system_python: str = "/usr/bin/python{}"
+
+    @property
+    def python(self) -> Path:
+        return self.path / "bin/python"
+
+    @property
+    def progress(self) -> Path:
+        return PROGRESS_DIR / f"b70-environment-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}.json"
+
+    def environment(self, alone: bool = False) -> dict[str, str]:
+        """uv's variables. alone: none that names a source of packages."""
+        mine = {
+            "UV_CACHE_DIR": str(self.cache),
+            "UV_PYTHON_INSTALL_DIR": str(self.python_dir),
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_NO_PROGRESS": "1",
+            "NO_COLOR": "1",
+        }
+        kept = {key: value for key, value in self.variables.items() if not (alone and key in plan.NAMES_SOURCES)}
+        # As pip does on Debian, uv trusts what this host trusts, a company's proxy included.
+        return {"UV_SYSTEM_CERTS": "true", **kept, **mine}
+
+
+def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] | None]:
+    """What is to be done, and the record that was found."""
+    content = _files.content_of(place.path / RECORD)
+    found = plan.parse(content.decode(errors="replace") if content is not None else None)
+    work = plan.decide(wanted, found, os.access(place.python, os.X_OK))
+    if work.kind == "anew" and found is None and place.path.is_dir() and not (place.path / "pyvenv.cfg").exists():
+        strange = sorted({entry.name for entry in place.path.iterdir()} - OURS)
+        if strange:
+            raise EnvironmentProblem(
+                f"{place.path} is no environment: it holds {', '.join(strange[:5])}. Move that away, or choose another "
+                "path."
+            )
+    return work, found
+
+
+def progress(place: Place) -> dict[str, Any]:
+    """How far another process is with this environment; empty where none is at work."""
+    try:
+        said = json.loads(place.progress.read_text(encoding="utf-8"))
+        counters = Path(f"/proc/{said['pid']}/io").read_text(encoding="ascii")
+    except (OSError, ValueError, KeyError):
+        return {}
+    written = next((line.split()[1] for line in counters.splitlines() if line.startswith("wchar:")), "0")
+    return {"text": said["text"], "written_mib": int(written) // 2**20}
+
+
+@contextlib.contextmanager
+def alone(cache: Path, limit: float) -> Iterator[None]:
+    """Hold the lock of all who share a cache: they download once, and what outlived its caller has ended."""
+    cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock = Path(f"{cache}.lock")
+    end = time.monotonic() + limit
+    with lock.open("a", encoding="utf-8") as file:
+        os.set_inheritable(file.fileno(), True)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() >= end:
+                    raise EnvironmentProblem(
+                        f"another installation has held {lock} for {limit:.0f} s. Run again when it has ended; "
+                        f"`fuser {lock}` names its process."
+                    ) from error
+            time.sleep(0.2)
+        yield
+
+
+class Making:
+    """One run over an environment, under the lock."""
+
+    def __init__(self, place: Place, wanted: plan.Wanted) -> None:
+        self.place = place
+        self.wanted = wanted
+        self.wheels: dict[str, str] = {}
+        self.came: list[dict[str, str]] = []
+
+    def uv(
+        self,
+        words: Sequence[str],
+        text: str,
+        stdin: str = "",
+        attempt: plan.Attempt | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Done:
+        """Run uv; `text` says what for."""
+        place = self.place
+        options = plan.options_of(attempt) if attempt else ()
+        environment = (
+            place.environment(bool(attempt and attempt.alone)) | dict(attempt.variables if attempt else {}) | dict(more)
+        )
+
+        def began(pid: int) -> None:
+            _files.write([_files.Wanted(place.progress, json.dumps({"pid": pid, "text": text}).encode())])
+
+        try:
+            done = place.run([place.uv, *words, *options], environment, stdin, place.timeout, began)
+        except FileNotFoundError as error:
+            raise EnvironmentProblem(
+                f"there is no uv at {place.uv}: run the role arcpro.b70.host first (in site.yml: the tag host)."
+            ) from error
+        finally:
+            place.progress.unlink(missing_ok=True)
+        if done.code is None:
+            raise EnvironmentProblem(
+                f"{text} did not end within {place.timeout:.0f} s and was ended. Find out why it is slow, or set a "
+                "longer limit. Then run again; what was downloaded is kept."
+            )
+        return done
+
+    def interpreter(self) -> str:
+        """The Python to make the environment from: a path, the system's of that series, or one that uv manages."""
+        wanted, place = self.wanted.python, self.place
+        if not SERIES.fullmatch(wanted):
+            if not os.access(wanted, os.X_OK):
+                raise EnvironmentProblem(f"there is no Python at {wanted}: install it, or name a series such as 3.12.")
+            return wanted
+        system = place.system_python.format(wanted)
+        if os.access(system, os.X_OK):
+            return system
+        more = {"UV_PYTHON_DOWNLOADS": "manual"}
+        if place.python_mirror:
+            more["UV_PYTHON_INSTALL_MIRROR"] = place.python_mirror.rstrip("/")
+        words = ("python", "install", "--no-bin", wanted)
+        done = self.uv(words, f"installing Python {wanted}", more=more)
+        if done.code != 0:
+            addresses = plan.unreachable(done.err) or [place.python_mirror]
+            raise EnvironmentProblem(
+                f"the system has no {system}, and uv could not install Python {wanted} into {place.python_dir}: "
+                f"{plan.gist(done.err)} Let the host reach {', '.join(filter(None, addresses)) or 'that address'}, set "
+                "a mirror that has the archive below python/ (b70_mirror_url), or install that Python."
+            )
+        done = self.uv(("python", "find", "--no-project", "--managed-python", wanted), f"looking for Python {wanted}")
+        if done.code != 0:
+            raise EnvironmentProblem(f"uv does not find the Python {wanted} that it installed: {plan.gist(done.err)}")
+        return done.out.strip()
+
+    def anew(self, interpreter: str) -> None:
+        """An empty environment in place of whatever is there."""
+        self.place.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        (self.place.path / RECORD).unlink(missing_ok=True)
+        words = ("venv", "--clear", "--no-project", "--python", interpreter, str(self.place.path))
+        done = self.uv(words, "making an empty environment")
+        if done.code != 0:
+            raise EnvironmentProblem(f"no environment can be made at {self.place.path}: {plan.gist(done.err)}")
+
+    def step(self, step: plan.Step, where: str) -> None:
+        """Install one step from the first place that has it."""
+        said: list[tuple[plan.Attempt, str]] = []
+        for attempt in plan.attempts(step, self.place.sources):
+            text = f"{where}: {step.label} from {plan.public(attempt.place)}"
+            requirements = plan.requirements_for(step, attempt)
+            found: list[plan.Resolved] = []
+            if not (step.hashed or step.build):
+                done = self.uv(
+                    (*RESOLVE, *WHEELS, "--python", str(self.place.python), "-"), text, requirements, attempt
+                )
+                if done.code != 0:
+                    said.append((attempt, done.err))
+                    continue
+                found = self.resolved(done.out, step)
+                requirements = "".join(f"{one.line()}\n" for one in found)
+            words = [*INSTALL, "--python", str(self.place.python), "--requirement", "-"]
+            words += () if step.build else WHEELS
+            words += ("--require-hashes",) if step.hashed or found else ()
+            words += ("--compile-bytecode",) if step.compile else ()
+            done = self.uv(words, text, requirements, attempt)
+            if done.code == 0:
+                self.note(step, attempt, found)
+                return
+            said.append((attempt, done.err))
+        raise EnvironmentProblem(plan.failure(step, str(self.place.path), said))
+
+    def resolved(self, lock: str, step: plan.Step) -> list[plan.Resolved]:
+        """What uv resolved a step without hashes to."""
+        # Not at the top: documentation of the modules is also read by older Pythons than hosts have.
+        import tomllib
+
+        try:
+            return plan.resolved(tomllib.loads(lock))
+        except ValueError as error:
+            raise EnvironmentProblem(f"{step.label}: what uv resolved cannot be used: {error}") from error
+
+    def note(self, step: plan.Step, attempt: plan.Attempt, found: Sequence[plan.Resolved]) -> None:
+        """Remember where a step came from, and the digest of what had none."""
+        self.came.append({"label": step.label, "place": plan.public(attempt.place)})
+        for one in found:
+            url, digest = plan.file_of(one, self.tags(one))
+            self.wheels[plan.key_of(one, step)] = f"sha256:{digest}"
+            self.came[-1]["place"] = f"{self.came[-1]['place']} ({plan.public(url)})"
+
+    def site_packages(self) -> Path:
+        """The folder of the installed distributions."""
+        found = sorted(self.place.path.glob("lib/python3*/site-packages"))
+        if len(found) != 1:
+            raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} folders site-packages, one is expected")
+        return found[0]
+
+    def tags(self, one: plan.Resolved) -> list[str]:
+        """The tags that an installed distribution names itself."""
+        for folder in self.site_packages().glob("*.dist-info"):
+            if plan.normal(folder.name.removesuffix(".dist-info").rsplit("-", 1)[0]) == plan.normal(one.name):
+                content = _files.content_of(folder / "WHEEL") or b""
+                return re.findall(r"(?m)^Tag: *(\S+)", content.decode(errors="replace"))
+        return []
+
+    def aliases(self) -> None:
+        """Register distributions under further names."""
+        for alias in self.wanted.aliases:
+            # Without dashes, as Python looks for it.
+            stem = plan.normal(alias.name).replace("-", "_")
+            folder = self.site_packages() / f"{stem}-{alias.version}.dist-info"
+            about = {"Metadata-Version": "2.1", "Name": alias.name, "Version": alias.version}
+            about["Summary"] = f"Another name of {alias.of}"
+            metadata = "".join(f"{key}: {value}\n" for key, value in about.items())
+            _files.write(
+                [
+                    _files.Wanted(folder / "METADATA", metadata.encode()),
+                    _files.Wanted(folder / "INSTALLER", b"arcpro.b70\n"),
+                ]
+            )
+
+    def imports(self) -> None:
+        """Refuse an environment that cannot import what it is made for."""
+        if not self.wanted.imports:
+            return
+        program = f"import {', '.join(self.wanted.imports)}"
+        argv = [str(self.place.python), "-I", "-B", "-c", program]
+        done = self.place.run(argv, self.place.variables, "", self.place.timeout, lambda _process: None)
+        if done.code != 0:
+            why = (done.err.strip().splitlines() or [f"it did not end within {self.place.timeout:.0f} s"])[-1]
+            raise EnvironmentProblem(f"`{program}` fails in {self.place.path}, so it is not used: {why}")
+
+
+def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
+    """Bring the environment about; what was done, and its record."""
+    os.umask(0o022)
+    limit = place.timeout * (len(wanted.steps) + 1)
+    with alone(place.cache, limit):
+        work, found = look(place, wanted)
+        if work.kind == "nothing" and found is not None:
+            return work, found
+        making = Making(place, wanted)
+        interpreter = str(found["interpreter"]) if work.kind == "go on" and found else making.interpreter()
+        try:
+            if work.kind == "go on" and found is not None:
+                making.wheels, making.came = dict(found["wheels"]), list(found["came"])
+                # What is interrupted from here on is made anew.
+                (place.path / RECORD).unlink()
+            else:
+                making.anew(interpreter)
+            for number, step in list(enumerate(wanted.steps, 1))[work.first :]:
+                making.step(step, f"step {number} of {len(wanted.steps)}")
+            making.aliases()
+            making.imports()
+        finally:
+            # uv leaves it for whoever else may install there, and anyone could write it.
+            (place.path / ".lock").unlink(missing_ok=True)
+        made = plan.record(wanted, interpreter, making.wheels, making.came)
+        _files.write([_files.Wanted(place.path / RECORD, (json.dumps(made, indent=1) + "\n").encode())])
+        return work, made

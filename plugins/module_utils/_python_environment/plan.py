@@ -1,0 +1,303 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a Python environment is to hold, what must be done for it, and where each step of that is asked for.
+
+Functions of plain values; host.py runs uv.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# What names sources of packages: where a step may be asked for at one address only, none of it may count.
+NAMES_SOURCES = frozenset(
+    "UV_CONFIG_FILE UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_STRATEGY UV_INDEX_URL "
+    "UV_NO_INDEX UV_TORCH_BACKEND".split()
+)
+_TOKEN = re.compile(r"[A-Za-z0-9][^\s;\\]*")
+_TELLING = re.compile(r"Failed to|mismatch|Because")
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
+_FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|file://[^\s`')]+)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Requirements that are installed together. index, url: their own address. build: a source archive of this host."""
+
+    label: str
+    requirements: str
+    hashed: bool
+    index: str = ""
+    url: str = ""
+    compile: bool = False
+    build: bool = False
+
+    def digest(self) -> str:
+        """Over what can change the result. With hashes it does not matter where the files come from."""
+        address = [] if self.hashed else [self.index, self.url]
+        what = [self.requirements.strip(), self.hashed, self.compile, self.build, *address]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+    def names(self) -> tuple[str, ...]:
+        """The requirements without hashes and markers."""
+        found = (_TOKEN.match(line) for line in self.requirements.splitlines())
+        return tuple(match[0] for match in found if match)
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A distribution that is registered under a further name."""
+
+    name: str
+    version: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An environment. imports: what it must be able to import. more_follows: what another call added stays."""
+
+    python: str
+    steps: tuple[Step, ...]
+    aliases: tuple[Alias, ...] = ()
+    imports: tuple[str, ...] = ()
+    more_follows: bool = False
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where packages are looked for beside the places that uv is configured for on the host."""
+
+    find_links: tuple[str, ...] = ()
+    extra_index_urls: tuple[str, ...] = ()
+    no_index: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to have a step: where (in words), with which options and variables. own: at the step's own address."""
+
+    place: str
+    offline: bool
+    options: tuple[str, ...]
+    variables: Mapping[str, str]
+    own: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done: nothing, the steps from `first` on, or everything in an empty environment."""
+
+    kind: Literal["nothing", "go on", "anew"]
+    first: int = 0
+    why: str = ""
+
+
+def record(
+    wanted: Wanted, interpreter: str, wheels: Mapping[str, str], came: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """What a finished environment says of itself."""
+    return {
+        "schema": 1,
+        "python": wanted.python,
+        "interpreter": interpreter,
+        "steps": [{"label": step.label, "digest": step.digest(), "names": list(step.names())} for step in wanted.steps],
+        "aliases": [[alias.name, alias.version, alias.of] for alias in wanted.aliases],
+        "wheels": dict(wheels),
+        "came": [dict(item) for item in came],
+    }
+
+
+def parse(text: str | None) -> dict[str, Any] | None:
+    """A record as it was written; None for anything else."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("schema") == 1 else None
+
+
+def decide(wanted: Wanted, found: Mapping[str, Any] | None, usable: bool) -> Work:
+    """Compare what is wanted with the record that was found. usable: the environment's Python can be run."""
+    if found is None:
+        return Work("anew", why="there is no finished environment")
+    if not usable:
+        return Work("anew", why="its Python cannot be run")
+    if found["python"] != wanted.python:
+        return Work("anew", why=f"it is for Python {found['python']}")
+    have = [step["digest"] for step in found["steps"]]
+    want = [step.digest() for step in wanted.steps]
+    aliases = [[alias.name, alias.version, alias.of] for alias in wanted.aliases]
+    if have == want and found["aliases"] == aliases:
+        return Work("nothing")
+    if wanted.more_follows and have[: len(want)] == want and found["aliases"] == aliases:
+        return Work("nothing")
+    if want[: len(have)] == have and found["aliases"] == aliases:
+        return Work("go on", len(have), "there are further steps")
+    return Work("anew", why="it holds something else")
+
+
+def listing(found: Mapping[str, Any] | None) -> str:
+    """A record as lines, for a diff."""
+    if found is None:
+        return ""
+    lines = [f"python {found['python']}"]
+    lines += [name for step in found["steps"] for name in step["names"]]
+    lines += [f"{name}=={version} is {of}" for name, version, of in found["aliases"]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def attempts(step: Step, sources: Sources) -> list[Attempt]:
+    """Where a step is looked for, in this order: the cache, the usual places, its own address.
+
+    Without a hash a name alone says too little: then only the step's own address and find_links are asked.
+    """
+    if step.build:
+        return [Attempt("this host", False, ("--offline", "--no-build-isolation"), {})]
+    online = []
+    own = step.url or step.index
+    links = tuple(option for link in sources.find_links for option in ("--find-links", link))
+    if not own or step.hashed:
+        variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"} if step.hashed else {}
+        extra = () if sources.no_index else tuple(f"--extra-index-url={url}" for url in sources.extra_index_urls)
+        options = (*links, *extra, *(("--no-index",) if sources.no_index else ()))
+        named = ", ".join([*sources.find_links, *(() if sources.no_index else sources.extra_index_urls)])
+        usual = "" if sources.no_index else "the indexes that uv is configured for on this host"
+        place = (
+            " and ".join(part for part in (named, usual) if part)
+            or "nowhere (no index is allowed, find_links is empty)"
+        )
+        online.append(Attempt(place, False, options, variables))
+    elif sources.find_links:
+        online.append(Attempt(", ".join(sources.find_links), False, ("--no-index", *links), {}, alone=True))
+    if own:
+        options = ("--no-index",) if step.url else ("--default-index", step.index)
+        online.append(Attempt(own, False, options, {}, own=True, alone=True))
+    cached = [
+        Attempt("the cache", True, (*one.options, "--offline"), one.variables, one.own, one.alone) for one in online
+    ]
+    return cached + [one for one in online if not (one.own and sources.no_index)]
+
+
+def options_of(attempt: Attempt) -> tuple[str, ...]:
+    """uv's options for an attempt; one address alone is asked without the host's configuration."""
+    return (*attempt.options, *(("--no-config",) if attempt.alone else ()))
+
+
+def requirements_for(step: Step, attempt: Attempt) -> str:
+    """The step's requirements as this attempt asks for them: at a file's own address by that address."""
+    if not (attempt.own and step.url):
+        return step.requirements.strip() + "\n"
+    name = re.split(r"[=<>!~\[; ]", step.requirements.strip(), maxsplit=1)[0]
+    hashes = re.findall(r"--hash=\S+", step.requirements)
+    return " ".join([f"{name} @ {step.url}", *hashes]) + "\n"
+
+
+def normal(name: str) -> str:
+    """A distribution's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One distribution that an index offers: its files (name and sha256)."""
+
+    name: str
+    version: str
+    files: tuple[tuple[str, str], ...]
+    archive: str = ""
+
+    def line(self) -> str:
+        """The requirement with the digests of all files that would do."""
+        what = f"{self.name} @ {self.archive}" if self.archive else f"{self.name}=={self.version}"
+        return " ".join([what, *(f"--hash=sha256:{digest}" for _url, digest in self.files)])
+
+
+def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
+    """What a pylock.toml names. Raises ValueError where a file has no sha256."""
+    found = []
+    for package in lock.get("packages", []):
+        files = package.get("wheels") or [package[key] for key in ("archive",) if key in package]
+        pairs = []
+        for file in files:
+            digest = file.get("hashes", {}).get("sha256", "")
+            if not digest:
+                raise ValueError(f"{file.get('url', package['name'])} has no sha256")
+            pairs.append((file.get("url") or file.get("path", ""), digest))
+        if not pairs:
+            raise ValueError(f"{package['name']} has no wheel")
+        archive = package["archive"].get("url", "") if "archive" in package else ""
+        found.append(Resolved(package["name"], package.get("version", ""), tuple(pairs), archive))
+    return found
+
+
+def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
+    """The file (address and sha256) of an installed distribution, by the tags in its metadata."""
+    for url, digest in one.files:
+        stem = re.split(r"[?#]", url)[0].rsplit("/", 1)[-1].removesuffix(".whl")
+        python, abi, platform = (
+            (part.split(".") for part in stem.split("-")[-3:]) if stem.count("-") >= 3 else ([], [], [])
+        )
+        if {f"{p}-{a}-{m}" for p in python for a in abi for m in platform} & set(tags):
+            return url, digest
+    return one.files[0]
+
+
+def key_of(one: Resolved, step: Step) -> str:
+    """The requirement as the step writes it."""
+    for name in step.names():
+        if normal(re.split(r"[=<>!~\[@]", name, maxsplit=1)[0]) == normal(one.name):
+            return name
+    return f"{one.name}=={one.version}"
+
+
+def public(text: str) -> str:
+    """A text without credentials in its addresses."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+def unreachable(said: str) -> list[str]:
+    """The addresses that uv could not read."""
+    return list(dict.fromkeys(public(url) for url in _FETCH.findall(said)))
+
+
+def gist(said: str) -> str:
+    """What uv said, as one line: without the causes between the first that names something and the last."""
+    lines = [line.strip() for line in public(said).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("Using Python", "warning:", "Resolved "))]
+    causes = [line for line in lines if line.startswith("cause:")]
+    dropped = [line for line in causes[:-1] if not _TELLING.search(line)]
+    return " ".join(line for line in lines if line not in dropped)[:700] or "it said nothing"
+
+
+def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
+    """Why a step failed: each place with what came of it, and what to do."""
+    lines = [f"{step.label} could not be installed into {path}."]
+    every = []
+    for attempt, text in said:
+        if not attempt.offline:
+            every += unreachable(text)
+            lines.append(f"{public(attempt.place)}: {gist(text)}")
+    if any("ash mismatch" in text for _attempt, text in said):
+        lines.append(
+            "What was offered is not what is pinned: nothing of it was installed. Find out who changed it before you "
+            "change a pin."
+        )
+    elif every:
+        lines.append(
+            f"Let the host reach {', '.join(dict.fromkeys(every))}, set a proxy or a mirror (b70_mirror_url), or put "
+            "the wheel into a folder that find_links names. Then run again; what was downloaded is kept."
+        )
+    else:
+        lines.append(
+            f"Put {', '.join(step.names()[:3]) or step.label} where one of these places is, or into a folder that "
+            "find_links names. Then run again; what was downloaded is kept."
+        )
+    return "\n".join(lines)
