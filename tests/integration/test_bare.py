@@ -31,12 +31,13 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks impor
 from demo import inventory_hosts
 from hub import server as hub_server
 from hub.server import Hub
-from integration.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, play, reach
+from integration.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, reach
 from integration.test_pristine import MARKER, changed_files
 from models.as_recipe import recipe_model
 from shipped import elsewhere
 from vendor import repository, shipped_copy, upstream
 from vendor.internet import Internet, internet
+from vendor.packages import Package
 from vendor.server import Vendors, gateway, serve, vendors
 
 LAB = "bare"
@@ -142,6 +143,10 @@ def shop(
         keys = made.root / "intel-gpg-keys"
         keys.mkdir()
         shutil.copyfile(made.root / "oneapi.asc", keys / "GPG-PUB-KEY-INTEL-SW-PRODUCTS.PUB")
+        defaults = yaml.safe_load((ROOT / "roles/host/defaults/main.yml").read_text())
+        kernels = defaults["host_card_kernels"]["ubuntu 24.04"]["packages"]
+        wanted = [Package(name, "6.17.0-1") for name in kernels]
+        repository.make(made.root / "ubuntu", "noble", wanted, made.ring, made.gpu_driver)
         yield made
 
 
@@ -164,9 +169,18 @@ class Operator:
     collections: Path
 
     def __call__(self, playbook: str, *words: str, limit_s: float = 1800) -> Play:
-        environment = {**elsewhere(self.place, self.collections), "ANSIBLE_INVENTORY": str(self.place / "inventory")}
-        arguments = ["-i", str(self.place / "inventory/hosts.yml"), *words]
-        return play(f"arcpro.b70.{playbook}", *arguments, cwd=self.place, environment=environment, limit_s=limit_s)
+        done = subprocess.run(
+            ["ansible-playbook", "-i", str(self.place / "inventory/hosts.yml"), f"arcpro.b70.{playbook}", *words],
+            cwd=self.place,
+            env={**os.environ, **elsewhere(self.place, self.collections), "ANSIBLE_NOCOLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+        return Play(done.returncode, done.stdout)
 
     def write(self, groups: dict[str, Any]) -> None:
         (self.place / "inventory").mkdir(exist_ok=True)
@@ -200,7 +214,9 @@ def mirror(
     stacks: list[str],
 ) -> Iterator[Mirror]:
     """What the first machine brings from the vendors; afterwards no host has a way out."""
-    for command in net.commands_for(MIRROR):
+    # The distribution's own packages come from where this machine has its own; Debian has no kernel of Ubuntu's.
+    ubuntu = f"echo 'deb [trusted=yes] {shop.url}/ubuntu noble main' > /etc/apt/sources.list.d/ubuntu.list"
+    for command in [*net.commands_for(MIRROR), ubuntu]:
         reached[MIRROR].run_expect([0], command)
     given = {
         "mirror_dir": f"{KEPT}/www",
