@@ -172,7 +172,7 @@ class ActionModule(ActionBase):
     def _contents(self) -> dict[str, Any]:
         """What a mirror brings for these stacks."""
         host = self._installer.host_facts()
-        found = _stack.contents(self._manifests(self._given["names"]), host["system"], host["python"])
+        found = _stack.contents(self._manifests(self._given["names"] or []), host["system"], host["python"])
         repositories: list[dict[str, Any]] = []
         for stack in found:
             repositories += [one for one in stack["repositories"] if one not in repositories]

@@ -35,9 +35,9 @@ _SANDBOX = (
 _KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", "title", "verify")
 
 
-def chosen(names: list[str], cards: int) -> list[str]:
-    """The stacks of a host for which nobody names any: the makers' wheels for cards, or the processor's."""
-    return names or (["xpu"] if cards else ["cpu"])
+def chosen(names: list[str] | None, cards: int) -> list[str]:
+    """The stacks of a host: those that are named, be it none; where nobody chose, the makers' wheels for cards, else the processor's."""
+    return (["xpu"] if cards else ["cpu"]) if names is None else names
 
 
 def plan(

@@ -24,7 +24,7 @@ _PATH: dict[str, Any] = {"type": "path"}
 _WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 OPTIONS: dict[str, Any] = {
     "step": {"type": "str", "required": True, "choices": ["plan", "look", "share", "install", "take", "contents"]},
-    "names": _WORDS,
+    "names": {"type": "list", "elements": "str"},
     "dirs": _WORDS,
     "root": {**_PATH, "default": _paths.STACK_ROOT},
     "python": {**_PATH, "default": "/usr/bin/python3"},

@@ -83,14 +83,17 @@ def test_known_models_are_listed() -> None:
 
 
 def test_what_so_many_cards_serve_is_listed_and_what_is_rejected_says_why() -> None:
-    done = play("show_models", "cards=4", "b70_model=gemma4", "b70_category=embedding")
+    done = play("show_models", "cards=4", "b70_model=gemma4-12b")
     assert done.returncode == 0, done.stdout
     said = " ".join(done.stdout.split())
     assert "gemma4-12b-it-int4-autoround-c8: 4 cards, " in said
     assert "112.77 tok/s (1 stream, wall, 512 tokens out)" in said
-    assert "upstream lab, 2026-06-07, lab; host: upstream lab, four cards; on lab-2.11; quality mixed" in said
+    assert (
+        "upstream lab, with captured graphs, 2026-06-07, lab; host: upstream lab, four cards; on lab-2.11; quality mixed"
+        in said
+    )
     assert "NOT SERVED: gemma4-12b-it-int4-autoround-c12 is rejected: 2026-06-07, device lost" in said
-    one = play("show_models", "cards=1", "b70_model=gemma4", "b70_category=embedding")
+    one = play("show_models", "cards=1", "b70_model=gemma4-12b")
     assert "gemma4-12b-it-int4-autoround-c8:" not in one.stdout
     assert "14 more need more or other cards" in one.stdout
     wrong = play("show_models", "cards=two")
@@ -100,8 +103,9 @@ def test_what_so_many_cards_serve_is_listed_and_what_is_rejected_says_why() -> N
 def test_a_profile_that_breaks_a_rule_of_its_stack_is_refused_without_reaching_a_host(tmp_path: Path) -> None:
     inventory = tmp_path / "hosts.json"
     mine = {"extends": "_b70-xpu", "status": "experiment", "cards": 2, "model": {"directory": "m"}}
-    engine = {"devices": [0, 1], "settings": {"max_model_len": 2048, "tensor_parallel_size": 2}}
-    engine["settings"] |= {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
+    graphs = {"cudagraph_mode": "PIECEWISE"}
+    settings = {"max_model_len": 2048, "tensor_parallel_size": 2, "compilation_config": graphs}
+    engine = {"devices": [0, 1], "settings": settings}
     profiles = {"mine": {**mine, "engine": engine}}
     hosts = {"b70_hosts": {"hosts": {"h1": {"ansible_host": "192.0.2.1"}}, "vars": {"b70_profiles": profiles}}}
     inventory.write_text(json.dumps(hosts))

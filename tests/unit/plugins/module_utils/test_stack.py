@@ -134,8 +134,10 @@ def test_a_mirror_asks_for_a_wheel_at_its_own_address():
     assert found["wheels"][1]["lines"] == f"triton @ {url} --hash=sha256:{'b' * 64}"
 
 
-@pytest.mark.parametrize(("names", "cards", "found"), [(["a"], 4, ["a"]), ([], 4, ["xpu"]), ([], 0, ["cpu"])])
-def test_without_a_name_the_cards_decide(names, cards, found):
+@pytest.mark.parametrize(
+    ("names", "cards", "found"), [(["a"], 4, ["a"]), ([], 4, []), (None, 4, ["xpu"]), (None, 0, ["cpu"])]
+)
+def test_where_nobody_chose_the_cards_decide(names, cards, found):
     assert _stack.chosen(names, cards) == found
 
 
