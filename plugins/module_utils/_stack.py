@@ -36,7 +36,7 @@ _KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", 
 
 
 def chosen(names: list[str] | None, cards: int) -> list[str]:
-    """The stacks of a host: those named, be it none; where nobody chose, the makers' wheels for cards, else the CPU's."""
+    """The stacks of a host: those named, be it none; where nobody chose, upstream's for cards, else the CPU's."""
     return (["xpu"] if cards else ["cpu"]) if names is None else names
 
 
