@@ -28,12 +28,12 @@ from testinfra.host import Host
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import recommended
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from as_recipe import recipe_model
 from demo import inventory_hosts
 from hub import server as hub_server
 from hub.server import Hub
 from integration.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, reach
 from integration.test_pristine import MARKER, changed_files
-from models.as_recipe import recipe_model
 from shipped import elsewhere
 from vendor import repository, shipped_copy, upstream
 from vendor.internet import Internet, internet
