@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,14 @@ def roles_that_change(output: str) -> set[str]:
 
 
 @pytest.fixture(scope="session")
-def recipes() -> dict[int, Mapping[str, Any]]:
+def recipes() -> dict[int, dict[str, Any]]:
     """Cards -> the profile that is recommended for so many."""
     found = load_catalogue(stacks=load_stacks())
-    return {cards: recommended(found.values(), cards)[0] for cards in HOSTS}
+    return {cards: dict(recommended(found.values(), cards)[0]) for cards in HOSTS}
 
 
 @pytest.fixture(scope="session")
-def stacks(recipes: dict[int, Mapping[str, Any]]) -> list[str]:
+def stacks(recipes: dict[int, dict[str, Any]]) -> list[str]:
     return sorted({profile["stack"] for profile in recipes.values()})
 
 
@@ -121,7 +121,7 @@ def reached(lab_hosts: dict[str, dict[str, Any]]) -> dict[str, Host]:
 
 
 @pytest.fixture(scope="session")
-def hubs(recipes: dict[int, Mapping[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Hub]]:
+def hubs(recipes: dict[int, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Hub]]:
     """The repositories that the recipes name, each with the tiny model in its place."""
     made = []
     for profile in recipes.values():
@@ -214,7 +214,7 @@ def mirror(
     reached: dict[str, Host],
     shop: Vendors,
     net: Internet,
-    recipes: dict[int, Mapping[str, Any]],
+    recipes: dict[int, dict[str, Any]],
     stacks: list[str],
 ) -> Iterator[Mirror]:
     """What the first machine brings from the vendors; afterwards no host has a way out."""
@@ -289,7 +289,7 @@ def story(
     mirror: Mirror,
     reached: dict[str, Host],
     lab_hosts: dict[str, dict[str, Any]],
-    recipes: dict[int, Mapping[str, Any]],
+    recipes: dict[int, dict[str, Any]],
 ) -> Story:
     cards = request.param
     name, recipe = HOSTS[cards], recipes[cards]
