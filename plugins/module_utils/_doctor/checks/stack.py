@@ -254,7 +254,7 @@ CHECKS = (
     Check(
         "torch-xpu", "stack", "whether torch sees every card",
         "What torch does not see, vLLM cannot use.",
-        "See the checks level-zero-devices and packages; torch needs the runtime that its manifest names.",
+        "See the checks level-zero-devices, driver-sources and packages: torch goes through the vendor's driver.",
         _inside, torch_xpu, needs_cards=True, needs_stack=True, captured_only=True,
     ),
     Check(
