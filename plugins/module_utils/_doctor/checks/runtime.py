@@ -29,7 +29,7 @@ OWN_SOURCE = "/etc/apt/sources.list.d/b70-gpu-driver.sources"
 # Where a compiler would be found by every engine, and what reaches engines and shells.
 ICPX = Read(tuple(f"{folder}/icpx" for folder in SYSTEM_PATH.split(":")), max_bytes=1)
 _ENVIRONMENTS = (
-    "/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc", "/root/.profile", "/root/.bashrc",
+    "/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc",
     "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/systemd/system.conf", "/etc/systemd/system.conf.d/*.conf",
 )  # fmt: skip
 

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import locked_versions
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor import examine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import product
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import stack as stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.registry import CHECKS
 from unit.plugins.module_utils._doctor.hosts import (
     BY_ID,
     MANIFEST,
     SHIPPED,
     STACK,
+    FakeEffects,
     captured,
     judge,
     out,
@@ -89,7 +92,16 @@ def test_no_stack_that_is_shipped_is_known_not_to_work(name: str):
     have = {**locked_versions(Path(manifest["lock_file"]).read_text()), **first, **manifest["verify"]["distributions"]}
     installed = stack(name)
     where = site(stacks=[installed], wanted=[profile(stack=installed)])
-    assert judge("versions", where, (RECORD, {"distributions": have})).level is Level.PASS
+    assert judge("versions", where, (Look("record", installed["dir"]), {"distributions": have})).level is Level.PASS
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_check_breaks_on_a_shipped_stack(name: str):
+    """Over its manifest as it is, with the stack there and with it missing, where nothing answers."""
+    for installed in (stack(name), stack(name, complete=False, reason="interrupted")):
+        where = site(stacks=[installed], wanted=[profile(stack=installed)], settings={"default_stack": name})
+        for finding in examine.examine(where, FakeEffects({}), CHECKS, 20):
+            assert "this check failed" not in finding["summary"], finding
 
 
 def test_extensions():
