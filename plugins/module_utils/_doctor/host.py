@@ -180,7 +180,11 @@ class HostEffects:
         usable = self._may(dict.fromkeys(paths, os.R_OK | os.W_OK))
         rows = []
         for path in paths:
-            status = os.stat(path)
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                rows.append({"path": path, "mode": "none", "group": "none, it is not there", "usable": False})
+                continue
             try:
                 group = grp.getgrgid(status.st_gid).gr_name
             except KeyError:
