@@ -46,7 +46,8 @@ class ActionModule(ActionBase):
         try:
             result.update(steps[step]() if step in steps else self._install(taking=step == "take"))
         except StackFault as fault:
-            raise AnsibleActionFail(str(fault), result=fault.details) from fault
+            # Without its causes, whose words it has: Ansible would say them again.
+            raise AnsibleActionFail(str(fault), result=fault.details) from None
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
@@ -171,7 +172,7 @@ class ActionModule(ActionBase):
     def _contents(self) -> dict[str, Any]:
         """What a mirror brings for these stacks."""
         host = self._installer.host_facts()
-        found = _stack.contents(self._manifests(self._given["names"]), host["system"], host["python"])
+        found = _stack.contents(self._manifests(self._given["names"] or []), host["system"], host["python"])
         repositories: list[dict[str, Any]] = []
         for stack in found:
             repositories += [one for one in stack["repositories"] if one not in repositories]
@@ -188,7 +189,7 @@ class ActionModule(ActionBase):
         batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
         found = {host: self._vars["hostvars"][host].get(name) for host in batch}
         return {
-            str(host): result
+            str(host): dict(result)
             for host, result in found.items()
             if isinstance(result, Mapping)
             and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))

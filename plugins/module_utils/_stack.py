@@ -35,9 +35,9 @@ _SANDBOX = (
 _KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", "title", "verify")
 
 
-def chosen(names: list[str], cards: int) -> list[str]:
-    """The stacks of a host for which nobody names any: the makers' wheels for cards, or the processor's."""
-    return names or (["xpu"] if cards else ["cpu"])
+def chosen(names: list[str] | None, cards: int) -> list[str]:
+    """The stacks of a host: those named, be it none; where nobody chose, upstream's for cards, else the CPU's."""
+    return (["xpu"] if cards else ["cpu"]) if names is None else names
 
 
 def plan(
@@ -137,15 +137,18 @@ def environment_steps(
     """All steps of a stack's environment in their order: what goes first, the lock, and of the sources those wheels
     that there are (`wheels`, by source)."""
     # Engines run where nothing can be written, so bytecode that is not compiled now would be compiled at every start.
+    # The last step of all does it for the whole environment.
     steps = [*item["steps"]]
+    names = [build["name"] for build in item["builds"]]
     if lock:
-        named = f"all that {item['manifest']['lock']} names, and compile bytecode"
-        steps.append({"label": named, "requirements": lock, "hashed": True, "compile": True})
+        label = f"all that {item['manifest']['lock']} names"
+        steps.append({"label": label, "requirements": lock, "hashed": True, "compile": not names})
     for build in item["builds"]:
         wheel = wheels.get(build["name"])
         if wheel:
             line = f"{build['distribution']} @ file://{wheel['path']} --hash=sha256:{wheel['sha256']}"
-            steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": True})
+            last = build["name"] == names[-1]
+            steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": last})
     return steps
 
 

@@ -236,7 +236,7 @@ EXAMPLES = r"""
       - repository: https://github.com/intel/sycl-tla
         commit: cd763790ad2f74d7294435ecf77682bac0062c3a
         directory: .deps/sycl-tla
-    python: /opt/b70/stacks/lab-2.11-0123456789/venv/bin/python
+    python: /opt/b70/stacks/lab-minimax-0123456789/venv/bin/python
     environment: {SYCL_HOME: /opt/intel/oneapi/compiler/2025.3, TORCH_XPU_ARCH_LIST: bmg}
     environment_file: /etc/b70-vllm-slot/oneapi.env
     uses: {torch: 2.11.0+xpu, compiler: "2025.3"}

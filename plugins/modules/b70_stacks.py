@@ -49,10 +49,11 @@ options:
     required: true
     choices: [plan, look, share, install, take, contents]
   names:
-    description: Manifests by name. Without one it is V(xpu) on a host with cards and V(cpu) on one without.
+    description:
+      - Manifests by name; an empty list means that nothing is needed.
+      - When left out, it is V(xpu) on a host with cards and V(cpu) on one without.
     type: list
     elements: str
-    default: []
   dirs:
     description: Further folders on the controller with manifests.
     type: list

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _pins, _stack
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _pins, _stack
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import keep_alive
 
@@ -24,14 +24,14 @@ _PATH: dict[str, Any] = {"type": "path"}
 _WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 OPTIONS: dict[str, Any] = {
     "step": {"type": "str", "required": True, "choices": ["plan", "look", "share", "install", "take", "contents"]},
-    "names": _WORDS,
+    "names": {"type": "list", "elements": "str"},
     "dirs": _WORDS,
-    "root": {**_PATH, "default": "/opt/b70/stacks"},
+    "root": {**_PATH, "default": _paths.STACK_ROOT},
     "python": {**_PATH, "default": "/usr/bin/python3"},
-    "python_dir": {**_PATH, "default": "/opt/b70/python"},
+    "python_dir": {**_PATH, "default": _paths.PYTHON_DIR},
     "python_mirror": {"type": "str", "default": ""},
-    "tools_dir": {**_PATH, "default": "/opt/b70/tools"},
-    "uv_cache_dir": {**_PATH, "default": "/var/cache/b70/uv"},
+    "tools_dir": {**_PATH, "default": _paths.TOOLS_DIR},
+    "uv_cache_dir": {**_PATH, "default": _paths.UV_CACHE_DIR},
     "find_links": _WORDS,
     "extra_index_urls": _WORDS,
     "no_index": {"type": "bool", "default": False},
@@ -40,12 +40,12 @@ OPTIONS: dict[str, Any] = {
     "build_packages": _WORDS,
     "user": {"type": "str", "default": "b70"},
     "group": {"type": "str", "default": "b70"},
-    "work_dir": {**_PATH, "default": "/mnt/fast-ai/src"},
-    "wheel_dir": {**_PATH, "default": "/var/cache/b70/wheels"},
-    "ccache_dir": {**_PATH, "default": "/var/cache/b70/ccache"},
+    "work_dir": {**_PATH, "default": f"{_paths.DATA_DIR}/src"},
+    "wheel_dir": {**_PATH, "default": f"{_paths.CACHE_DIR}/wheels"},
+    "ccache_dir": {**_PATH, "default": f"{_paths.CACHE_DIR}/ccache"},
     "wheel_store": {**_PATH, "default": "~/.cache/b70/wheels"},
     "pins_file": {"type": "str", "default": ""},
-    "oneapi_environment_file": {**_PATH, "default": "/etc/b70-vllm-slot/oneapi.env"},
+    "oneapi_environment_file": {**_PATH, "default": f"{_paths.CONFIG_DIR}/oneapi.env"},
     "build_memory_gib": {"type": "int", "default": 0},
     "build_swap_file": {"type": "str", "default": ""},
     "build_swap_reserve_gib": {"type": "int", "default": 10},

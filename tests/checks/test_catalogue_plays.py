@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -81,15 +83,79 @@ def test_known_models_are_listed() -> None:
 
 
 def test_what_so_many_cards_serve_is_listed_and_what_is_rejected_says_why() -> None:
-    done = play("show_models", "cards=4", "b70_model=gemma4", "b70_category=embedding")
+    done = play("show_models", "cards=4", "b70_model=gemma4-12b")
     assert done.returncode == 0, done.stdout
     said = " ".join(done.stdout.split())
     assert "gemma4-12b-it-int4-autoround-c8: 4 cards, " in said
     assert "112.77 tok/s (1 stream, wall, 512 tokens out)" in said
-    assert "upstream lab, 2026-06-07, lab; host: upstream lab, four cards; on lab-2.11; quality mixed" in said
+    assert "with captured graphs, 2026-06-07, lab; host: upstream lab, four cards; on lab-2.11; quality mixed" in said
     assert "NOT SERVED: gemma4-12b-it-int4-autoround-c12 is rejected: 2026-06-07, device lost" in said
-    one = play("show_models", "cards=1", "b70_model=gemma4", "b70_category=embedding")
+    one = play("show_models", "cards=1", "b70_model=gemma4-12b")
     assert "gemma4-12b-it-int4-autoround-c8:" not in one.stdout
     assert "14 more need more or other cards" in one.stdout
     wrong = play("show_models", "cards=two")
     assert "cards is a number, as -e cards=2, not 'two'" in " ".join(wrong.stdout.split())
+
+
+def test_a_profile_that_breaks_a_rule_of_its_stack_is_refused_without_reaching_a_host(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.json"
+    mine = {"extends": "_b70-xpu", "status": "experiment", "cards": 2, "model": {"directory": "m"}}
+    graphs = {"cudagraph_mode": "PIECEWISE"}
+    settings = {"max_model_len": 2048, "tensor_parallel_size": 2, "compilation_config": graphs}
+    engine = {"devices": [0, 1], "settings": settings}
+    profiles = {"mine": {**mine, "engine": engine}}
+    hosts = {"b70_hosts": {"hosts": {"h1": {"ansible_host": "192.0.2.1"}}, "vars": {"b70_profiles": profiles}}}
+    inventory.write_text(json.dumps(hosts))
+    done = play("site", "profile=mine", inventory=str(inventory))
+    said = " ".join(done.stdout.split())
+    assert done.returncode != 0
+    assert 'breaks the rule "graphs-on-several-cards" of the stack xpu' in said
+    assert "cudagraph_mode: NONE" in said
+    assert "accepts_rules: [graphs-on-several-cards]" in said
+    assert "UNREACHABLE" not in done.stdout
+    profiles["mine"]["accepts_rules"] = ["graphs-on-several-cards"]
+    inventory.write_text(json.dumps(hosts))
+    shown = play("show_profile", "profile=mine", inventory=str(inventory))
+    assert shown.returncode == 0, shown.stdout
+    assert "breaks the rule graphs-on-several-cards of the stack on purpose" in " ".join(shown.stdout.split())
+
+
+def chosen(tmp_path: Path, **words: str) -> subprocess.CompletedProcess[str]:
+    """What the module says of a host with two cards, as the role calls it."""
+    free = {"exists": False, "is_dir": False, "free_mib": 900_000}
+    host: dict[str, Any] = {
+        "system": {"id": "ubuntu", "version": "24.04", "machine": "x86_64"},
+        "python": "3.12.3",
+        "cards": [{"address": "0000:03:00.0"}, {"address": "0000:04:00.0"}],
+        "stacks": [],
+        "paths": {"/opt/b70/stacks": free},
+        "problems": [],
+        "slot": {"profile": None, "profiles": []},
+    }
+    catalogue = {
+        "catalogue": "{{ lookup('arcpro.b70.catalogue') }}",
+        "stacks": "{{ lookup('arcpro.b70.catalogue', kind='stacks') }}",
+    }
+    task = {"arcpro.b70.b70_profile_choice": {"host": host, **catalogue, **words}, "register": "made"}
+    tasks = [
+        task,
+        {"ansible.builtin.debug": {"msg": "{{ made.profile }} on {{ made.stacks | join(' ') }}: {{ made.msg }}"}},
+    ]
+    file = tmp_path / "choose.yml"
+    file.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    return play(str(file.with_suffix("")))
+
+
+def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) -> None:
+    done = chosen(tmp_path, requested="qwen36-27b-int4-autoround")
+    assert done.returncode == 0, done.stdout
+    said = " ".join(done.stdout.split())
+    assert "qwen36-27b-int4-autoround on xpu: localhost: qwen36-27b-int4-autoround; it was asked for." in said
+    refused = chosen(tmp_path, initial="minimax-m27-c1")
+    said = " ".join(refused.stdout.split())
+    assert refused.returncode != 0
+    assert (
+        "localhost cannot serve minimax-m27-c1 (the slot is empty, and b70_profile in the inventory names it)" in said
+    )
+    assert "minimax-m27-c1 needs 4 cards, this host has 2 cards." in said
+    assert "Nearest that can be served here: " in said

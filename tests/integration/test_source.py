@@ -263,7 +263,7 @@ def lost(
 ) -> dict[str, tuple[str, str]]:
     """The objects after the play that went on was killed with all its connections, and the build ended by itself."""
     log = tmp_path_factory.mktemp("lost") / "play.log"
-    with run.begin(BUILDER, log, "--tags", ALL) as second:
+    with run.begin(BUILDER, log, "--tags", "stack") as second:
         running = f"{UNITS} --state=active"
         until(lambda: builder.run(running).stdout or second.poll() is not None, "a build", 1200)
         assert second.poll() is None, log.read_text()[-6000:]

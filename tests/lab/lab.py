@@ -69,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     need = verbs.add_parser("prerequisites", help="check what the lab needs of this machine")
     need.add_argument("--install", action="store_true", help="install the missing packages with apt-get")
     verbs.add_parser("recreate", help="throw one host away and make it anew").add_argument("host")
+    cards = verbs.add_parser("cards", help="put cards into one host, or take them out with 0; it restarts")
+    cards.add_argument("host")
+    cards.add_argument("count", type=int)
+    cards.add_argument("--driver", default="xe", help="what is bound to them; empty: nothing")
     verbs.add_parser("reboot", help="reboot one host and wait until it is back").add_argument("host")
     verbs.add_parser("nat", help="the hosts' way to the outside").add_argument("switch", choices=["on", "off"])
     ssh = verbs.add_parser("ssh", help="a shell, or a command, on a host")
@@ -97,6 +101,8 @@ def main(arguments: list[str]) -> int:
                 commands.down(lab, given.purge_cache)
             case "recreate":
                 commands.recreate(lab, given.host)
+            case "cards":
+                commands.cards(lab, given.host, given.count, given.driver)
             case "reboot":
                 commands.reboot(lab, given.host)
             case "nat":

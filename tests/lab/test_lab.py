@@ -104,6 +104,10 @@ def lab(base: Path) -> Driver:
     return driver
 
 
+LOOK = "cat /sys/bus/pci/devices/0000:[0-9a-f]3:00.0/device; stat -c '%n %G %a' /dev/dri/renderD*"
+TWO = "0xe223\n0xe223\n/dev/dri/renderD128 render 660\n/dev/dri/renderD129 render 660"
+
+
 def test_hosts_are_up_named_and_connected(lab: Driver) -> None:
     found = lab.status()
     assert found["up"] is True
@@ -317,3 +321,21 @@ def test_missing_tools_are_named_with_the_command_that_installs_them(tmp_path: P
     assert "systemd-nspawn: not installed" in said
     assert "prerequisites --install" in said
     assert not lab.lab.base.exists()
+
+
+def test_cards_are_seen_after_a_reboot_and_by_a_host_made_anew(base: Path) -> None:
+    lab = Driver(base, "labtwo")
+    lab("up", "--hosts", "1")
+    try:
+        lab("cards", "labtwo1", "2")
+        assert lab.ssh("labtwo1", LOOK) == TWO
+        lab("reboot", "labtwo1")
+        assert lab.ssh("labtwo1", LOOK) == TWO
+        assert lab.ssh("labtwo1", "cat /sys/class/net/host0/operstate; systemctl is-system-running") == "up\nrunning"
+        lab("recreate", "labtwo1")
+        assert lab.ssh("labtwo1", LOOK) == TWO
+        lab("cards", "labtwo1", "0")
+        assert lab.ssh("labtwo1", "ls /dev/dri /sys/class/drm 2>/dev/null || echo none") == "none"
+    finally:
+        lab("down")
+    assert traces(lab.lab) == []

@@ -218,6 +218,9 @@ def _patch_faults(manifest: Mapping[str, Any], sources: Sequence[str]) -> Iterat
         target = patch.get("applies_to")
         if target is not None and target not in sources:
             yield f"patches[{index}].applies_to", f'there is no source "{target}"{did_you_mean(str(target), sources)}'
+        for key in ("repo", "commit", "path"):
+            if key not in patch:
+                yield f"patches[{index}].{key}", "is missing; a patch is a file of a Git repository at a commit"
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,7 +86,7 @@ class Http(Protocol):
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         """Posts all at once and yields (index, reply, seconds) as the replies come, and None after each quiet second.
 
         Who stops early waits for none of the others.

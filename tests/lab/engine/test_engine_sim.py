@@ -29,7 +29,7 @@ WHO = {"messages": [{"role": "user", "content": "Who are you?"}]}
 class Sim:
     """A simulated engine on a free port."""
 
-    def __init__(self, folder: Path, *faults: str, arguments: Sequence[str] = (), **values: float) -> None:
+    def __init__(self, folder: Path, *faults: str, arguments: Sequence[str] = (), **values: Any) -> None:
         self.folder = folder
         self.log: str | None = None
         with socket.socket() as free:
@@ -96,7 +96,7 @@ def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *faults: str, **values: float) -> Iterator[Sim]:
+def started(folder: Path, *faults: str, **values: Any) -> Iterator[Sim]:
     sim = Sim(folder, *faults, **values)
     try:
         yield sim

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_engine_sim import Sim
 
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
-from engine.test_engine_sim import Sim
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
 from unit.plugins.module_utils._slot.world import World, request
 

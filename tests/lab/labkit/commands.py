@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from . import cards as hardware
 from . import hosts, image, machine, network
 from .common import LabError, locked, remove_tree, run, say, wait_for, write_atomic
 from .layout import Host, Lab, State, read_pid
@@ -177,6 +178,19 @@ def recreate(lab: Lab, name: str) -> None:
         hosts.write_known_hosts(lab, state)
         seconds = hosts.wait_ready(lab, state, host, fresh=True)
     say(f"{host.name} is fresh and up at {state.address(host)} after {seconds:.1f} s")
+
+
+def cards(lab: Lab, name: str, count: int, driver: str = "xe") -> None:
+    """Put `count` cards into a host, which is switched off and on again for that; 0 takes them out."""
+    machine.require()
+    with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
+        state = _present(lab)
+        host = lab.host_named(name)
+        hosts.stop(host)
+        hardware.plug(host, count, driver)
+        hosts.boot(lab, host)
+        seconds = hosts.wait_ready(lab, state, host, fresh=False)
+    say(f"{host.name} has {count} card(s) and is up after {seconds:.1f} s")
 
 
 def reboot(lab: Lab, name: str) -> None:

@@ -15,7 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
-from . import image, sources
+from . import cards, image, sources
 from .cgroup import Cgroup, start_in_scope, systemd_is_init
 from .common import LabError, remove_tree, run, say, wait_for, write_atomic
 from .layout import Host, Lab, State, read_pid, ssh_options
@@ -110,7 +110,7 @@ def nspawn_argv(lab: Lab, host: Host) -> list[str]:
     """The command that boots the host."""
     memory = "mode=1777,size=50%,nr_inodes=1m"
     argv = [
-        "systemd-nspawn", f"--directory={host.root}", f"--machine={host.machine}", f"--hostname={host.name}", "--boot",
+        "systemd-nspawn", f"--directory={host.root}", f"--machine={host.machine}", f"--hostname={host.name}",
         "--register=no", "--keep-unit", "--link-journal=no", "--console=passive", "--resolv-conf=off", "--timezone=off",
         f"--network-bridge={lab.bridge}", f"--bind={lab.host_cache}:/var/cache/b70", f"--tmpfs=/dev/shm:{memory}",
         "--system-call-filter=@swap",
@@ -118,7 +118,7 @@ def nspawn_argv(lab: Lab, host: Host) -> list[str]:
     for directory in package_clients().local_directories():
         if directory.is_dir():
             argv.append(f"--bind-ro={directory}")
-    return argv
+    return argv + cards.nspawn_words(host)
 
 
 def boot(lab: Lab, host: Host) -> None:

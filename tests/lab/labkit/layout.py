@@ -60,6 +60,11 @@ class Host:
     def cgroup(self) -> str:
         return f"b70-lab-{self.machine}"
 
+    @property
+    def hardware(self) -> Path:
+        """The cards in the host, if it has any (`cards.py`); beside its directory, so that they outlive its disk."""
+        return self.directory.parents[1] / "hardware" / self.name
+
 
 @dataclass(frozen=True)
 class Lab:

@@ -95,8 +95,8 @@ def test_the_template_of_the_model_that_thinks_writes_what_it_was_taught() -> No
     assert template.render(messages=user, add_generation_prompt=True, enable_thinking=True) == told
     quiet = template.render(messages=user, add_generation_prompt=True, enable_thinking=False)
     assert quiet == f"{told}<think>\n\n</think>\n\n"
-    schema = {"properties": {"cloth": {}, "pieces": {}}}
-    tools = [{"type": "function", "function": {"name": "order_cloth", "parameters": schema}}]
+    parameters = {"properties": {"cloth": {"type": "string"}, "pieces": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "order_cloth", "parameters": parameters}}]
     system = f"<|im_start|>system\nTools: {corpus.ORDER_TOOL}<|im_end|>\n"
     assert template.render(messages=user, tools=tools, add_generation_prompt=True) == system + told
 

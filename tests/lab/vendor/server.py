@@ -69,6 +69,7 @@ class Vendors:
             "gpu_driver_repository_key_url": f"{self.url}/gpu.asc",
             "gpu_driver_repository_key_fingerprints": [self.gpu_driver, self.former],
         }
+
     stacks: Path
 
     def variables(self, system: str) -> dict[str, Any]:

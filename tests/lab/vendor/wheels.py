@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import csv
 import hashlib
 import re
 import zipfile
@@ -66,7 +67,8 @@ class Writer:
         self._zip.filelist.append(fresh)
         self._zip.NameToInfo[name] = fresh
         self._zip.start_dir = self._zip.fp.tell()
-        self._record.append(f"{name},{row}\n")
+        quoted = f'"{name}"' if "," in name else name
+        self._record.append(f"{quoted},{row}\n")
 
 
 def metadata(name: str, version: str, words: str, requires: tuple[str, ...] = ()) -> str:
@@ -83,21 +85,25 @@ def tag_of(wheel: Path) -> str:
     return wheel.stem.split("-", 2)[2]
 
 
-def stand_in(folder: Path, name: str, version: str) -> Path:
-    """A distribution that has a name and a version and installs no module, so that nobody takes it for the real one."""
+def stand_in(folder: Path, name: str, version: str, modules: tuple[str, ...] = ()) -> Path:
+    """A distribution that has a name and a version and installs no module, so that nobody takes it for the real one.
+
+    `modules`: files that are there and empty, where somebody must be able to import them.
+    """
     tag = "py3-none-any"
     path = folder / file_name(name, version, tag)
     with Writer(path, name, version, tag) as wheel:
-        words = f"fixture of the lab in the place of {name}; it holds no module"
+        words = f"fixture of the lab in the place of {name}; it holds nothing of it"
         wheel.text(f"{wheel.info}/METADATA", metadata(name, version, words))
+        for module in modules:
+            wheel.text(module, "")
     return path
 
 
 def _rows(source: zipfile.ZipFile) -> dict[str, str]:
-    """File -> the rest of its row in RECORD. Names with a comma are quoted there and occur in no wheel of ours."""
+    """File -> the rest of its row in RECORD."""
     record = next(name for name in source.namelist() if name.endswith(".dist-info/RECORD"))
-    lines = source.read(record).decode().splitlines()
-    return dict(line.split(",", 1) for line in lines if line and not line.startswith('"'))
+    return {row[0]: ",".join(row[1:]) for row in csv.reader(source.read(record).decode().splitlines()) if row}
 
 
 def _entries(source: zipfile.ZipFile, wanted: Callable[[str], bool]) -> Iterator[zipfile.ZipInfo]:
@@ -106,26 +112,48 @@ def _entries(source: zipfile.ZipFile, wanted: Callable[[str], bool]) -> Iterator
             yield entry
 
 
-def repack_torch(real: Path, folder: Path, version: str) -> Path:
-    """The real torch of this machine's kind under the version that the stack pins: built against as it is."""
+def repack(
+    real: Path,
+    folder: Path,
+    name: str,
+    version: str,
+    changes: dict[str, Callable[[str], str]],
+    added: dict[str, str] | None = None,
+) -> Path:
+    """A real wheel under another name or version. `changes`: file -> its new text; INFO/ is the metadata's folder."""
     tag = tag_of(real)
-    path = folder / file_name("torch", version, tag)
-    with zipfile.ZipFile(real) as source, Writer(path, "torch", version, tag) as wheel:
+    path = folder / file_name(name, version, tag)
+
+    def named(text: str) -> str:
+        text = re.sub(r"(?m)^Name: .*$", f"Name: {name}", text, count=1)
+        return re.sub(r"(?m)^Version: .*$", f"Version: {version}", text, count=1)
+
+    with zipfile.ZipFile(real) as source, Writer(path, name, version, tag) as wheel:
         rows = _rows(source)
         former = next(name for name in rows if name.endswith(".dist-info/METADATA")).partition("/")[0]
-        changes: dict[str, Callable[[str], str]] = {
-            f"{former}/METADATA": lambda text: re.sub(r"(?m)^Version: .*$", f"Version: {version}", text, count=1),
-            "torch/version.py": lambda text: re.sub(
-                r"(?m)^__version__ = .*$", f"__version__ = '{version}'", text, count=1
-            ),
-        }
+        own = {"INFO/METADATA": named, **changes}
+        edits = {file.replace("INFO/", f"{former}/"): change for file, change in own.items()}
         for entry in _entries(source, lambda _name: True):
-            name = entry.filename.replace(f"{former}/", f"{wheel.info}/")
-            if entry.filename in changes:
-                wheel.text(name, changes[entry.filename](source.read(entry).decode()))
+            file = entry.filename.replace(f"{former}/", f"{wheel.info}/")
+            if entry.filename in edits:
+                wheel.text(file, edits.pop(entry.filename)(source.read(entry).decode()))
             else:
-                wheel.take(source, entry, rows[entry.filename], name)
+                wheel.take(source, entry, rows[entry.filename], file)
+        if edits:
+            raise ValueError(f"{real.name} has no {', '.join(edits)}")
+        for file, content in (added or {}).items():
+            wheel.text(file, content)
     return path
+
+
+def versioned(version: str) -> Callable[[str], str]:
+    """Says another version in the text of a version.py."""
+    return lambda text: re.sub(r"(?m)^__version__ = .*$", f"__version__ = '{version}'", text, count=1)
+
+
+def repack_torch(real: Path, folder: Path, version: str) -> Path:
+    """The real torch of this machine's kind under the version that the stack pins: built against as it is."""
+    return repack(real, folder, "torch", version, {"torch/version.py": versioned(version)})
 
 
 def native_part(real: Path, folder: Path, name: str, version: str) -> Path:

@@ -9,7 +9,7 @@ import importlib.util
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 
 QUIET_S = 1.0
+TOGETHER_S = 5.0  # so long the first waits for the last to be there
 MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
 
 
@@ -53,12 +54,13 @@ class RequestsHttp:
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         replies: queue.SimpleQueue[tuple[int, Reply, float]] = queue.SimpleQueue()
         together = threading.Barrier(len(bodies))
 
         def ask(index: int) -> None:
-            together.wait()
+            with suppress(threading.BrokenBarrierError):
+                together.wait(TOGETHER_S)
             begun = time.monotonic()
             try:
                 reply = self._ask("POST", url, timeout_s, json=bodies[index])
@@ -127,5 +129,5 @@ class NoHttp:
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         yield from ((index, Reply(0, error="refused"), 0.0) for index in range(len(bodies)))

@@ -16,7 +16,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.action import b70_stacks
 from ansible_collections.arcpro.b70.plugins.modules.b70_stacks import DOCUMENTATION
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _stack_host
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file, _stack_host
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stack_host import OPTIONS, Installer, StackFault
 
 DEFAULTS = {key: option.get("default") for key, option in OPTIONS.items()}
@@ -114,6 +114,28 @@ class Host(Installer):
         return {"key": "0", "state": "built", "wheel": wheel}
 
 
+class Step(b70_stacks.ActionModule):
+    """One step on one host."""
+
+    def __init__(self, site: Site, host: Host, step: str, manifest: dict[str, Any]) -> None:
+        self._vars = {"ansible_play_batch": list(site.hosts), "hostvars": site.results}
+        self._host, self._given = host.name, {**site.given, "step": step}
+        self._task = SimpleNamespace(check_mode=site.check)
+        self._installer = host.given(self._given)
+        self._site, self._manifest = site, manifest
+
+    def _manifests(self, names: list[str]) -> list[tuple[str, dict[str, Any]]]:
+        return [("mine-1", self._manifest)]
+
+    def say(self, text: str) -> None:
+        self._site.said.append(f"{self._host} {text}")
+
+    def take(self) -> dict[str, Any]:
+        steps = {"plan": self._plan, "look": self._look, "share": self._share}
+        step = self._given["step"]
+        return steps[step]() if step in steps else self._install(taking=step == "take")
+
+
 class Site:
     """A play over hosts: each step on all that are still there before the next one."""
 
@@ -132,23 +154,11 @@ class Site:
         for step, register in zip(("plan", "look", "share", "install", "take"), names, strict=True):
             for name in [name for name in self.hosts if name not in self.failed]:
                 try:
-                    self.results[name][register] = self.step(step, name, manifest)
+                    self.results[name][register] = Step(self, self.hosts[name], step, manifest).take()
                 except StackFault as fault:
                     self.failed[name] = str(fault)
                     self.results[name][register] = {"failed": True}
         return self
-
-    def step(self, step: str, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-        action = b70_stacks.ActionModule.__new__(b70_stacks.ActionModule)
-        action._vars = {"ansible_play_batch": list(self.hosts), "hostvars": self.results}
-        action._host, action._given = name, {**self.given, "step": step}
-        action._task = SimpleNamespace(check_mode=self.check)
-        action._installer = self.hosts[name].given(action._given)
-        action._manifests = lambda _names: [("mine-1", manifest)]
-        action.say = lambda text: self.said.append(f"{name} {text}")
-        steps = {"plan": action._plan, "look": action._look, "share": action._share}
-        found: dict[str, Any] = steps[step]() if step in steps else action._install(taking=step == "take")
-        return found
 
     def changed(self) -> list[str]:
         return [name for name, found in self.results.items() if any(one.get("changed") for one in found.values())]
@@ -233,7 +243,8 @@ def test_what_had_no_digest_is_recorded_once_and_every_later_host_takes_the_same
     pins = tmp_path / "b70-pins.yml"
     one, two = Host("one", tmp_path, torch="a"), Host("two", tmp_path, torch="b")
     Site(tmp_path, one, pins_file=str(pins)).run()
-    entry = yaml.safe_load(pins.read_text())["wheels"]["torch==2"]
+    entry = _pins_file.read(str(pins)).entry("wheels", "torch==2")
+    assert entry
     assert (entry["digest"], entry["host"], entry["from"]) == (one.digest, "one", "https://i")
     # The pinned digest is asked for; the module refuses any other.
     site = Site(tmp_path, two, pins_file=str(pins)).run()

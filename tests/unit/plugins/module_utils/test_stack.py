@@ -96,8 +96,15 @@ def test_the_environment_takes_first_the_lock_and_then_the_built_wheels_that_the
         "builds": [{"name": "k", "distribution": "k-dist"}, {"name": "v", "distribution": "v"}],
     }
     found = _stack.environment_steps(item, "a==1 --hash=sha256:b\n", {"k": {"path": "/w/k.whl", "sha256": "c"}})
-    assert [step["label"] for step in found] == ["torch==1", "all that x.lock names, and compile bytecode", "k"]
+    assert [(step["label"], step.get("compile")) for step in found] == [
+        ("torch==1", None),
+        ("all that x.lock names", False),
+        ("k", False),
+    ]
     assert found[2]["requirements"] == "k-dist @ file:///w/k.whl --hash=sha256:c"
+    whole = _stack.environment_steps(item, "a==1", {name: {"path": "/w", "sha256": "c"} for name in "kv"})
+    assert [step.get("compile") for step in whole] == [None, False, False, True]
+    assert _stack.environment_steps(item | {"builds": []}, "a==1", {})[1]["compile"] is True
 
 
 def test_the_engine_is_proved_with_its_own_environment_and_as_many_devices_as_cards():
@@ -127,8 +134,10 @@ def test_a_mirror_asks_for_a_wheel_at_its_own_address():
     assert found["wheels"][1]["lines"] == f"triton @ {url} --hash=sha256:{'b' * 64}"
 
 
-@pytest.mark.parametrize(("names", "cards", "found"), [(["a"], 4, ["a"]), ([], 4, ["xpu"]), ([], 0, ["cpu"])])
-def test_without_a_name_the_cards_decide(names, cards, found):
+@pytest.mark.parametrize(
+    ("names", "cards", "found"), [(["a"], 4, ["a"]), ([], 4, []), (None, 4, ["xpu"]), (None, 0, ["cpu"])]
+)
+def test_where_nobody_chose_the_cards_decide(names, cards, found):
     assert _stack.chosen(names, cards) == found
 
 

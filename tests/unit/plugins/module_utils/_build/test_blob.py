@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,7 @@ def test_another_commit_in_the_place_of_the_pinned_one_is_refused(
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_a_patch_that_is_not_what_is_said_is_named(
-    origin: Path, patch: Patch, tmp_path: Path, change: dict[str, str], words: str
+    origin: Path, patch: Patch, tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(BuildError, match=words):
         blob.read([replace(patch, **change)], tmp_path / "work", LIMIT_S, served_from(tmp_path / "origin"))

@@ -160,7 +160,9 @@ def test_a_model_that_writes_no_text_gets_cases_in_numbers_by_default(task, name
 def test_a_model_that_listens_gets_a_tone_by_default():
     (case,) = pooled("transcription")
     host = parse_profile(json.dumps(profile_data("x", engine__task="transcription", canary__cases=[case])), "x.json")
-    assert hearing.sound(host.canary.cases[0].audio)[:4] == b"RIFF"
+    audio = host.canary.cases[0].audio
+    assert audio is not None
+    assert hearing.sound(audio)[:4] == b"RIFF"
 
 
 @pytest.mark.parametrize(

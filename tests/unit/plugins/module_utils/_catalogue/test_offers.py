@@ -96,10 +96,10 @@ def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> Non
 
 
 def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:
-    told = [line for line in offers(load_catalogue(stacks=STACKS), STACKS, 4, "gemma4") if not line.startswith(" ")]
+    told = [line for line in offers(load_catalogue(stacks=STACKS), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
     assert told[0].startswith("gemma4-12b-it-int4-autoround")
     assert "rejected" in told[-2]
-    assert offers(load_catalogue(stacks=STACKS), STACKS, 1, "gemma4")[-1] == "14 more need more or other cards"
+    assert offers(load_catalogue(stacks=STACKS), STACKS, 1, "gemma4-12b")[-1] == "14 more need more or other cards"
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def test_faults_are_all_reported(tmp_path):
 
 SOURCE = "sources: [{name: k, repo: o/k, commit: %s, max_jobs: 2}]\n" % ("a" * 40)
 GIT = "repo: o/r, commit: %s, path: a.patch.gz.b64, encoding: gzip+base64"
-PATCH = "{name: %s, applies_to: %s, " + GIT % ("a" * 40) + "}"
-PATCHES = f"patches: [{PATCH % ('p', 'k')}]\n"
+PATCHES = f"patches: [{{name: p, applies_to: k, {GIT % ('a' * 40)}}}]\n"
 FIRST = "{requirement: %s, index: https://x, hashes: {any: [sha256:%s]}}"
 
 
@@ -99,8 +98,7 @@ def test_a_stack_takes_over_what_it_is_based_on(tmp_path):
     write(tmp_path, "base", base + f"first: [{FIRST % ('torch==1', 'c' * 64)}, {FIRST % ('vision==1', 'd' * 64)}]\n")
     (tmp_path / "base.lock").write_text("x==1\n")
     more = "sources: [{name: k, max_jobs: 4}, {name: m, repo: o/m, commit: %s}]\n" % ("b" * 40)
-    more += f"patches: [{PATCH % ('q', 'k')}]\n"
-    more += "first: [{requirement: torch==2, index: https://new}]\n"
+    more += PATCHES.replace("name: p", "name: q") + "first: [{requirement: torch==2, index: https://new}]\n"
     write(tmp_path, "more", f"based_on: base\nenv: {{B: '2'}}\n{more}")
     stack = load_stacks([tmp_path])["more"]
     assert [(item["name"], item["commit"][0], item.get("max_jobs")) for item in stack["sources"]] == [
@@ -167,20 +165,6 @@ def test_what_is_wrong_with_a_whole_manifest_is_named(tmp_path, text, path, mess
     assert message in found.message
 
 
-def test_a_supplied_patch_counts_by_its_digest_alone(tmp_path):
-    write(tmp_path, "x", SOURCE + PATCHES)
-    ids = [
-        stack_id(load_stacks([tmp_path], {"p": supply})["x"])
-        for supply in (
-            {"sha256": "0" * 64, "path": "/a"},
-            {"sha256": "0" * 64, "url": "https://b/c"},
-            {"sha256": "1" * 64, "path": "/a"},
-        )
-    ]
-    assert ids[0] == ids[1] != ids[2]
-    assert stack_id(load_stacks([tmp_path])["x"]) not in ids
-
-
 def test_a_patch_counts_by_its_digest_or_else_by_its_place_in_git(tmp_path):
     def of(place):
         write(tmp_path, "x", SOURCE + f"patches: [{{name: p, applies_to: k, {place}}}]\n")
@@ -192,12 +176,6 @@ def test_a_patch_counts_by_its_digest_or_else_by_its_place_in_git(tmp_path):
     assert of(git) != of(git.replace("gzip+base64", "plain"))
     digest = f"sha256: {'c' * 64}"
     assert of(git) != of(f"{git}, {digest}") == of(f"{GIT % ('b' * 40)}, {digest}")
-
-
-def test_a_supplied_patch_stands_in_place_of_the_one_in_git(tmp_path):
-    write(tmp_path, "x", SOURCE + f"patches: [{{name: p, applies_to: k, {GIT % ('a' * 40)}}}]\n")
-    (patch,) = load_stacks([tmp_path], {"p": {"path": "/mine.patch", "sha256": "0" * 64}})["x"]["patches"]
-    assert patch == {"name": "p", "applies_to": "k", "path": "/mine.patch", "sha256": "0" * 64}
 
 
 def test_where_a_wheel_comes_from_is_not_part_of_the_id(tmp_path):
@@ -230,10 +208,3 @@ def test_a_path_below_a_stack_that_nothing_makes_is_found(value, unmade):
 
 def test_without_a_series_of_python_any_folder_of_one_will_do():
     assert list(unmade_paths("@venv@/lib/python3.9/x")) == []
-
-
-def test_a_supplied_patch_without_digest_is_refused():
-    with pytest.raises(CatalogueError, match=r"p\.sha256: must be the file's sha256"):
-        load_stacks(patches={"p": {"path": "/a"}})
-    with pytest.raises(CatalogueError, match='unknown key "paht"; did you mean "path"'):
-        load_stacks(patches={"p": {"paht": "/a", "sha256": "0" * 64}})

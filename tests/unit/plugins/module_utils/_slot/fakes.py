@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -219,7 +219,7 @@ class FakeHttp:
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Iterator[tuple[int, Reply, float] | None]:
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         """All at once: the replies come in no order, after a quiet second."""
         self.together = len(bodies)
         try:

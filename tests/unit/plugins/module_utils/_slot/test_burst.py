@@ -94,16 +94,15 @@ def test_an_answer_that_does_not_come_is_named():
 def test_an_engine_that_was_restarted_meanwhile_is_not_asked_on():
     world = World()
     world.render("a", canary__cases=[KNOWN], canary__repeats=1, canary__burst=3)
-    http = Scripted(world, right)
 
-    def crashing(url, bodies, timeout_s):
-        world.crash("a")
-        yield None
-        raise AssertionError("it was asked on")
+    class Crashing(Scripted):
+        def post_together(self, url, bodies, timeout_s):
+            world.crash("a")
+            yield None
+            raise AssertionError("it was asked on")
 
-    http.post_together = crashing
     told = request("a", on_failure=OnFailure.STOP)
-    result = api.switch(replace(world.effects(), http=http), LAYOUT, told)
+    result = api.switch(replace(world.effects(), http=Crashing(world, right)), LAYOUT, told)
     assert (result["failed"], result["failure"]["phase"]) == (True, "canary")
 
 
@@ -114,9 +113,9 @@ def test_an_engine_that_serves_is_asked_no_more_than_its_clients_leave_free(busy
     run_first = api.switch(world.effects(), LAYOUT, request("a"))
     assert run_first["verified"]
     world.generations = [world.mono + 1000] * busy
-    before = world.engine().answers
+    before = world.unit("a").answers
     assert verify(world)["verified"]
-    assert world.engine().answers - before == 8 + asked
+    assert world.unit("a").answers - before == 8 + asked
 
 
 def test_a_long_prompt_is_asked_from_the_cache_as_well_however_few_the_repeats():

@@ -228,8 +228,8 @@ def test_an_answer_says_how_it_ended_and_what_was_asked():
     reply = Reply(200, json.dumps({"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], **usage}))
     assert canary.answer(reply, PROFILE) == Answer("x", "length", 1432)
     assert canary.answer(chat("x"), PROFILE) == Answer("x")
-    usage = {"usage": {"prompt_tokens": 1432, "prompt_tokens_details": {"cached_tokens": 1280}}}
-    reply = Reply(200, json.dumps({"choices": [{"message": {"content": "x"}}], **usage}))
+    counted = {"prompt_tokens": 1432, "prompt_tokens_details": {"cached_tokens": 1280}}
+    reply = Reply(200, json.dumps({"choices": [{"message": {"content": "x"}}], "usage": counted}))
     assert canary.answer(reply, PROFILE).cached_tokens == 1280
 
 
