@@ -74,7 +74,7 @@ def level_zero(site: Site, answers: Answers) -> Finding:
         second = answers.output(XPU_SMI)
         if not second.ok:
             return skipped(
-                f"neither sycl-ls ({listing.why()}) nor xpu-smi discovery ({second.why()}) answers; see the check torch-xpu"
+                f"neither sycl-ls ({listing.why()}) nor xpu-smi discovery ({second.why()}) answers; see torch-xpu"
             )
         cards = xpu_smi_devices(second.out)
         lines = [f"{card.get('device name', '?')} at {card.get('pci bdf address', '?')}" for card in cards]

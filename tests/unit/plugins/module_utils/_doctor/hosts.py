@@ -91,11 +91,11 @@ def profile(name: str = "big", cards: int = 2, **changed: Any) -> dict[str, Any]
     }
 
 
-def site(cards: int = 2, **changed: Any) -> Site:
+def site(cards: int | list[dict[str, Any]] = 2, **changed: Any) -> Site:
     """A host with cards, everything installed and the profile `big` served."""
     known: dict[str, Any] = {
         "settings": {**SETTINGS, **changed.pop("settings", {})},
-        "cards": [card(number) for number in range(cards)],
+        "cards": [card(number) for number in range(cards)] if isinstance(cards, int) else cards,
         "stacks": [STACK],
         "wanted": [profile()],
         "manifests": SHIPPED,
