@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import cards, links, machine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
@@ -18,6 +20,7 @@ from unit.plugins.module_utils._doctor.hosts import (
     site,
 )
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 A, B = "0000:03:00.0", "0000:43:00.0"
 PCI = "/sys/bus/pci/devices"
 
@@ -99,16 +102,16 @@ def test_a_card_that_may_sleep_fails():
     )
 
 
-def hop(speed: str, width: int, widest: int = 16, **more: str) -> dict[str, str]:
+def hop(speed: str, width: int, widest: int = 16, more: Mapping[str, str] = NOTHING) -> dict[str, str]:
     return {"current_link_speed": f"{speed} GT/s PCIe", "current_link_width": str(width),
             "max_link_speed": "32.0 GT/s PCIe", "max_link_width": str(widest), **more}  # fmt: skip
 
 
-def way(speed: str, width: int, **more: str) -> dict[str, dict[str, str]]:
+def way(speed: str, width: int, more: Mapping[str, str] = NOTHING) -> dict[str, dict[str, str]]:
     """Root port, the card's own switch (its upstream port 8086:e2ff has the slot's link), and the endpoint."""
     return {
         "0000:00:01.1": hop("16.0", 16),
-        "0000:01:00.0": hop(speed, width, **more),
+        "0000:01:00.0": hop(speed, width, more=more),
         "0000:02:01.0": hop("2.5", 1, widest=1),
         A: hop("2.5", 1, widest=1),
     }
@@ -138,8 +141,8 @@ def test_a_card_that_works_alone_does_without_a_wide_link():
 AMD, INTEL = "vendor_id\t: AuthenticAMD\n", "vendor_id\t: GenuineIntel\n"
 
 
-def sleeping(policy: str, cpu: str = AMD, arguments: tuple[str, ...] = (), **on: str):
-    answers = [links_of(way("16.0", 16, **on)), (links.CPUINFO, {"/proc/cpuinfo": cpu})]
+def sleeping(policy: str, cpu: str = AMD, arguments: tuple[str, ...] = (), on: Mapping[str, str] = NOTHING):
+    answers = [links_of(way("16.0", 16, on)), (links.CPUINFO, {"/proc/cpuinfo": cpu})]
     path = links.ASPM_POLICY.patterns[0]
     answers.append((links.ASPM_POLICY, {path: policy} if policy else {}))
     return judge("aspm", site(cards=1, system={**SYSTEM, "kernel_arguments": list(arguments)}), *answers)
@@ -154,7 +157,7 @@ def test_links_that_sleep_too_deep_on_amd():
     assert sleeping(deep, cpu=INTEL).level is Level.PASS
     # The policy stays as it is written where the kernel's argument has switched all of it off.
     assert sleeping(deep, arguments=("pcie_aspm=off",)).level is Level.PASS
-    one = sleeping("[default] performance powersave powersupersave \n", **{"link/l1_1_aspm": "1", "link/l1_aspm": "1"})
+    one = sleeping("[default] performance powersave powersupersave \n", on={"link/l1_1_aspm": "1", "link/l1_aspm": "1"})
     assert (one.level, one.evidence[1]) == (Level.WARN, "0000:01:00.0: l1_1_aspm")
     assert sleeping("").level is Level.SKIP
 

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import parse
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine, runtime
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Output
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Output, Read
 from unit.plugins.module_utils._doctor.hosts import (
     PINNED,
     captured,
@@ -80,7 +83,7 @@ def test_packages_against_what_the_role_pins():
 
 def test_packages_of_another_source_are_the_matter_of_another_check():
     assert judge("packages", *dpkg("omix", GITHUB)).level is Level.SKIP
-    clean = (runtime.APT_SOURCES, {})
+    clean: tuple[Read, dict[str, str]] = (runtime.APT_SOURCES, {})
     assert judge("driver-sources", *dpkg("github", GITHUB), clean).level is Level.PASS
     other = judge("driver-sources", *dpkg("omix", GITHUB), clean)
     assert (other.level, other.summary) == (Level.WARN, "the driver does not come from omix alone")
@@ -123,7 +126,8 @@ def test_a_library_that_hides_a_newer_one():
 WHEELS = site(stacks=[stack("xpu")], wanted=[profile(stack=stack("xpu"))])
 
 
-def around(where=WHEELS, icpx: tuple[str, ...] = (), **files: str):
+def around(files: Mapping[str, str] = MappingProxyType({}), icpx: tuple[str, ...] = ()):
+    where = WHEELS
     return judge(
         "sycl-runtimes", where, (runtime.ICPX, dict.fromkeys(icpx, "\x7f")), (runtime.surroundings(where), files)
     )
@@ -133,14 +137,14 @@ def test_a_second_sycl_runtime_beside_the_one_of_the_wheels():
     assert around().level is Level.PASS
     found = around(icpx=("/usr/local/bin/icpx",))
     assert (found.level, "Remove /usr/local/bin/icpx" in found.fix) == (Level.FAIL, True)
-    profiled = around(**{"/etc/profile.d/oneapi.sh": "# Intel\nsource /opt/intel/oneapi/setvars.sh >/dev/null\n"})
+    profiled = around({"/etc/profile.d/oneapi.sh": "# Intel\nsource /opt/intel/oneapi/setvars.sh >/dev/null\n"})
     assert (profiled.level, profiled.evidence) == (
         Level.WARN,
         ("/etc/profile.d/oneapi.sh: source /opt/intel/oneapi/setvars.sh >/dev/null",),
     )
-    loaded = around(**{"/etc/ld.so.conf.d/oneapi.conf": "/opt/intel/oneapi/compiler/2025.3/lib\n"})
+    loaded = around({"/etc/ld.so.conf.d/oneapi.conf": "/opt/intel/oneapi/compiler/2025.3/lib\n"})
     assert loaded.level is Level.WARN
-    assert around(**{"/etc/bash.bashrc": "  # source /opt/intel/oneapi/setvars.sh\n"}).level is Level.PASS
+    assert around({"/etc/bash.bashrc": "  # source /opt/intel/oneapi/setvars.sh\n"}).level is Level.PASS
     # lab-minimax is compiled with it and says so.
     assert judge("sycl-runtimes", site()).level is Level.SKIP
 

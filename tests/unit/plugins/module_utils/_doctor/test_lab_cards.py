@@ -43,9 +43,7 @@ class Tree(host.HostEffects):
 def look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look_at:
     """Give a host so many cards and judge them: id of the check -> finding."""
 
-    def judged(
-        count: int, change: Callable[[Path], None] = lambda root: None, **more: Any
-    ) -> dict[str, dict[str, Any]]:
+    def judged(count: int, change: Callable[[Path], None] | None = None, **more: Any) -> dict[str, dict[str, Any]]:
         root = tmp_path / "sys"
         cards.tree(root, count, **more)
         policy = root / "module/pcie_aspm/parameters/policy"
