@@ -96,6 +96,8 @@ class _Handler(SimpleHTTPRequestHandler):
         if self.headers.get("Host", "").partition(":")[0] != HUB:
             return None
         wanted = [hub for hub in self.hubs if f"/{hub.repository}/" in f"{self.path.partition('?')[0]}/"]
+        # One repository may be there at several commits.
+        wanted.sort(key=lambda hub: hub.commit not in self.path)
         return wanted[0] if wanted else None
 
     def do_GET(self) -> None:

@@ -49,11 +49,15 @@ def test_each_name_has_its_own_files_and_a_certificate_that_only_the_told_believ
             get(net, port, "other.example", "/")
 
 
-def test_the_hub_has_several_repositories(tmp_path: Path) -> None:
-    hubs = [Hub(tmp_path / name, repository=f"Maker/{name}", large=frozenset()) for name in ("one", "two")]
+@pytest.mark.parametrize("repositories", [("Maker/one", "Maker/two"), ("Maker/one", "Maker/one")])
+def test_the_hub_has_several_repositories_and_commits(tmp_path: Path, repositories: tuple[str, str]) -> None:
+    hubs = [
+        Hub(tmp_path / str(number), repository=name, commit=str(number) * 40, large=frozenset())
+        for number, name in enumerate(repositories)
+    ]
     for hub in hubs:
         hub.root.mkdir()
-        (hub.root / "config.json").write_text(json.dumps({"name": hub.repository}))
+        (hub.root / "config.json").write_text(json.dumps({"name": hub.commit}))
     port = free_port()
     with (
         hub_server.serve(hubs[0]),
@@ -64,5 +68,5 @@ def test_the_hub_has_several_repositories(tmp_path: Path) -> None:
             about = json.load(get(net, port, HUB, f"/api/models/{hub.repository}/revision/{hub.commit}"))
             assert about["id"] == hub.repository
             answer = get(net, port, HUB, f"/{hub.repository}/resolve/{hub.commit}/config.json")
-            assert (json.load(answer), answer.headers["X-Repo-Commit"]) == ({"name": hub.repository}, hub.commit)
+            assert (json.load(answer), answer.headers["X-Repo-Commit"]) == ({"name": hub.commit}, hub.commit)
         assert get(net, port, HUB, "/api/models/Maker/three").status == 404

@@ -106,9 +106,15 @@ def _first(step: dict[str, Any], www: Path, downloads: Path) -> Path:
     makers = {"torch": _torch, "vllm": _vllm}
     made = makers[name](version, folder, downloads) if name in makers else wheels.stand_in(folder, name, version)
     if "index" in step:
-        link = f'<a href="{quote(made.name)}#sha256={digest(made)}">{made.name}</a>'
-        (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{link}<br></body></html>\n", encoding="utf-8")
+        _page(folder)
     return made
+
+
+def _page(folder: Path) -> None:
+    """Write the page of a folder with wheels, with their digests: of several wheels a client takes the pinned one."""
+    links = [f'<a href="{quote(path.name)}#sha256={digest(path)}">{path.name}</a>' for path in folder.glob("*.whl")]
+    text = f"<!DOCTYPE html><html><body>{'<br>'.join(sorted(links))}</body></html>\n"
+    (folder / "index.html").write_text(text, encoding="utf-8")
 
 
 def _key(stacks: Path, names: list[str]) -> str:
@@ -146,5 +152,6 @@ def make(stacks: Path, names: list[str], cache: Path = CACHE) -> Upstream:
                     else:
                         made = wheels.stand_in(www / STAND_INS, name, version, MODULES.get(name, ()))
                     lock[requirement] = digest(made)
+            _page(www / STAND_INS)
             record.write_text(json.dumps({"first": first, "lock": lock}, indent=1) + "\n", encoding="utf-8")
     return Upstream(folder / "www", **json.loads(record.read_text(encoding="utf-8")))
