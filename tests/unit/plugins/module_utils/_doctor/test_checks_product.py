@@ -81,6 +81,7 @@ def test_versions_against_the_tested_matrix():
     assert bad.level is Level.FAIL
     assert "duplicate handler assertion" in bad.summary
     assert "all-reduce" in found(oneccl="2022.1").summary
+    assert "races" in found(**{"vllm-xpu-kernels": "0.1.14.1"}).summary
     elsewhere = judge("versions", site(system={"id": "debian", "version": "12"}), (RECORD, {"distributions": RIGHT}))
     assert elsewhere.evidence == (f"{STACK['id']}: the system is debian 12, tested on Ubuntu 24.04",)
 
