@@ -93,6 +93,13 @@ STEPS: dict[str, Step] = {
     "matrix": Step(
         "lab", (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),)
     ),
+    "bare": Step(
+        "lab",
+        (
+            pytest("bare", "tests/integration/test_bare.py", limit_s=3600),
+            pytest("bare-choice", "tests/integration/test_choice.py", limit_s=1800),
+        ),
+    ),
     "vendor": Step(
         "lab",
         (

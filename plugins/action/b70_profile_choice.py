@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import Here, choose
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
 
@@ -19,8 +20,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "requested": {"type": "str", "default": ""},
     "initial": {"type": "str", "default": ""},
     "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
-    "stack_root": {"type": "path", "default": "/opt/b70/stacks"},
-    "models_dir": {"type": "path", "default": "/mnt/fast-ai/llm-models"},
+    "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
+    "models_dir": {"type": "path", "default": f"{_paths.DATA_DIR}/llm-models"},
 }
 
 

@@ -323,9 +323,9 @@ FILE = {
 
 SLOT = {
     "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": "/etc/b70-vllm-slot"},
-    "run_dir": {"type": "path", "default": "/run/b70"},
-    "state_dir": {"type": "path", "default": "/var/lib/b70"},
+    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
 }
 

@@ -18,6 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MOVED = {f"host_{key}_dir": f"/moved/{key}" for key in ("cache", "config", "data", "state", "tools")}
 
 
+def followed(name: str, default: object) -> list[str]:
+    """Return where a default follows the shared paths: the variable, or keys of one that is a mapping."""
+    if isinstance(default, dict):
+        return [f"{name}.{key}" for key, value in default.items() if "__paths_" in str(value)]
+    return [name] if "__paths_" in str(default) else []
+
+
 def play(role: str, names: list[str], given: dict[str, str], folder: Path) -> dict[str, object]:
     """Return a play of one role, of which nothing is run, that writes down what its paths are."""
     paths = {name: f"{{{{ {name} }}}}" for name in names}
@@ -37,7 +44,7 @@ def test_each_path_follows_the_host(given: dict[str, str], tmp_path: Path) -> No
     plays = []
     for role in roles(ROOT):
         options = {name: spec for specs in entry_points(role).values() for name, spec in specs.items()}
-        names = [name for name, spec in options.items() if "__paths_" in str(spec.get("default", ""))]
+        names = [where for name, spec in options.items() for where in followed(name, spec.get("default"))]
         if names:
             plays.append(play(role.name, names, given, tmp_path))
     file = tmp_path / "play.yml"
