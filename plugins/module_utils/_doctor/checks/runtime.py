@@ -103,7 +103,11 @@ def pinned(site: Site, answers: Answers) -> Finding:
     if _gpu_driver.others(have, source):
         return skipped("packages of another source are installed (see the check driver-sources)")
     pending = _apt.pending(wanted, have, lambda _one, _other: False)
-    lines = [f"{item.name}: {item.installed or 'not installed'}, the role wants {item.wanted}" for item in pending]
+    lines = [
+        f"{item.name}: {item.installed or 'not installed'}, the role wants "
+        f"{'any version' if item.wanted == _apt.ANY_VERSION else item.wanted}"
+        for item in pending
+    ]
     missing = [item.name for item in pending if not item.installed]
     if set(missing) - set(TOOLS):
         return failed(f"{len(missing)} of {len(wanted)} packages of the driver are missing", *lines)
