@@ -24,8 +24,8 @@ SWITCH = ROOT / "switch.yml"
 # What a stack's own parser has to say; our tables of its options know no such combination.
 REFUSED = {"engine": {"settings": {"enable_auto_tool_choice": True}}}
 REFUSAL = "tiny-refused: TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
-# The same engine as tiny-think, whose template is told nothing: it thinks before every answer. After a thought so small a
-# model keeps to a schema, but miscounts in it.
+# The same engine as tiny-think, whose template is told nothing: it thinks before every answer. After a thought
+# so small a model keeps to a schema, but miscounts in it.
 ALOUD = {"engine": {"reasoning": {"how": "separate", "budget_tokens": 64}, "structured_output": False}}
 # Here no parser parts the thought from the answer, and there is no room for it.
 SHORT = {
