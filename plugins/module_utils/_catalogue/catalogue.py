@@ -11,7 +11,7 @@ from typing import Any
 
 from .._render_typed import derived_settings
 from .._slot.profile import Reasoning
-from .checking import PATCHED_QUANTIZATIONS, combination_faults
+from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults
 from .merging import Library, Source, merge_chain, origin_files
 from .problems import CatalogueError, Problem, did_you_mean
@@ -108,16 +108,6 @@ _CONDITIONS = ("needs_modality", "tasks", "needs")  # of a canary case
 _THINKING_OFF = {"enable_thinking": False}  # what most templates read
 
 
-def _claims(engine: Mapping[str, Any]) -> set[str | None]:
-    """Return what a profile promises beside plain answers, for canary cases that need it."""
-    settings, claims = engine.get("settings", {}), set[str | None]({None})
-    if settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser"):
-        claims.add("tools")
-    if engine.get("structured_output"):
-        claims.add("structured_output")
-    return claims
-
-
 def _reasoning(reasoning: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not reasoning:
         return None
@@ -143,13 +133,10 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     settings = engine.get("settings", {})
     modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
     active = frontdoor.get("max_active_generations") or settings.get("max_num_seqs") or 1
-    claims = _claims(engine)
     cases = [
         {"image": None, "long": None, **{key: value for key, value in case.items() if key not in _CONDITIONS}}
         for case in canary.get("cases", [])
-        if case.get("needs_modality", "text") in modalities
-        and task in case.get("tasks", [task])
-        and case.get("needs") in claims
+        if is_asked(case, profile)
     ]
     return {
         "name": name,

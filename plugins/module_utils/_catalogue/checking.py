@@ -143,7 +143,7 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
         )
     length = settings.get("max_model_len")
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
-        if length and case.get("max_tokens", 0) >= length:
+        if length and is_asked(case, profile) and case.get("max_tokens", 0) >= length:
             yield (
                 f"canary.cases[{index}].max_tokens",
                 f"{case['max_tokens']} leaves no room in max_model_len ({length})",
@@ -400,6 +400,16 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _environment,
     _placeholders,
 )
+
+
+def is_asked(case: Mapping[str, Any], profile: Mapping[str, Any]) -> bool:
+    """Return whether a profile gets a canary case: by its task, its modalities, and what it promises beside answers."""
+    settings, task = value_at(profile, "engine.settings") or {}, value_at(profile, "engine.task") or "generate"
+    tools = settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser")
+    claims = {None: True, "tools": tools, "structured_output": value_at(profile, "engine.structured_output")}
+    modalities = profile.get("modalities") or ["text"]
+    fits = case.get("needs_modality", "text") in modalities and task in case.get("tasks", [task])
+    return bool(fits and claims.get(case.get("needs")))
 
 
 def combination_faults(profile: Mapping[str, Any]) -> Iterator[Fault]:
