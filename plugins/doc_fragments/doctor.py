@@ -39,7 +39,7 @@ options:
     type: path
     default: /opt/b70/stacks
   data_dirs:
-    description: Directories whose disks need space; a report looks for sources and results below the first.
+    description: Directories whose disks need space; a report looks for results below the first.
     type: list
     elements: path
     default: [/mnt/fast-ai, /var/cache/b70, /var/lib/b70]
@@ -48,6 +48,37 @@ options:
     type: list
     elements: path
     default: [/mnt/fast-ai/vllm-cache-exp, /mnt/fast-ai/llm-cache/hf]
+  build_dir:
+    description: Where stacks are built, with their checkouts.
+    type: path
+    default: /mnt/fast-ai/src
+  build_swap:
+    description: The swap that a build may make for itself. Left out, none.
+    type: dict
+    suboptions:
+      file:
+        description: The file; empty for none.
+        type: str
+      total_gib:
+        description: What memory and swap come to with it.
+        type: int
+      reserve_gib:
+        description: What stays free on its disk.
+        type: int
+  driver_source:
+    description: The source that the cards' driver is to come from.
+    type: str
+    choices: [omix, github, ppa]
+    default: omix
+  driver_packages:
+    description: The driver's packages and their versions; C(*) at the end stands for what a repository adds.
+    type: dict
+    default: {}
+  guc_accepted:
+    description: Versions of the firmware GuC that are taken although they are bad, by how they begin.
+    type: list
+    elements: str
+    default: []
   user:
     description: The service user.
     type: str

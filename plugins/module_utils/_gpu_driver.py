@@ -26,8 +26,8 @@ GUC_FLOOR = "70.54"
 
 
 @dataclass(frozen=True)
-class Guc:
-    """What is known of the versions that begin with `version`; `verdict` is good, usable or bad."""
+class Known:
+    """What is known of the versions that begin with `version`; `verdict` is good, usable, bad or unknown."""
 
     version: str
     verdict: str
@@ -36,25 +36,25 @@ class Guc:
 
 
 GUC = (
-    Guc(
+    Known(
         "70.44",
         "usable",
         "it is older than what the kernel recommends; two cards served 64 streams on kernel 6.17 without a reset",
         "https://github.com/vllm-project/vllm/issues/41663",
     ),
-    Guc(
+    Known(
         "70.58",
         "bad",
         "under sustained load engines of a card are reset and the card does not come back (4 of 4 runs)",
         "https://github.com/intel/compute-runtime/issues/948",
     ),
-    Guc(
+    Known(
         "70.65",
         "good",
         "Intel's own releases of the driver are validated with it",
         "https://dgpu-docs.intel.com/overview/support-matrix/omix-support-matrix.html",
     ),
-    Guc(
+    Known(
         "70.72.1",
         "usable",
         "no resets where 70.58 had them, but a hang at the start of an engine on two cards is reported",
@@ -62,23 +62,71 @@ GUC = (
     ),
 )
 
-
-# Series of the kernel under which cards drive, but were lost.
-KERNELS = {"7.0": "permanent resets of cards under load were reported (intel/compute-runtime issue 948)"}
+# Series of the kernel. Under one that is bad cards drive, but were lost.
+KERNELS = (
+    Known(
+        "6.17",
+        "good",
+        "Intel's own repository for these cards has this series",
+        "https://repositories.intel.com/gpu/ubuntu",
+    ),
+    Known(
+        "7.0",
+        "bad",
+        "permanent resets of cards under load were reported (intel/compute-runtime issue 948)",
+        "https://github.com/intel/compute-runtime/issues/948",
+    ),
+)
+# Ubuntu's builds of a series, and what was repaired in them for these cards.
+FIXED_IN = {
+    "7.0.0-38": "a deadlock when queues are torn down, two page-table faults of xe, locking of the AMD IOMMU",
+    "7.0.0-39": "memory of the card handed out twice",
+}
 
 
 def _begins(version: str, beginning: str) -> bool:
     return version == beginning or version.startswith(f"{beginning}.")
 
 
-def judge_guc(version: str) -> Guc:
+def judge_guc(version: str) -> Known:
     """What is known of a GuC version: its entry, or one that says so where there is none."""
     for known in GUC:
         if _begins(version, known.version):
             return known
     if version_key(version) < version_key(GUC_FLOOR):
-        return Guc(version, "bad", f"it is older than {GUC_FLOOR}, which the kernel asks for", "")
-    return Guc(version, "unknown", "nothing is known of it on these cards", "")
+        return Known(version, "bad", f"it is older than {GUC_FLOOR}, which the kernel asks for", "")
+    return Known(version, "unknown", "nothing is known of it on these cards", "")
+
+
+def judge_kernel(kernel: str) -> Known:
+    """What is known of the series of a kernel such as `7.0.0-31-generic`."""
+    known = next((known for known in KERNELS if _begins(kernel, known.version)), None)
+    return known or Known(kernel, "unknown", "nothing is known of its series on these cards", "")
+
+
+def lacks(kernel: str) -> list[str]:
+    """What was repaired for these cards in later builds of the same kernel."""
+    version, _dash, build = kernel.partition("-")
+    number = re.match(r"\d+", build)
+    if not number:
+        return []
+    fixes = ((*name.split("-"), what) for name, what in FIXED_IN.items())
+    return [what for base, fixed, what in fixes if base == version and int(number[0]) < int(fixed)]
+
+
+def refused(version: str, accepted: Sequence[str]) -> bool:
+    """Whether a GuC version is bad and none of those that are taken all the same."""
+    return judge_guc(version).verdict == "bad" and not any(_begins(version, entry) for entry in accepted)
+
+
+def remedy(version: str) -> str:
+    """What to do about a GuC version that is refused."""
+    newer = (entry for entry in GUC if version_key(entry.version) >= version_key(GUC_FLOOR))
+    good = " or ".join(entry.version for entry in newer if entry.verdict != "bad")
+    return (
+        f"Put xe/bmg_guc_70.bin of linux-firmware with {good} below /lib/firmware/updates, run update-initramfs -u and "
+        f"restart the host; or accept this one: gpu_driver_guc_accepted: ['{version}']."
+    )
 
 
 def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, str]:
@@ -92,18 +140,11 @@ def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, st
     )
     if known.verdict == "good":
         return "", ""
-    if known.verdict != "bad" or any(_begins(version, entry) for entry in accepted):
-        return "", said
-    newer = (entry for entry in GUC if version_key(entry.version) >= version_key(GUC_FLOOR))
-    good = " or ".join(entry.version for entry in newer if entry.verdict != "bad")
-    remedy = (
-        f"Put xe/bmg_guc_70.bin of linux-firmware with {good} below /lib/firmware/updates, run update-initramfs -u and "
-        f"restart the host; or accept this one: gpu_driver_guc_accepted: ['{version}']."
-    )
-    return f"{said} {remedy}", ""
+    return (f"{said} {remedy(version)}", "") if refused(version, accepted) else ("", said)
 
 
-def _unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
+def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
+    """Why a card is not driven by xe, and what to do about it."""
     kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
     bound = str(card.get("driver") or "")
     if bound:
@@ -127,11 +168,12 @@ def judge_cards(
     `cards` and `system` are as b70_host_info returns them; `accepted` are GuC versions taken although they are bad.
     """
     kernel = str(system.get("kernel") or "")
-    notes = [f"The kernel is {kernel}: {said}." for series, said in KERNELS.items() if _begins(kernel, series)]
+    series = judge_kernel(kernel)
+    notes = [f"The kernel is {kernel}: {series.reason}."] if series.verdict == "bad" else []
     problems = []
     for card in cards:
         if card.get("driver") != DRIVER:
-            problems.append(_unbound(card, system))
+            problems.append(unbound(card, system))
             continue
         problem, note = _firmware(card, accepted)
         problems += [problem] if problem else []
@@ -172,6 +214,11 @@ def _homes(name: str, version: str) -> tuple[str, ...]:
         if re.search(r"\+u\d\d\.\d\d$", version) or (name in _RUNTIME and re.fullmatch(r"[\d.]+-0", version)):
             return ("github",)
     return SOURCES
+
+
+def of_driver(installed: Mapping[str, str]) -> dict[str, str]:
+    """Those of the installed packages that belong to the driver."""
+    return {name: version for name, version in installed.items() if name in SHARED or _homes(name, version) != SOURCES}
 
 
 def others(installed: Mapping[str, str], source: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ._catalogue.engines import is_repeated, takes_json_list
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def engine_environment(
         "HF_HUB_DISABLE_XET": "1",  # transfers through it wedge
         "HOME": f"{places['cache_root']}/home",  # the user's own home is read-only for the engine
         # The stack's own tools first (ninja, ocloc wrappers): kernels are compiled at run time.
-        "PATH": f"{places['venv']}/bin:{_SYSTEM_PATH}",
+        "PATH": f"{places['venv']}/bin:{SYSTEM_PATH}",
         "PYTHONUNBUFFERED": "1",
         "VLLM_CACHE_ROOT": places["cache_root"],
         # The domain of a media URL is only looked at before the first redirect.

@@ -10,7 +10,7 @@ module: b70_doctor
 short_description: Say what is wrong with a host, and what to do about it
 version_added: 0.1.0
 description:
-  - Asks a host about thirty questions, from the machine over cards, driver and stack to what is served.
+  - Asks a host some forty questions, from the machine over cards, driver and stack to what is served.
   - Every finding has a stable id, a level, the evidence it rests on, what it means and what to do.
   - Changes nothing and never fails for what it finds; the role P(arcpro.b70.doctor#role) turns findings into a failure.
 author:
@@ -84,6 +84,10 @@ findings:
     fix:
       description: What to do; empty where nothing is wrong.
       type: str
+    source:
+      description: Where that is known from, as far as it is somebody else's finding; empty where nothing is wrong.
+      type: str
+      sample: https://github.com/intel/compute-runtime/issues/948
 counts:
   description: How many findings there are of each level.
   returned: always

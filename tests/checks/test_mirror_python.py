@@ -60,7 +60,7 @@ def test_a_python_of_the_mirror_is_where_uv_looks_for_it(tmp_path: Path) -> None
             timeout=120,
             check=False,
         )
-        for _ in range(2)
+        for _run in range(2)
     ]
     publisher.close()
     assert [run.returncode for run in runs] == [0, 0], runs[0].stdout + runs[1].stdout

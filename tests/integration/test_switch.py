@@ -24,8 +24,9 @@ SWITCH = ROOT / "switch.yml"
 # What a stack's own parser has to say; our tables of its options know no such combination.
 REFUSED = {"engine": {"settings": {"enable_auto_tool_choice": True}}}
 REFUSAL = "tiny-refused: TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
-# The same engine as tiny-think, whose template is told nothing: it thinks before every answer.
-ALOUD = {"engine": {"reasoning": {"how": "separate", "budget_tokens": 64}}}
+# The same engine as tiny-think, whose template is told nothing: it thinks before every answer. After a thought
+# so small a model keeps to a schema, but miscounts in it.
+ALOUD = {"engine": {"reasoning": {"how": "separate", "budget_tokens": 64}, "structured_output": False}}
 # Here no parser parts the thought from the answer, and there is no room for it.
 SHORT = {
     "engine": {"reasoning": {"how": "inline", "budget_tokens": 8}, "settings": {"reasoning_parser": None}},
@@ -199,7 +200,7 @@ def test_a_model_that_thinks_is_verified_with_thinking_off_by_the_canary_that_ev
 def test_the_same_model_is_verified_while_it_thinks(frontdoor: Frontdoor, more: str) -> None:
     switched = play(SWITCH, "-e", "profile=tiny-aloud", "-e", more)
     assert switched.code == 0, switched.output
-    assert "verified by 7 canary cases" in " ".join(switched.output.split()), switched.output
+    assert "verified by 6 canary cases" in " ".join(switched.output.split()), switched.output
     assert served(frontdoor) == ("tiny-aloud", True)
 
 

@@ -55,13 +55,13 @@ def tables(checks: Sequence[Check]) -> str:
     for group in GROUPS:
         rows = [
             f"| `{check.id}`{' †' if check.captured_only else ''} | {cell(check.what)} | {cell(check.meaning)} "
-            f"| {cell(check.fix)} | {needs(check)} |"
+            f"| {cell(check.fix)} | {needs(check)} | {cell(check.source)} |"
             for check in checks
             if check.group == group
         ]
         head = [
-            "| id | what is looked at | what it means when it is not PASS | what to do | needs |",
-            "|---|---|---|---|---|",
+            "| id | what is looked at | what it means when it is not PASS | what to do | needs | known from |",
+            "|---|---|---|---|---|---|",
         ]
         parts.append("\n".join([f"### {NAMES[group]} (`{group}`)", "", *head, *rows]))
     return "\n\n".join(parts)

@@ -15,10 +15,11 @@ import gzip
 import hashlib
 import tempfile
 import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from ansible.module_utils.urls import open_url
 
 from .git import WORDS, Git
 from .recipe import BuildError, Patch
@@ -127,7 +128,7 @@ class _Repository:
             return False
         url = f"{self._mirror.rstrip('/')}/{pack_name(patch.commit, patch.path)}"
         try:
-            with urllib.request.urlopen(url, timeout=self._limit_s) as answer:
+            with open_url(url, timeout=self._limit_s) as answer:
                 content = answer.read(_PACK_BYTES)
         except urllib.error.HTTPError as error:
             if error.code == 404:

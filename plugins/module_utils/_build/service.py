@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _swap
-
 from . import memory, source, unit
 from .recipe import BuildError, Recipe, command, parse_environment
+from .room import here
 from .watch import explain, first_error, progress
 
 LOG_BYTES = 64 * 2**10
@@ -188,27 +187,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
 
 
 def room(place: Place) -> memory.Room:
-    available, swap = memory.parse_meminfo(Path("/proc/meminfo").read_text())
-    parent = next(path for path in (place.work_dir, *place.work_dir.parents) if path.exists())
-    cpus = len(os.sched_getaffinity(0))
-    addable, why_not = _addable(place)
-    return memory.Room(cpus, available, swap, shutil.disk_usage(parent).free / 2**30, addable, why_not)
-
-
-def _addable(place: Place) -> tuple[float, str]:
-    """GiB of swap that can be made for a build, or 0 and why not."""
-    if not place.swap_file or not place.swap_gib:
-        return 0.0, ""
-    try:
-        size = _swap.size_for(_swap.parse_memory(Path("/proc/meminfo").read_text()), place.swap_gib * _swap.GIB)
-        folder = next(path for path in Path(place.swap_file).parents if path.exists())
-        kind = _swap.file_system_of(str(folder.resolve()), Path("/proc/self/mountinfo").read_text())
-        _swap.method(kind)
-        free = shutil.disk_usage(folder).free
-        _swap.check_space(size, free, place.swap_reserve_gib * _swap.GIB, str(folder))
-    except _swap.SwapProblem as problem:
-        return 0.0, str(problem)
-    return size / _swap.GIB, ""
+    return here(place.work_dir, place.swap_file, place.swap_gib, place.swap_reserve_gib)
 
 
 def start(

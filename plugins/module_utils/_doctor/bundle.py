@@ -105,6 +105,7 @@ def items(site: Site) -> list[Item]:
         files("slot/", f"{state}/journal/*.jsonl", max_bytes=2**19),
         files("slot/", f"{state}/quarantine.json", f"{state}/evidence/*", f"{state}/evidence/*/*"),
         Item("frontdoor/status.json", "GET /status", Look("http", f"{site.settings['frontdoor_url']}/status")),
+        files("sources/", f"{site.settings['build_dir']}/*/build.log", max_bytes=2**19),
         files("frontdoor/", "/etc/b70-frontdoor/*.toml"),
         command("caches/compile-caches.txt", "find", *caches, "-maxdepth", "3", "-printf", "%s %TF %p\\n"),
         command("caches/spirv.txt", "find", *caches, "-name", "*.spv", "-printf", "%s %TF %p\\n"),
@@ -120,33 +121,23 @@ GIT = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", "--no-opti
 
 
 def checkouts(heads: Mapping[str, str]) -> list[Item]:
-    """Commit and local patch of every source checkout; `heads` are the paths of their .git/HEAD."""
+    """Commit and local changes of every source checkout; `heads` are the paths of their .git/HEAD."""
     listed = []
     for path in sorted(heads):
         folder = path.removesuffix("/.git/HEAD")
-        name = folder.rsplit("/", 1)[-1]
-        listed.append(command(f"sources/{name}.txt", *GIT, "-C", folder, "log", "-1", "--format=%H %cI %s"))
-        listed.append(
-            command(
-                f"sources/{name}.patch",
-                *GIT,
-                "-C",
-                folder,
-                "diff",
-                "--no-ext-diff",
-                "--no-textconv",
-                "HEAD",
-                limit_s=20,
-            )
-        )
+        # A build's folder is its source and the key of its recipe; the checkout in it is called alike in all.
+        name = folder.removesuffix("/src").rsplit("/", 1)[-1]
+        asked = (*GIT, "-C", folder)
+        listed.append(command(f"sources/{name}.txt", *asked, "log", "-1", "--format=%H %cI %s"))
+        changes = (*asked, "diff", "--no-ext-diff", "--no-textconv", "HEAD")
+        listed.append(command(f"sources/{name}.patch", *changes, limit_s=20))
     return listed
 
 
 def heads_of(site: Site) -> Read:
-    folders = [f"{folder}/src" for folder in site.settings["data_dirs"][:1]] + [
-        f"{stack['dir']}/src" for stack in site.stacks
-    ]
-    return Read(tuple(f"{folder}/*/.git/HEAD" for folder in folders), max_bytes=1)
+    """Where stacks are built (KEY/src), and where people keep checkouts of their own beside these."""
+    work = site.settings["build_dir"]
+    return Read((f"{work}/*/src/.git/HEAD", f"{work}/*/.git/HEAD"), max_bytes=1)
 
 
 HOMES = ("/root", "/home/*")

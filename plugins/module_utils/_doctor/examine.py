@@ -104,7 +104,7 @@ def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict
 
 
 def as_data(check: Check, finding: Finding) -> dict[str, Any]:
-    """One finding as the module returns it; meaning and fix only where there is something to do."""
+    """One finding as the module returns it; meaning, fix and source only where there is something to do."""
     bad = finding.level in (Level.WARN, Level.FAIL)
     evidence = list(finding.evidence[:SHOWN_EVIDENCE])
     if len(finding.evidence) > SHOWN_EVIDENCE:
@@ -117,6 +117,7 @@ def as_data(check: Check, finding: Finding) -> dict[str, Any]:
         "evidence": evidence,
         "meaning": check.meaning if bad else "",
         "fix": (finding.fix or check.fix) if bad else "",
+        "source": (finding.source or check.source) if bad else "",
     }
 
 

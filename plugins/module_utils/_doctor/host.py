@@ -22,19 +22,22 @@ from pathlib import Path
 from typing import Any
 
 from .. import _host
+from .._build import room
 from .._oneapi import releases
+from .._render_engine import SYSTEM_PATH
 from .._slot.door import layout_of, run_info
 from .._weights.host import inspect as inspect_weights
 from .._weights.manifest import WeightsError
 from . import environment
-from .checks.runtime import ONEAPI
+from .checks.links import SUBSTATES
+from .checks.runtime import DRIVER_LIBRARY, LDCONFIG, ONEAPI
 from .model import Command, Look, Output, Read, Site
+from .parse import libraries
 
 SYSFS = "/sys"
 KEPT_BYTES = 8 * 2**20
 HTTP_LIMIT_S = 3.0
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LINK_FILES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
+LINK_FILES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width", *SUBSTATES)
 
 # Runs as the service user: may it create files there? The kernel's own answer, read-only mounts and ACLs included.
 ACCESS = """
@@ -60,6 +63,8 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
             "name": release.get("PRETTY_NAME", ""),
             "kernel": platform.release(),
             "machine": platform.machine(),
+            "kernel_arguments": _text(Path("/proc/cmdline")).split(),
+            "next_kernel": _host.next_kernel(Path("/")),
         },
         installed=os.path.isdir(settings["config_dir"]),
         serving=str((state.get("profile") or {}).get("name", "")) if state.get("verified") else "",
@@ -105,6 +110,8 @@ class HostEffects:
         self._looks: Mapping[str, Callable[[str], Any]] = {
             "system": self._system,
             "disks": self._disks,
+            "build-room": self._build_room,
+            "driver-libraries": self._driver_libraries,
             "device-nodes": self._device_nodes,
             "pci-paths": self._pci_paths,
             "record": lambda stack: environment.record(Path(stack), bool(site.settings.get("deep"))),
@@ -145,12 +152,39 @@ class HostEffects:
             disk(path) for path in dict.fromkeys((*self._site.settings["data_dirs"], self._site.settings["stack_root"]))
         ]
 
+    def _build_room(self, _argument: str) -> dict[str, Any]:
+        settings = self._site.settings
+        swap = settings["build_swap"] or {}
+        return vars(
+            room.here(
+                Path(settings["build_dir"]),
+                str(swap.get("file") or ""),
+                int(swap.get("total_gib") or 0),
+                int(swap.get("reserve_gib") or 0),
+            )
+        )
+
+    def _driver_libraries(self, _argument: str) -> list[dict[str, str]]:
+        """The driver's libraries in the order in which the loader finds them, with the files that links lead to."""
+        output = self.run(LDCONFIG)
+        if not output.ok:
+            raise LookupError(f"ldconfig -p: {output.why()}")
+        return [
+            {"name": name, "path": path, "file": os.path.realpath(path)}
+            for name, path in libraries(output.out)
+            if DRIVER_LIBRARY.fullmatch(name)
+        ]
+
     def _device_nodes(self, _argument: str) -> list[dict[str, Any]]:
         paths = [card["render_node"] for card in self._site.cards if card["render_node"]]
         usable = self._may(dict.fromkeys(paths, os.R_OK | os.W_OK))
         rows = []
         for path in paths:
-            status = os.stat(path)
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                rows.append({"path": path, "mode": "none", "group": "none, it is not there", "usable": False})
+                continue
             try:
                 group = grp.getgrgid(status.st_gid).gr_name
             except KeyError:
@@ -259,7 +293,7 @@ def http_get(url: str) -> dict[str, Any]:
 
 def run_command(command: Command, extra: Mapping[str, Any]) -> Output:
     """Run a program to its end or its limit; its whole process group is ended then."""
-    env = {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/", **dict(command.env)}
+    env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "HOME": "/", **dict(command.env)}
     try:
         process = subprocess.Popen(
             list(command.argv),

@@ -24,25 +24,26 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check came to: one sentence, the lines it rests on, and what to do where that is not what the check
-    always says."""
+    """What a check came to: one sentence, and the lines it rests on; and what to do and where that is known from, where
+    it is not what the check always says."""
 
     level: Level
     summary: str
     evidence: tuple[str, ...] = ()
     fix: str = ""
+    source: str = ""
 
 
 def passed(summary: str, *evidence: str) -> Finding:
     return Finding(Level.PASS, summary, evidence)
 
 
-def warned(summary: str, *evidence: str, fix: str = "") -> Finding:
-    return Finding(Level.WARN, summary, evidence, fix)
+def warned(summary: str, *evidence: str, fix: str = "", source: str = "") -> Finding:
+    return Finding(Level.WARN, summary, evidence, fix, source)
 
 
-def failed(summary: str, *evidence: str, fix: str = "") -> Finding:
-    return Finding(Level.FAIL, summary, evidence, fix)
+def failed(summary: str, *evidence: str, fix: str = "", source: str = "") -> Finding:
+    return Finding(Level.FAIL, summary, evidence, fix, source)
 
 
 def skipped(summary: str) -> Finding:
@@ -141,7 +142,7 @@ class Site:
     wanted: Sequence[Mapping[str, Any]] = ()
     manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     account: Mapping[str, Any] | None = None
-    system: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, Any] = field(default_factory=dict)
     installed: bool = False
     serving: str = ""
 
@@ -190,7 +191,8 @@ class Check:
     """One question to the host.
 
     id: stable. what, meaning, fix: for people, the last two about a finding that is not PASS. probes: what to collect.
-    judge: pure. needs_cards, needs_product, needs_stack: without them it is skipped with the reason.
+    judge: pure. source: where what it judges by is known from. needs_cards, needs_product, needs_stack: without them it
+    is skipped with the reason.
     """
 
     id: str
@@ -203,6 +205,7 @@ class Check:
     needs_cards: bool = False
     needs_product: bool = False
     needs_stack: bool = False
+    source: str = ""
     captured_only: bool = False  # judged only on output captured elsewhere: never seen with a card at hand
 
     def waived(self, site: Site) -> str:

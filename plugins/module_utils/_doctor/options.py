@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils._gpu_driver import SOURCES
 
 WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 
@@ -29,6 +30,14 @@ HOST: dict[str, dict[str, Any]] = {
         "elements": "path",
         "default": [f"{_paths.DATA_DIR}/vllm-cache-exp", f"{_paths.DATA_DIR}/llm-cache/hf"],
     },
+    "build_dir": {"type": "path", "default": f"{_paths.DATA_DIR}/src"},
+    "build_swap": {
+        "type": "dict",
+        "options": {"file": {"type": "str"}, "total_gib": {"type": "int"}, "reserve_gib": {"type": "int"}},
+    },
+    "driver_source": {"type": "str", "default": "omix", "choices": list(SOURCES)},
+    "driver_packages": {"type": "dict", "default": {}},
+    "guc_accepted": WORDS,
     "user": {"type": "str", "default": "b70"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }

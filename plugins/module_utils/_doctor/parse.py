@@ -116,19 +116,28 @@ def unclean(listed: Iterable[Boot], stops: Mapping[str, datetime]) -> list[Boot]
     return [boot for boot in listed if boot.offset < 0 and not (boot.id in stops and boot.last - stops[boot.id] < near)]
 
 
-def packages(text: str) -> dict[str, str]:
-    """Installed packages and versions of `dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'`."""
-    rows = (line.split() for line in text.splitlines())
-    return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
+def libraries(text: str) -> list[tuple[str, str]]:
+    """(name, path) of `ldconfig -p`, 64-bit ones; where two have the name, the loader takes the first."""
+    found = (_LIBRARY.match(line) for line in text.splitlines())
+    return [(match[1], match[3]) for match in found if match and "x86-64" in match[2]]
 
 
-def libraries(text: str) -> dict[str, str]:
-    """Name -> path of `ldconfig -p`; where two have the name, the first, as the loader takes it."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if match := _LIBRARY.match(line):
-            found.setdefault(match[1], match[3])
-    return found
+def apt_settings(text: str) -> list[tuple[str, str]]:
+    """(name, value) of `apt-config dump`; an element of a list has a name that ends with `::`."""
+    found = (re.fullmatch(r'(\S+) "(.*)";', line.strip()) for line in text.splitlines())
+    return [(match[1], match[2]) for match in found if match]
+
+
+def memory_of_card(text: str) -> int:
+    """Bytes of a card's memory that the driver manages, of its debug file `vram_mm`; 0 where it does not say."""
+    match = re.search(r"^\s*size: (\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def chosen_of(text: str) -> str:
+    """The one in brackets of a list of choices such as `[default] performance powersave`; empty without any."""
+    match = re.search(r"\[(\w+)\]", text)
+    return match[1] if match else ""
 
 
 def failed_units(text: str) -> list[str]:

@@ -5,8 +5,15 @@
 
 from __future__ import annotations
 
-from .checks import cards, machine, product, runtime, stack
+from .checks import cards, links, machine, product, runtime, stack
 from .model import Check
 
-CHECKS: tuple[Check, ...] = (*machine.CHECKS, *cards.CHECKS, *runtime.CHECKS, *stack.CHECKS, *product.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *machine.CHECKS,
+    *cards.CHECKS,
+    *links.CHECKS,
+    *runtime.CHECKS,
+    *stack.CHECKS,
+    *product.CHECKS,
+)
 GROUPS: tuple[str, ...] = tuple(dict.fromkeys(check.group for check in CHECKS))

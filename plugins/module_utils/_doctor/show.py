@@ -18,7 +18,7 @@ _LABEL = 9
 
 
 def table(findings: Sequence[Mapping[str, Any]], host: str, seconds: float | None = None) -> list[str]:
-    """One line for each finding that was judged; evidence, meaning and fix under those that are not PASS.
+    """One line for each finding that was judged; evidence, meaning, fix and source under those that are not PASS.
 
     What was skipped is gathered at the end, by its reason.
     """
@@ -34,6 +34,7 @@ def table(findings: Sequence[Mapping[str, Any]], host: str, seconds: float | Non
                 ("evidence", item["evidence"]),
                 ("meaning", [item["meaning"]]),
                 ("fix", [item["fix"]]),
+                ("source", [item["source"]]),
             ):
                 for number, text in enumerate(texts):
                     lines += _folded(f"      {label if number == 0 else '':<{_LABEL}}", str(text)) if text else []
@@ -118,7 +119,8 @@ def _section(report: Mapping[str, Any]) -> str:
     told = "".join(
         f'<tr><td class="{item["level"]}">{item["level"]}</td><td><code>{html.escape(item["id"])}</code></td>'
         f"<td>{html.escape(item['summary'])}<pre>{html.escape(chr(10).join(item['evidence']))}</pre>"
-        f"<div>{html.escape(item['meaning'])}</div><div><b>Do:</b> {html.escape(item['fix'])}</div></td></tr>"
+        f"<div>{html.escape(item['meaning'])}</div><div><b>Do:</b> {html.escape(item['fix'])}</div>"
+        f"{'<div>Known from ' + html.escape(item['source']) + '</div>' if item['source'] else ''}</td></tr>"
         for item in findings
     )
     inside = "".join(

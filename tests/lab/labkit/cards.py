@@ -60,6 +60,7 @@ def _bridge(device: str, now: dict[str, str]) -> dict[str, str]:
         "class": "0x060400",
         "revision": "0x01",
         "numa_node": "0",
+        **{f"link/{name}": "0" for name in ("l1_aspm", "l1_1_aspm", "l1_2_aspm", "l1_1_pcipm", "l1_2_pcipm")},
         **_links(now),
     }
 
@@ -83,6 +84,11 @@ def _card(number: int, driver: str) -> dict[str, str]:
         "aer_dev_fatal": "Undefined 0\nDLP 0\nTOTAL_ERR_FATAL 0",
         **_links(_INNER),
     }
+
+
+# What boards come with, and what the driver manages of 32 GiB with ECC off.
+_HWMON = {"name": "xe", "power1_label": "card", "power1_cap": "275000000", "energy1_label": "card"}
+_VRAM = "  use_type: 1\n  use_tt: 0\n  size: 34242297856\n  usage: 32079872\ndefault_page_size: 4KiB\n"
 
 
 def _guc_info(version: str) -> str:
@@ -122,7 +128,8 @@ def tree(root: Path, count: int, driver: str = "xe", guc: str = GUC, complex_nam
             _link(node / "device", f"../../../{address(number)}")
             _link(root / "class/drm" / node.name, f"../../{node.relative_to(root)}")
         debug = root / "kernel/debug/dri"
-        _write(debug / address(number) / "tile0/gt0", {"uc/guc_info": _guc_info(guc)})
+        _write(debug / address(number) / "tile0", {"gt0/uc/guc_info": _guc_info(guc), "vram_mm": _VRAM})
+        _write(at / "hwmon" / f"hwmon{7 + number}", _HWMON)
         _link(debug / address(number) / "gt0", "tile0/gt0")
         for minor in (number, 128 + number):
             _link(debug / str(minor), address(number))

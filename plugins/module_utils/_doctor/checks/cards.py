@@ -1,28 +1,24 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cards: are they all there, driven, reachable, awake and fast? From sysfs, the kernel log and xpu-smi."""
+"""The cards: are they all there, driven, reachable, awake and whole? From sysfs, the kernel log and xpu-smi."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from ... import _gpu_driver
+from ..._host import guc_from_log
 from ..model import Answers, Check, Command, Finding, Look, Probe, Read, Site, failed, passed, skipped, warned
-from ..parse import bar_sizes, bus_errors, gt_per_s, guc_versions, memory_ecc
+from ..parse import memory_ecc, memory_of_card
 from .machine import kernel_log
 
 PCI = "/sys/bus/pci/devices"
-DRIVER = "xe"
-# From the upstream lab's stability work on these cards.
-GUC_RECOMMENDED = (70, 54, 0)
-FIXES_OF_KERNEL_7_0_0 = {
-    38: "a deadlock when queues are torn down, two page-table faults of xe, locking of the AMD IOMMU",
-    39: "memory of the card handed out twice",
-}
-VRAM_BYTES = 32 * 2**30
-LINK_WIDTH, LINK_GT_S = 16, 16.0
-AER_BAD = ("RxErr", "BadTLP", "BadDLLP")
+DEBUG = "/sys/kernel/debug/dri"
+# What the driver manages of 32 GiB with ECC off is 32656 MiB; with ECC on an eighth is gone.
+WHOLE_MEMORY_BYTES = 30 * 2**30
+# What owners set, in watts; boards come with 275, Intel's reference card has 230.
+POWER_CAPS_W = (160, 290)
 
 
 def device_files(site: Site, *names: str) -> Read:
@@ -50,31 +46,48 @@ def topology(site: Site, answers: Answers) -> Finding:
 
 def driver(site: Site, answers: Answers) -> Finding:
     lines = [f"{card['address']}: {card['driver'] or 'no driver'}" for card in site.cards]
-    wrong = [card["address"] for card in site.cards if card["driver"] != DRIVER]
+    wrong = [card for card in site.cards if card["driver"] != _gpu_driver.DRIVER]
     if wrong:
-        return failed(f"{len(wrong)} of {len(lines)} cards are not driven by {DRIVER}", *lines)
-    kernel = site.system.get("kernel", "")
-    if match := re.match(r"7\.0\.0-(\d+)\b", kernel):
-        lacks = [text for build, text in FIXES_OF_KERNEL_7_0_0.items() if int(match[1]) < build]
-        if lacks:
-            newest = max(FIXES_OF_KERNEL_7_0_0)
-            return warned(
-                f"kernel {kernel} lacks known fixes of xe: {'; '.join(lacks)}", *lines,
-                fix=f"Install kernel 7.0.0-{newest} or newer and reboot.",
-            )  # fmt: skip
-    return passed(f"all {len(lines)} cards are driven by {DRIVER}, kernel {kernel}", *lines)
+        return failed(
+            f"{len(wrong)} of {len(lines)} cards are not driven by {_gpu_driver.DRIVER}", *lines,
+            fix=_gpu_driver.unbound(wrong[0], site.system),
+        )  # fmt: skip
+    return passed(f"all {len(lines)} cards are driven by {_gpu_driver.DRIVER}", *lines)
+
+
+def kernel(site: Site, answers: Answers) -> Finding:
+    running, following = str(site.system.get("kernel") or ""), str(site.system.get("next_kernel") or "")
+    known, coming = _gpu_driver.judge_kernel(running), _gpu_driver.judge_kernel(following)
+    lines = [f"{running}: {known.reason}"]
+    lines += [f"{running} lacks a fix: {what}" for what in _gpu_driver.lacks(running)]
+    if following not in ("", running):
+        lines.append(f"the next start takes {following}: {coming.reason}")
+    if known.verdict == "bad":
+        return warned(f"kernel {running}: {known.reason}", *lines, source=known.source)
+    if coming.verdict == "bad":
+        return warned(f"the next start takes kernel {following}: {coming.reason}", *lines, source=coming.source)
+    return passed(f"kernel {running}", *lines)
 
 
 def firmware(site: Site, answers: Answers) -> Finding:
-    log = answers.output(kernel_log(0))
-    versions = {address: text for address, text in guc_versions(log.out).items() if address in site.addresses}
+    cards = guc_from_log(site.cards, answers.output(kernel_log(0)).out)
+    versions = {card["address"]: card["guc"] for card in cards if card["guc"]}
     if not versions:
-        return skipped("the kernel log of this boot does not say which GuC firmware was loaded")
-    lines = [f"{address}: GuC {version}" for address, version in sorted(versions.items())]
-    wanted = ".".join(map(str, GUC_RECOMMENDED))
-    if any(tuple(map(int, text.split("."))) < GUC_RECOMMENDED for text in versions.values()):
-        return warned(f"the GuC firmware is older than the recommended {wanted}", *lines)
-    return passed(f"GuC firmware {', '.join(sorted(set(versions.values())))} ({wanted} is recommended)", *lines)
+        return skipped("neither debugfs nor the kernel's log of this boot says which GuC firmware the cards run")
+    known = {version: _gpu_driver.judge_guc(version) for version in dict.fromkeys(versions.values())}
+    lines = [f"{card['address']}: GuC {card['guc'] or 'unknown'}" for card in cards]
+    lines += [f"GuC {version}: {entry.reason}" for version, entry in known.items()]
+    refused = [version for version in known if _gpu_driver.refused(version, site.settings["guc_accepted"])]
+    if refused:
+        return failed(
+            f"GuC firmware {', '.join(refused)} is known to be bad on these cards", *lines,
+            fix=_gpu_driver.remedy(refused[0]), source=known[refused[0]].source,
+        )  # fmt: skip
+    doubtful = [version for version, entry in known.items() if entry.verdict in ("usable", "bad")]
+    if doubtful:
+        entry = known[doubtful[0]]
+        return warned(f"GuC firmware {doubtful[0]}: {entry.reason}", *lines, source=entry.source)
+    return passed(f"GuC firmware {', '.join(known)}", *lines)
 
 
 def nodes(site: Site, answers: Answers) -> Finding:
@@ -105,72 +118,40 @@ def power(site: Site, answers: Answers) -> Finding:
     return passed("no card is put to sleep at run time", *lines)
 
 
-def slot_link(site: Site, texts: dict[str, dict[str, str]], path: Iterable[str]) -> tuple[str, float, int] | None:
-    """(device, GT/s, width) of the slowest real link on the way to a card; None where no link can be seen.
-
-    The endpoint and the switch on the card report 2.5 GT/s x1 for their inner links, whatever the slot gives: links
-    that never were wider than one lane are left out.
-    """
-    links = []
-    for device in path:
-        words = texts.get(device, {})
-        if words.get("max_link_width", "0").isdigit() and int(words.get("max_link_width", "0")) > 1:
-            width = int(words["current_link_width"]) if words.get("current_link_width", "").isdigit() else 0
-            links.append((device, gt_per_s(words.get("current_link_speed", "")), width))
-    return min(links, key=lambda link: link[1] * link[2], default=None)
-
-
-def link(site: Site, answers: Answers) -> Finding:
-    paths = answers.look(Look("pci-paths"))
-    lines, slow, hidden = [], [], []
-    for address in site.addresses:
-        way = paths.get(address, {})
-        found = slot_link(site, way, list(way)[1:] or list(way))
-        if found is None:
-            hidden.append(address)
-            continue
-        device, speed, width = found
-        lines.append(f"{address}: {speed:g} GT/s x{width} at {device}")
-        if width < LINK_WIDTH or speed < LINK_GT_S:
-            slow.append(address)
-    if slow:
-        return warned(
-            f"{len(slow)} of {len(site.cards)} cards have less than x{LINK_WIDTH} at {LINK_GT_S:g} GT/s", *lines
-        )
-    if hidden:
-        return skipped(f"the links of {', '.join(hidden)} cannot be seen from here (a virtual machine)")
-    return passed(f"every card has x{LINK_WIDTH} at {LINK_GT_S:g} GT/s or more", *lines)
-
-
-def window(site: Site, answers: Answers) -> Finding:
-    texts = answers.texts(device_files(site, "resource"))
-    lines, small = [], []
-    for address in site.addresses:
-        sizes = bar_sizes(texts.get(f"{PCI}/{address}/resource", ""))
-        size = sizes[2] if len(sizes) > 2 else 0
-        lines.append(f"{address}: BAR 2 is {size // 2**20} MiB")
-        # ECC and the driver take their share of the card's memory, the window is a power of two all the same.
-        if size < VRAM_BYTES // 2:
-            small.append(address)
-    if small:
-        return warned(f"{len(small)} of {len(lines)} cards show the host only a part of their memory", *lines)
-    return passed("the host sees the whole memory of every card", *lines)
-
-
 def xpu_smi(site: Site, *words: str) -> tuple[Command, ...]:
     """`xpu-smi WORDS -d N` for every card; it numbers the cards in the order of their addresses."""
     return tuple(Command(("xpu-smi", *words, "-d", str(number))) for number in range(len(site.cards)))
 
 
+def vram_files(site: Site) -> Read:
+    """What the driver says of each card's memory; kernels name the file and its folder in one of these ways."""
+    return Read(
+        tuple(f"{DEBUG}/{address}/{name}" for address in site.addresses for name in ("tile0/vram_mm", "vram0_mm"))
+    )
+
+
 def ecc(site: Site, answers: Answers) -> Finding:
+    """By xpu-smi, or where that says nothing by the size of the memory."""
     commands = xpu_smi(site, "config")
     outputs = [answers.output(command) for command in commands]
     states = [memory_ecc(output.out) for output in outputs]
+    sizes = {path.split("/")[5]: memory_of_card(text) for path, text in answers.texts(vram_files(site)).items()}
+    sizes = {address: size for address, size in sizes.items() if size}
+    said = [f"{address}: the driver manages {size // 2**20} MiB" for address, size in sizes.items()]
+    small = [address for address, size in sizes.items() if size < WHOLE_MEMORY_BYTES]
     if all(state is None for state in states):
+        if small:
+            return warned(
+                f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as with ECC on", *said
+            )
+        if len(sizes) == len(site.cards):
+            return passed("the cards have all their memory, so its ECC is off", *said)
         return skipped(
             f"xpu-smi config says nothing of ECC: {outputs[0].why() if not outputs[0].ok else 'no such section'}"
         )
-    lines = [f"card {number}: {' -> '.join(state) if state else 'unknown'}" for number, state in enumerate(states)]
+    lines = [
+        f"card {number}: {' -> '.join(state) if state else 'unknown'}" for number, state in enumerate(states)
+    ] + said
     known = [state for state in states if state]
     if len(known) < len(states) or len(set(known)) > 1:
         return warned("the cards do not agree on ECC of their memory", *lines)
@@ -182,32 +163,31 @@ def ecc(site: Site, answers: Answers) -> Finding:
     return passed("ECC of the cards' memory is off: all 32 GB are there", *lines)
 
 
-def counters(site: Site, answers: Answers) -> Finding:
-    texts = answers.texts(device_files(site, "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"))
-    if not texts:
-        return skipped("the kernel counts no errors of the bus for the cards (AER is off)")
-    lines, bad = [], []
-    for path, text in texts.items():
-        found = bus_errors(text)
-        serious = path.endswith("fatal") and not path.endswith("nonfatal")
-        if found:
-            address, kind = path.split("/")[-2:]
-            lines.append(
-                f"{address} {kind.removeprefix('aer_dev_')}: {', '.join(f'{k} {v}' for k, v in found.items())}"
-            )
-            if serious or set(found) & set(AER_BAD):
-                bad.append(address)
-    if bad:
-        return warned(f"transfers over the bus were damaged for {', '.join(sorted(set(bad)))}", *lines)
-    return passed("no damaged transfer was counted on the bus", *lines)
+def cap_files(site: Site) -> Read:
+    return device_files(site, "hwmon/hwmon*/power1_cap")
+
+
+def power_cap(site: Site, answers: Answers) -> Finding:
+    caps = {
+        path.split("/")[5]: int(text) / 10**6
+        for path, text in answers.texts(cap_files(site)).items()
+        if text.strip().isdigit() and int(text)
+    }
+    if not caps:
+        return skipped("the driver names no power cap of the cards (hwmon power1_cap)")
+    lines = [f"{address}: {watts:g} W" for address, watts in caps.items()]
+    lines += [f"{address}: unknown" for address in site.addresses if address not in caps]
+    least, most = POWER_CAPS_W
+    strange = [address for address, watts in caps.items() if not least <= watts <= most]
+    if strange:
+        return warned(f"{', '.join(strange)} has a power cap that nobody has tried ({least} to {most} W)", *lines)
+    if len(set(caps.values())) > 1:
+        return warned("the cards have different power caps: an engine on several goes as fast as the slowest", *lines)
+    return passed(f"every card may take {next(iter(caps.values())):g} W", *lines)
 
 
 def _power_probes(site: Site) -> Sequence[Probe]:
     return (device_files(site, "power/control", "power/runtime_status"),)
-
-
-def _counter_probes(site: Site) -> Sequence[Probe]:
-    return (device_files(site, "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"),)
 
 
 CHECKS = (
@@ -218,15 +198,21 @@ CHECKS = (
         lambda site: (), topology,
     ),
     Check(
-        "kernel-driver", "cards", "the driver of every card, and known faults of the kernel",
+        "kernel-driver", "cards", "whether the kernel's xe drives every card",
         "Without the driver xe no program sees the card.",
-        "Install a kernel with xe for these cards (Ubuntu 24.04: linux-generic-6.17); see journalctl -k for xe.",
+        "Install a kernel with xe for these cards (the role host does: host_kernel_packages); see journalctl -k -g xe.",
         lambda site: (), driver, needs_cards=True,
     ),
     Check(
-        "guc-firmware", "cards", "the version of the cards' GuC firmware",
-        "Older firmware is part of several reports of cards that stop answering.",
-        "Install a newer linux-firmware and reboot.",
+        "kernel", "cards", "the kernel that runs and the one that the next start takes",
+        "Under some kernels cards are reset under load and do not come back.",
+        "Boot a kernel of the series 6.17 (host_kernel_packages), hold it, remove the other one; then run the canary.",
+        lambda site: (), kernel, needs_cards=True,
+    ),
+    Check(
+        "guc-firmware", "cards", "the version of the firmware GuC that every card runs",
+        "With some versions engines of a card are reset under load, and the card does not come back.",
+        "Put xe/bmg_guc_70.bin of a newer linux-firmware below /lib/firmware/updates, update-initramfs -u, reboot.",
         lambda site: (kernel_log(0),), firmware, needs_cards=True, captured_only=True,
     ),
     Check(
@@ -242,27 +228,17 @@ CHECKS = (
         _power_probes, power, needs_cards=True,
     ),
     Check(
-        "card-link", "cards", "width and speed of the PCIe link to every card",
-        "All-reduce goes over this link: half of it costs a few per cent of decoding and much of prefill.",
-        "Use x16 slots of generation 4 or 5, and see the BIOS for bifurcation; idle cards may show less (ASPM).",
-        lambda site: (Look("pci-paths"),), link, needs_cards=True, captured_only=True,
-    ),
-    Check(
-        "card-bar", "cards", "resizable BAR",
-        "Without it the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to each other.",
-        "Turn on Above 4G Decoding and Resizable BAR in the BIOS.",
-        lambda site: (device_files(site, "resource"),), window, needs_cards=True,
-    ),
-    Check(
         "card-ecc", "cards", "ECC of the cards' memory",
         "The shipped profiles are measured with ECC off; with ECC on their models and contexts do not fit.",
         "Stop every engine, xpu-smi config -d N --memoryecc 0 for every card, reboot; or choose smaller settings.",
-        lambda site: xpu_smi(site, "config"), ecc, needs_cards=True, captured_only=True,
+        lambda site: (*xpu_smi(site, "config"), vram_files(site)), ecc, needs_cards=True, captured_only=True,
     ),
     Check(
-        "card-bus-errors", "cards", "errors that the PCIe bus reported for the cards",
-        "Damaged transfers are repeated at best; they come from slots, risers and cables.",
-        "Reseat the card, replace the riser, or lower the link's generation in the BIOS.",
-        _counter_probes, counters, needs_cards=True,
+        "power-cap", "cards", "the power cap of every card",
+        "The cap decides speed, heat and noise. At 210 W decoding keeps 98.6 % of its speed and prefill 82.5 %.",
+        "Write microwatts to hwmon/hwmon*/power1_cap below the card's folder in /sys/bus/pci/devices, for all cards "
+        "alike, and read it back; it is lost at a reboot.",
+        lambda site: (cap_files(site),), power_cap, needs_cards=True, captured_only=True,
+        source="owners' power studies (AnnoyingTechnology/intel-arc-b70-llm-inference)",
     ),
 )  # fmt: skip

@@ -5,8 +5,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..._apt import DPKG_FORMAT, installed_versions
+from ..._build.memory import Room, budget
+from ..._build.recipe import BuildError, Recipe
+from ..._stack_build import FORGE
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
-from ..parse import boots, journal_stops, memory, reset_reason, trouble, unclean
+from ..parse import apt_settings, boots, journal_stops, memory, reset_reason, trouble, unclean
 
 # The smallest host of the upstream lab, and what its soak asks to be free while an engine runs.
 LEAST_RAM_MIB = 15 * 1024
@@ -17,6 +25,12 @@ DISK_FAIL_MIB, DISK_WARN_MIB = 1024, 10 * 1024
 # MESSAGE_ID of systemd: the journal was closed in order.
 JOURNAL_STOPPED = "d93fb3c9c24d451a97cea615ce59c00b"
 MEMINFO = Read(("/proc/meminfo",))
+BUILD_ROOM = Look("build-room")
+DPKG = Command(("dpkg-query", "--show", f"--showformat={DPKG_FORMAT}"))
+HELD = Command(("dpkg-query", "--show", "--showformat=${db:Status-Want} ${Package} ${Version}\\n", "linux-*"))
+APT = Command(("apt-config", "dump"))
+# Packages that pull the newest kernel of a kind in: their names have no version of a kernel.
+_KERNELS = re.compile(r"linux-(?:image-)?(?:generic|virtual|lowlatency|hwe|oem|intel|amd64|cloud-amd64)(?:-.*)?")
 EDAC = Read(("/sys/devices/system/edac/mc/mc*/ce_count", "/sys/devices/system/edac/mc/mc*/ue_count"))
 LIST_BOOTS = Command(("journalctl", "--list-boots", "--utc", "--no-pager"))
 STOPS = Command(
@@ -53,28 +67,37 @@ def ram(site: Site, answers: Answers) -> Finding:
     return passed(line)
 
 
-def build_memory(site: Site, answers: Answers) -> Finding:
-    have = memory(answers.text("/proc/meminfo") or "")
-    needs = {
-        name: int(manifest["build"].get("peak_rss_gb", 0)) * 1000
-        for name, manifest in site.manifests.items()
-        if manifest.get("build", {}).get("peak_rss_gb") and (manifest in site.card_manifests)
-    }
-    if not needs or not site.cards:
-        return skipped("no stack of this host is built from source")
-    both = have.get("MemTotal", 0) + have.get("SwapTotal", 0)
-    name, need = max(needs.items(), key=lambda item: item[1])
-    build = site.manifests[name]["build"]
-    source = build.get("heaviest_source", "the heaviest source")
-    line = f"memory and swap together are {both} MiB; {source} takes {need} MB"
-    if both < need:
-        return warned(
-            f"building stack {name} here would be killed for want of memory",
-            line,
-            fix=f"Before a build add {build.get('swap_gb', 160)} GB of swap on a fast disk and lower the job count; "
-            "a host that only runs what was built elsewhere needs neither.",
+def recipes(manifest: Mapping[str, Any]) -> list[Recipe]:
+    """What a stack builds, as far as a host's room is concerned."""
+    sizes = ("max_jobs", "peak_gib", "job_gib", "disk_gib")
+    return [
+        Recipe(
+            source["name"], FORGE + source["repo"], source["commit"], python="",
+            **{key: source[key] for key in sizes if key in source},
         )
-    return passed(line)
+        for source in manifest.get("sources", [])
+    ]  # fmt: skip
+
+
+def build_memory(site: Site, answers: Answers) -> Finding:
+    complete = {stack["name"] for stack in site.stacks if stack["complete"]}
+    wanted = [str(profile.get("stack", {}).get("name")) for profile in site.wanted]
+    wanted += [str(manifest["name"]) for manifest in site.card_manifests]
+    building = {name: recipes(site.manifests.get(name, {})) for name in dict.fromkeys(wanted) if name not in complete}
+    building = {name: sources for name, sources in building.items() if sources}
+    if not building:
+        return skipped("no stack that this host lacks is built from source")
+    room = Room(**answers.look(BUILD_ROOM))
+    lines, problems = [], []
+    for name, sources in building.items():
+        for recipe in sources:
+            try:
+                lines.append(f"{name}: {recipe.name}: {budget(recipe, room).describe(recipe, room)}")
+            except BuildError as error:
+                problems.append(f"{name}: {error}")
+    if problems:
+        return warned(problems[0], *problems, *lines)
+    return passed(f"{', '.join(building)} can be built here", *lines)
 
 
 def disk(site: Site, answers: Answers) -> Finding:
@@ -167,6 +190,48 @@ def settings(site: Site, answers: Answers) -> Finding:
     return passed("kernel.hardlockup_panic is 0")
 
 
+def installed(answers: Answers) -> dict[str, str]:
+    """Name -> version of every installed package. Raises LookupError where nobody says."""
+    output = answers.output(DPKG)
+    if not output.ok:
+        raise LookupError(f"dpkg-query: {output.why()}")
+    return installed_versions(output.out)
+
+
+def kernel_upgrades(site: Site, answers: Answers) -> Finding:
+    output = answers.output(APT)
+    if not output.ok:
+        return skipped(f"apt-config does not say what is upgraded unattended: {output.why()}")
+    said = apt_settings(output.out)
+    last = dict(said)
+    on = (
+        last.get("APT::Periodic::Unattended-Upgrade", "0") not in ("0", "") and last.get("APT::Periodic::Enable") != "0"
+    )
+    if not on or "unattended-upgrades" not in installed(answers):
+        return passed("nothing is upgraded unattended")
+    # A package that nobody holds; dpkg-query ends with 1 where there is none at all.
+    rows = [line.split() for line in answers.output(HELD).out.splitlines()]
+    free = [row[1] for row in rows if len(row) == 3 and row[0] == "install" and _KERNELS.fullmatch(row[1])]
+    barred = [value for name, value in said if name == "Unattended-Upgrade::Package-Blacklist::"]
+    free = [name for name in free if not any(_matches(pattern, name) for pattern in barred)]
+    if free:
+        return warned(
+            f"the kernel is upgraded unattended: {', '.join(free)}",
+            f"kept back: {', '.join(barred) or 'nothing'}",
+            fix='Keep it: name "linux-" in Unattended-Upgrade::Package-Blacklist '
+            f"(/etc/apt/apt.conf.d/50unattended-upgrades), or apt-mark hold {' '.join(free)}.",
+        )  # fmt: skip
+    return passed("unattended upgrades leave the kernel alone")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """As unattended-upgrades compares: from the beginning, as a regular expression."""
+    try:
+        return re.match(pattern, name) is not None
+    except re.error:
+        return False
+
+
 CHECKS = (
     Check(
         "system", "host", "the system, its release, Python, systemd",
@@ -181,10 +246,11 @@ CHECKS = (
         lambda site: (MEMINFO,), ram,
     ),
     Check(
-        "build-memory", "host", "memory and swap for building a stack from source",
-        "One compiler process of vllm-xpu-kernels takes more than 120 GB; with less it is killed in the middle.",
-        "Add swap for the time of the build.",
-        lambda site: (MEMINFO,), build_memory, needs_cards=True,
+        "build-memory", "host", "memory, swap and disk for building the stacks that are still to be built from source",
+        "A compiler process that gets no memory is killed in the middle of a build.",
+        "Add that much swap, or free disk for swap that the build makes itself (stack_build_swap_file); a host that "
+        "takes the wheels of another one needs neither.",
+        lambda site: (BUILD_ROOM,), build_memory, needs_cards=True,
     ),
     Check(
         "disk", "host", "free space and inodes where models, stacks, caches and the journal are",
@@ -216,5 +282,12 @@ CHECKS = (
         "A panic halts the host for ever and, without a capture, leaves no word of why.",
         "Set kernel.hardlockup_panic to 0.",
         lambda site: (Read(("/proc/sys/kernel/hardlockup_panic",)),), settings,
+    ),
+    Check(
+        "kernel-upgrades", "host", "whether unattended upgrades may replace the kernel",
+        "Cards are driven by some kernels and lost under others: the next reboot takes one that nobody has tried.",
+        "Name \"linux-\" in Unattended-Upgrade::Package-Blacklist, or apt-mark hold the kernel's packages.",
+        lambda site: (APT, DPKG, HELD), kernel_upgrades, needs_cards=True,
+        source="reports of owners whose cards were gone after an upgrade of the kernel",
     ),
 )  # fmt: skip

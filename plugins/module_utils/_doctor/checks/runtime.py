@@ -9,8 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import Answers, Check, Command, Finding, Look, Site, failed, passed, skipped, warned
-from ..parse import libraries, opencl_devices, packages, sycl_devices, xpu_smi_devices
+from ... import _apt, _gpu_driver
+from ..._host import version_key
+from ..._render_engine import SYSTEM_PATH
+from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
+from ..parse import libraries, opencl_devices, sycl_devices, xpu_smi_devices
+from .machine import DPKG, installed
 
 ONEAPI = "/opt/intel/oneapi"
 LOADER, CARD_LIBRARY = "libze_loader.so.1", "libze_intel_gpu.so.1"
@@ -18,6 +22,18 @@ LDCONFIG = Command(("ldconfig", "-p"))
 CLINFO = Command(("clinfo", "-l"), limit_s=10)
 XPU_SMI = Command(("xpu-smi", "discovery"), limit_s=10)
 COMPILERS = Look("compilers")
+# Engines do without these.
+TOOLS = ("clinfo", "xpu-smi")
+LIBRARIES = Look("driver-libraries")
+DRIVER_LIBRARY = re.compile(r"lib(?:igc|igdfcl|igdgmm|opencl-clang|ze_loader|ze_intel_gpu|sycl|ur_loader)\.so\.\d+")
+APT_SOURCES = Read(("/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"))
+OWN_SOURCE = "/etc/apt/sources.list.d/b70-gpu-driver.sources"
+# Where a compiler would be found by every engine, and what reaches engines and shells.
+ICPX = Read(tuple(f"{folder}/icpx" for folder in SYSTEM_PATH.split(":")), max_bytes=1)
+_ENVIRONMENTS = (
+    "/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/systemd/system.conf", "/etc/systemd/system.conf.d/*.conf",
+)  # fmt: skip
 
 
 def compiler_of(site: Site) -> str:
@@ -32,23 +48,18 @@ def sycl_ls(site: Site) -> Command:
     return Command((f"{folder}/bin/sycl-ls",), limit_s=10, env=(("LD_LIBRARY_PATH", f"{folder}/lib"),))
 
 
-def dpkg(site: Site) -> Command:
-    names = sorted({name for manifest in site.card_manifests for name in manifest.get("driver", {})} | {"xpu-smi"})
-    return Command(("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\\n", *names))
-
-
 def loader(site: Site, answers: Answers) -> Finding:
     output = answers.output(LDCONFIG)
     if not output.ok:
         raise LookupError(f"ldconfig -p: {output.why()}")
-    known = libraries(output.out)
+    known = dict(reversed(libraries(output.out)))
     missing = [name for name in (LOADER, CARD_LIBRARY) if name not in known]
     lines = [f"{name} => {known[name]}" for name in (LOADER, CARD_LIBRARY) if name in known]
     if missing:
-        names = {LOADER: "libze1 (level-zero)", CARD_LIBRARY: "libze-intel-gpu1"}
+        names = {LOADER: "libze1", CARD_LIBRARY: "libze-intel-gpu1"}
         return failed(
             f"the system has no {' and no '.join(missing)}", *lines,
-            fix=f"Install {' and '.join(names[name] for name in missing)} from the vendor's repository.",
+            fix=f"Run site.yml --tags gpu_driver: it installs {' and '.join(names[name] for name in missing)}.",
         )  # fmt: skip
     return passed("the loader and the driver for the cards are there", *lines)
 
@@ -62,7 +73,9 @@ def level_zero(site: Site, answers: Answers) -> Finding:
     else:
         second = answers.output(XPU_SMI)
         if not second.ok:
-            raise LookupError(f"neither sycl-ls ({listing.why()}) nor xpu-smi discovery ({second.why()}) answers")
+            return skipped(
+                f"neither sycl-ls ({listing.why()}) nor xpu-smi discovery ({second.why()}) answers; see torch-xpu"
+            )
         cards = xpu_smi_devices(second.out)
         lines = [f"{card.get('device name', '?')} at {card.get('pci bdf address', '?')}" for card in cards]
         found, tool = len(cards), "xpu-smi discovery"
@@ -84,68 +97,136 @@ def opencl(site: Site, answers: Answers) -> Finding:
 
 
 def pinned(site: Site, answers: Answers) -> Finding:
-    output = answers.output(dpkg(site))
-    if output.problem:
-        raise LookupError(f"dpkg-query: {output.problem}")
-    have = packages(output.out)
-    wanted = {name: str(text) for manifest in site.card_manifests for name, text in manifest.get("driver", {}).items()}
+    have, wanted, source = installed(answers), site.settings["driver_packages"], site.settings["driver_source"]
     if not wanted:
-        return skipped("no stack manifest of this host pins packages")
-    missing = [f"{name}: not installed, tested with {text}" for name, text in wanted.items() if name not in have]
-    other = [
-        f"{name}: {have[name]}, tested with {text}"
-        for name, text in wanted.items()
-        if name in have and not same(have[name], text)
+        return skipped("no packages of the driver are named (gpu_driver_packages)")
+    if _gpu_driver.others(have, source):
+        return skipped("packages of another source are installed (see the check driver-sources)")
+    pending = _apt.pending(wanted, have, lambda _one, _other: False)
+    lines = [
+        f"{item.name}: {item.installed or 'not installed'}, the role wants "
+        f"{'any version' if item.wanted == _apt.ANY_VERSION else item.wanted}"
+        for item in pending
     ]
-    if missing:
-        return failed(f"{len(missing)} of {len(wanted)} packages of the cards' runtime are missing", *missing, *other)
-    if other:
-        return warned(f"{len(other)} of {len(wanted)} packages are not the tested versions", *other)
-    return passed(f"all {len(wanted)} packages are the tested versions")
+    missing = [item.name for item in pending if not item.installed]
+    if set(missing) - set(TOOLS):
+        return failed(f"{len(missing)} of {len(wanted)} packages of the driver are missing", *lines)
+    if lines:
+        return warned(f"{len(lines)} of {len(wanted)} packages of the driver are not as the role wants them", *lines)
+    return passed(f"all {len(wanted)} packages of the driver are those of {source}")
 
 
-def same(have: str, tested: str) -> bool:
-    """Whether a package's version is the tested one; what a distribution appends to it does not count."""
-    return have == tested or re.match(re.escape(tested.split("~")[0]) + r"(?![0-9.])", have) is not None
+def sources(site: Site, answers: Answers) -> Finding:
+    have, source = installed(answers), site.settings["driver_source"]
+    ours = _gpu_driver.of_driver(have)
+    if not ours:
+        return skipped("no package of the driver is installed (see the check packages)")
+    entries = _apt.entries(answers.texts(APT_SOURCES))
+    problems = _gpu_driver.problems(have, entries, source, OWN_SOURCE, remove=False)
+    lines = [f"{name} {version}" for name, version in sorted(ours.items())]
+    mixed = all(_gpu_driver.others(have, one) for one in _gpu_driver.SOURCES)
+    if mixed:
+        return failed("the driver is mixed from several sources", *problems, *lines, fix=problems[0])
+    if problems:
+        return warned(f"the driver does not come from {source} alone", *problems, *lines, fix=problems[0])
+    return passed(f"the {len(ours)} packages of the driver come from {source} alone", *lines)
+
+
+def shadows(site: Site, answers: Answers) -> Finding:
+    found: dict[str, list[str]] = {}
+    for row in answers.look(LIBRARIES):
+        files = found.setdefault(row["name"], [])
+        if row["file"] not in files:
+            files.append(row["file"])
+    if not found:
+        return skipped("the loader finds no library of the driver (see the check level-zero-loader)")
+    lines = [f"{name} => {', then '.join(files)}" for name, files in found.items() if len(files) > 1]
+    older = [
+        f"{files[0]} hides the newer {newer[0]}"
+        for files in found.values()
+        if (newer := [file for file in files[1:] if _release(file) > _release(files[0])])
+    ]
+    if older:
+        return failed(older[0], *lines)
+    if lines:
+        return warned(f"{len(lines)} libraries of the driver are there twice", *lines)
+    return passed(f"each of {len(found)} libraries of the driver is there once")
+
+
+def _release(file: str) -> tuple[int, ...]:
+    """The version in a library's file name, such as that of libigc.so.2.38.2+1782393643."""
+    return version_key(file.rpartition(".so.")[2])
 
 
 def compilers(site: Site, answers: Answers) -> Finding:
     found = answers.look(COMPILERS)
     wanted = compiler_of(site)
-    mixed = environments(site.wanted)
+    named = environments(site.wanted)
     lines = [f"{ONEAPI}/compiler/{name}" for name in found]
-    lines += [f"{where} names {', '.join(names)}" for where, names in mixed.items()]
-    strangers = {where: names for where, names in mixed.items() if set(names) - {wanted}}
-    if not found and not mixed:
+    lines += [f"profile {name} names {', '.join(releases)}" for name, releases in named.items()]
+    if not found and not named:
         return skipped(f"no oneAPI compiler is installed in {ONEAPI}")
-    if strangers or any(len(names) > 1 for names in mixed.values()):
-        where = next(iter(strangers or mixed))
-        return failed(f"{where} puts the libraries of oneAPI {', '.join(mixed[where])} into the engine's way", *lines)
+    for profile in site.wanted:
+        own = site.manifests.get(str(profile.get("stack", {}).get("name")), {}).get("oneapi", {}).get("compiler", "")
+        releases = named.get(str(profile.get("name")), [])
+        if set(releases) - {str(own)}:
+            return failed(
+                f"profile {profile['name']} puts the libraries of oneAPI {', '.join(releases)} into the engine's way; "
+                + (f"its stack is for {own}" if own else "its stack brings its own"),
+                *lines,
+            )
     if wanted and wanted not in found:
-        return failed(f"oneAPI compiler {wanted} is not installed, only {', '.join(found)}", *lines)
+        return failed(f"oneAPI compiler {wanted} is not installed, only {', '.join(found) or 'none'}", *lines)
     if len(found) > 1:
         return warned(
             f"{len(found)} oneAPI compilers are installed side by side; this host's stacks are for {wanted or 'none'}",
             *lines,
         )
-    return passed(f"oneAPI compiler {found[0]}", *lines)
+    return passed(f"oneAPI compiler {', '.join(found) or 'none'}", *lines)
 
 
 def environments(profiles: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Profile -> the oneAPI releases that its environment and command line name."""
     found = {}
     for profile in profiles:
-        releases = sorted(set(re.findall(rf"{ONEAPI}/[\w-]+/(\d{{4}}\.\d+)", str(profile.get("engine", {})))))
+        pattern = rf"{ONEAPI}/(?:[\w-]+/)?(\d{{4}}\.\d+|latest)\b"
+        releases = sorted(set(re.findall(pattern, str(profile.get("engine", {})))))
         if releases:
-            found[f"profile {profile.get('name')}"] = releases
+            found[str(profile.get("name"))] = releases
     return found
+
+
+def surroundings(site: Site) -> Read:
+    return Read((*_ENVIRONMENTS, f"{site.settings['unit_dir']}/b70-slot-*.service.d/*.conf"))
+
+
+def sycl_runtimes(site: Site, answers: Answers) -> Finding:
+    finished = [str(manifest["name"]) for manifest in site.card_manifests if not manifest.get("oneapi")]
+    if not finished:
+        return skipped("no stack of this host brings its own SYCL runtime")
+    programs = list(answers.texts(ICPX))
+    if programs:
+        return failed(
+            f"{programs[0]} is on the path of every engine; Triton takes it and its libraries beside those of "
+            f"{', '.join(finished)}",
+            *programs, fix=f"Remove {' and '.join(programs)}; builds find the compiler by its own environment.",
+        )  # fmt: skip
+    lines = [
+        f"{path}: {line.strip()}"
+        for path, text in answers.texts(surroundings(site)).items()
+        for line in text.splitlines()
+        if re.search(r"/intel/oneapi\b|\bsetvars\.sh\b", line) and not line.lstrip().startswith("#")
+    ]
+    if lines:
+        return warned(f"oneAPI is put into the way of what {', '.join(finished)} brings", *lines)
+    return passed(f"nothing puts a second SYCL runtime beside that of {', '.join(finished)}")
 
 
 CHECKS = (
     Check(
         "level-zero-loader", "runtime", "the Level Zero loader and the cards' driver for it",
         "torch, vLLM and oneCCL reach the cards only through Level Zero.",
-        "Install libze1 and libze-intel-gpu1 in the versions of the stack's manifest.",
+        "Run site.yml --tags gpu_driver: it installs libze1 and libze-intel-gpu1.",
         lambda site: (LDCONFIG,), loader, needs_cards=True,
     ),
     Check(
@@ -158,19 +239,39 @@ CHECKS = (
     Check(
         "opencl-devices", "runtime", "whether OpenCL shows every card",
         "The engine does without OpenCL, but both come from the same packages: a difference is a broken installation.",
-        "Install intel-opencl-icd in the version of the stack's manifest.",
+        "Run site.yml --tags gpu_driver: it installs intel-opencl-icd of the same source as the rest.",
         lambda site: (CLINFO,), opencl, needs_cards=True, captured_only=True,
     ),
     Check(
-        "packages", "runtime", "the packages of driver and runtime against the tested versions",
-        "The stack's results were obtained with exactly these versions; other combinations were not tested.",
-        "Install the tested versions and hold them (apt-mark hold), or prove the new ones with the canary and a soak.",
-        lambda site: (dpkg(site),), pinned, needs_cards=True, captured_only=True,
+        "driver-sources", "runtime", "whether the driver's packages and repositories are of one source",
+        "Sources build the same libraries with other versions: mixed ones hide each other, and cards are not found.",
+        "Remove what is of another source, or set gpu_driver_remove_others; then site.yml --tags gpu_driver.",
+        lambda site: (DPKG, APT_SOURCES), sources, needs_cards=True,
+    ),
+    Check(
+        "packages", "runtime", "the driver's packages against those of the chosen source (gpu_driver_source)",
+        "The role gpu_driver pins these; what is missing or newer was put there, or taken away, by somebody else.",
+        "Run site.yml --tags gpu_driver: it installs and holds these versions.",
+        lambda site: (DPKG,), pinned, needs_cards=True,
+    ),
+    Check(
+        "driver-libraries", "runtime", "whether the loader finds each library of the driver once",
+        "With an older compiler for the cards (libigc) before the newer one kernels fail, or cards are not found.",
+        "Remove the package or file that hides the other (dpkg -S FILE names its package), then ldconfig.",
+        lambda site: (LIBRARIES,), shadows, needs_cards=True,
+        source="owners' reports; an image whose libigc 2.36.3 hid 2.41.5",
     ),
     Check(
         "oneapi", "runtime", "which oneAPI compilers are installed, and which the engine's environment names",
         "setvars.sh takes the newest: headers and libraries of two releases then mix, and builds or kernels fail.",
         "Use compiler/RELEASE/env/vars.sh of the pinned release only, never setvars.sh; remove the others.",
         lambda site: (COMPILERS,), compilers, needs_cards=True,
+    ),
+    Check(
+        "sycl-runtimes", "runtime", "whether something puts oneAPI beside a stack that brings its own SYCL runtime",
+        "Triton compiles with the icpx that it finds; two SYCL runtimes in one process end in a segmentation fault.",
+        "Take oneAPI out of these files; the role oneapi keeps the compiler's environment in a file of its own.",
+        lambda site: (ICPX, surroundings(site)), sycl_runtimes, needs_cards=True,
+        source="owners' reports on torch 2.13 and newer",
     ),
 )  # fmt: skip

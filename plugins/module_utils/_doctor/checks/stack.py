@@ -17,7 +17,8 @@ from ..model import Answers, Check, Command, Finding, Look, Output, Probe, Site,
 # Combinations that are known not to work: distribution, pattern of its version, the version of torch, what happens.
 KNOWN_BAD = (
     ("torch", r"2\.13\.0\.dev20260520\+xpu", "", "vLLM's compilation stops with a duplicate handler assertion"),
-    ("oneccl", r"2022\.", r"2\.11\.", "all-reduce is reported to hang beside this torch; 2021.17.2 does not"),
+    ("oneccl", r"2022\.", r"2\.1[13]\.", "all-reduce is reported to hang beside this torch; 2021.17.2 does not"),
+    ("vllm-xpu-kernels", r"0\.1\.14(\.|$)", "", "the grouped product of its experts races on these cards (issue 586)"),
 )
 INSIDE_LIMIT_S = 45.0
 
@@ -254,7 +255,7 @@ CHECKS = (
     Check(
         "torch-xpu", "stack", "whether torch sees every card",
         "What torch does not see, vLLM cannot use.",
-        "See the checks level-zero-devices and packages; torch needs the runtime that its manifest names.",
+        "See the checks level-zero-devices, driver-sources and packages: torch goes through the vendor's driver.",
         _inside, torch_xpu, needs_cards=True, needs_stack=True, captured_only=True,
     ),
     Check(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build import memory, service
+from ansible_collections.arcpro.b70.plugins.module_utils._build import memory, room, service
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Recipe
 
 Make = Callable[..., Recipe]
@@ -74,9 +74,8 @@ def test_what_cannot_be_built_here_is_a_problem_and_not_a_failure(recipe: Make, 
     assert "one compiler process needs 100000 GiB" in problem
 
 
-def test_swap_that_can_be_made_is_looked_for_beforehand(recipe: Make, place: service.Place, tmp_path: Path) -> None:
-    assert service._addable(place) == (0.0, "")
-    roomy = service.Place(**{**vars(place), "swap_file": str(tmp_path / "a/b/swap"), "swap_gib": 10**7})
-    size, why_not = service._addable(roomy)
+def test_swap_that_can_be_made_is_looked_for_beforehand(tmp_path: Path) -> None:
+    assert room.addable_gib("", 0, 0) == (0.0, "")
+    size, why_not = room.addable_gib(str(tmp_path / "a/b/swap"), 10**7, 0)
     assert size == 0.0
     assert "GiB free" in why_not or "cannot hold a swap file" in why_not or "in memory itself" in why_not

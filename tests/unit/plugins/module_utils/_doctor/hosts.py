@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import (
     Answers,
     Command,
@@ -26,29 +29,38 @@ SETTINGS: dict[str, Any] = {
     "cards": None, "profiles": [], "slot": "main", "config_dir": "/etc/b70-vllm-slot", "run_dir": "/run/b70",
     "state_dir": "/var/lib/b70", "unit_dir": "/etc/systemd/system", "stack_root": "/opt/b70/stacks",
     "data_dirs": ["/mnt/fast-ai", "/var/cache/b70"], "cache_dirs": ["/mnt/fast-ai/cache"], "user": "b70",
-    "frontdoor_url": "http://127.0.0.1:8000", "default_stack": "lab-2.11", "deep": False,
+    "frontdoor_url": "http://127.0.0.1:8000", "default_stack": "xpu", "deep": False, "guc_accepted": [],
+    "driver_source": "github", "driver_packages": {},
+    "build_dir": "/mnt/fast-ai/src",
+    "build_swap": {"file": "/mnt/fast-ai/b70-build.swap", "total_gib": 176, "reserve_gib": 10},
+}  # fmt: skip
+SYSTEM: dict[str, Any] = {
+    "id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.4 LTS", "machine": "x86_64",
+    "kernel": "6.17.0-23-generic", "next_kernel": "6.17.0-23-generic", "kernel_arguments": ["quiet"],
 }  # fmt: skip
 ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}
-MANIFEST = {
-    "name": "lab-2.11",
-    "device": "xpu",
-    "cards": 2,
-    "os": "Ubuntu 24.04",
-    "disk_mib": 81920,
-    "torch": {"torch": "2.11.0+xpu"},
-    "packages": {"transformers": "5.7.0", "oneccl": "2021.17.2"},
-    "oneapi": {"compiler": "2025.3"},
-    "driver": {
-        "intel-opencl-icd": "26.18.38308.1-0",
-        "libze-intel-gpu1": "26.18.38308.1-0",
-        "libze1": "1.28.2-1~24.04~ppa1",
-    },
-    "build": {"peak_rss_gb": 120, "swap_gb": 160, "heaviest_source": "paged_decode_xe2.cpp"},
+SHIPPED = load_stacks()
+MANIFEST = SHIPPED["lab-minimax"]
+
+
+def stack(name: str, **changed: Any) -> dict[str, Any]:
+    """A complete installation of a shipped stack."""
+    identity = f"{name}-0123456789"
+    return {
+        "id": identity, "dir": f"/opt/b70/stacks/{identity}", "name": name, "complete": True, "reason": "",
+        "created": "2026-06-07T08:00:00Z", "digest": "sha256:0", **changed,
+    }  # fmt: skip
+
+
+STACK = stack("lab-minimax")
+_ROLE = yaml.safe_load((Path(__file__).parents[5] / "roles/gpu_driver/vars/main.yml").read_text())
+# What the role gpu_driver pins of each source, as its variables come to.
+PINNED: dict[str, dict[str, str]] = {
+    "omix": _ROLE["__gpu_driver_sources"]["omix"]["packages"],
+    "ppa": _ROLE["__gpu_driver_sources"]["ppa"]["packages"],
+    "github": {deb["name"]: deb["version"] for deb in (*_ROLE["__gpu_driver_loader"], *_ROLE["__gpu_driver_26_27"])}
+    | {"clinfo": "*"},
 }
-STACK: dict[str, Any] = {
-    "id": "lab-2.11-0123456789", "dir": "/opt/b70/stacks/lab-2.11-0123456789", "name": "lab-2.11", "complete": True,
-    "reason": "", "created": "2026-06-07T08:00:00Z", "digest": "sha256:0",
-}  # fmt: skip
 
 
 def captured(name: str) -> str:
@@ -59,6 +71,7 @@ def card(number: int, **changed: Any) -> dict[str, Any]:
     return {
         "address": f"0000:{0x03 + 0x40 * number:02x}:00.0",
         "driver": "xe",
+        "guc": "",
         "numa_node": 0,
         "card_node": f"/dev/dri/card{number + 1}",
         "render_node": f"/dev/dri/renderD{128 + number}",
@@ -71,23 +84,23 @@ def profile(name: str = "big", cards: int = 2, **changed: Any) -> dict[str, Any]
         "name": name,
         "cards": cards,
         "unit": f"b70-slot-main-{name}.service",
-        "stack": {"name": STACK["name"], "id": STACK["id"], "dir": STACK["dir"]},
+        "stack": {key: STACK[key] for key in ("name", "id", "dir")},
         "model": {"path": f"/mnt/fast-ai/llm-models/{name}"},
         "engine": {"env": {}, "argv": []},
         **changed,
     }
 
 
-def site(cards: int = 2, **changed: Any) -> Site:
+def site(cards: int | list[dict[str, Any]] = 2, **changed: Any) -> Site:
     """A host with cards, everything installed and the profile `big` served."""
     known: dict[str, Any] = {
         "settings": {**SETTINGS, **changed.pop("settings", {})},
-        "cards": [card(number) for number in range(cards)],
+        "cards": [card(number) for number in range(cards)] if isinstance(cards, int) else cards,
         "stacks": [STACK],
         "wanted": [profile()],
-        "manifests": {"lab-2.11": MANIFEST},
+        "manifests": SHIPPED,
         "account": ACCOUNT,
-        "system": {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.4 LTS", "kernel": "6.17.0-23-generic"},
+        "system": SYSTEM,
         "installed": True,
     }
     return Site(**{**known, **changed})

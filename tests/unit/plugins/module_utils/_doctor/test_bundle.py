@@ -8,12 +8,16 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._build.service import Place
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import bundle, examine
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.host import HostEffects
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Answers, Command, Look, Output, Read
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.redact import Redactor
-from unit.plugins.module_utils._doctor.hosts import SETTINGS, FakeEffects, captured, out, profile, site
+from unit.plugins.module_utils._doctor.hosts import SETTINGS, SHIPPED, FakeEffects, captured, out, profile, site
 
 NOBODY = Redactor.of([], [])
 
@@ -38,12 +42,25 @@ def test_every_command_has_a_limit_and_no_shell():
             assert item.probe.argv[0] not in ("sh", "bash"), item
 
 
+def test_the_checkouts_of_stacks_are_found_where_builds_make_them(tmp_path: Path):
+    """With the recipes of the shipped stack, in the folders that the build itself names."""
+    place = Place(tmp_path / "src", tmp_path, tmp_path, "uv", "b70", "b70")
+    made = [place.tree(recipe) for recipe in machine.recipes(SHIPPED["lab-minimax"])]
+    for tree in (*made, place.work_dir / "my-vllm"):
+        (tree / ".git").mkdir(parents=True)
+        (tree / ".git/HEAD").write_text("ref")
+    where = site(settings={"build_dir": str(place.work_dir)})
+    heads = HostEffects(where).read(bundle.heads_of(where))
+    names = [item.name for item in bundle.checkouts(heads)]
+    assert len(names) == 2 * (len(made) + 1)
+    for tree in made:
+        assert f"sources/{tree.parent.name}.patch" in names
+    assert "sources/my-vllm.txt" in names
+
+
 def test_sources_are_read_without_running_what_they_name():
-    listed = bundle.checkouts({"/mnt/fast-ai/src/vllm/.git/HEAD": "r", "/mnt/fast-ai/src/llm-scaler/.git/HEAD": "r"})
-    assert [item.name for item in listed] == [
-        "sources/llm-scaler.txt", "sources/llm-scaler.patch", "sources/vllm.txt", "sources/vllm.patch"
-    ]  # fmt: skip
-    patch = listed[3].probe
+    (log, patch) = (item.probe for item in bundle.checkouts({"/mnt/fast-ai/src/vllm-0123/src/.git/HEAD": "r"}))
+    assert isinstance(log, Command)
     assert isinstance(patch, Command)
     assert {"--no-ext-diff", "--no-textconv", "core.fsmonitor=false"} <= set(patch.argv)
 

@@ -118,16 +118,17 @@ def test_evidence_is_bounded_and_meaning_stands_only_where_something_is_wrong():
     assert (data["meaning"], data["fix"]) == ("it means", "do this")
     assert examine.as_data(check("a", passed), failed("bad", fix="that instead"))["fix"] == "that instead"
     assert examine.as_data(check("a", passed), passed("good"))["meaning"] == ""
+    assert examine.as_data(check("a", passed), failed("bad", source="a report"))["source"] == "a report"
 
 
 def found(level: str, name: str, **more: Any) -> dict[str, Any]:
     bad = level in ("WARN", "FAIL")
     return {"id": name, "group": "host", "level": level, "summary": f"{name} says", "evidence": ["line"] if bad else [],
-            "meaning": "It means." if bad else "", "fix": "Do this." if bad else "", **more}  # fmt: skip
+            "meaning": "It means." if bad else "", "fix": "Do this." if bad else "", "source": "", **more}  # fmt: skip
 
 
 FINDINGS = [found("PASS", "one"), found("FAIL", "two"), found("SKIP", "three", summary="no card"),
-            found("SKIP", "four", summary="no card"), found("WARN", "five")]  # fmt: skip
+            found("SKIP", "four", summary="no card"), found("WARN", "five", source="a report")]  # fmt: skip
 
 
 def test_the_table():
@@ -141,6 +142,7 @@ def test_the_table():
         "      evidence line",
         "      meaning  It means.",
         "      fix      Do this.",
+        "      source   a report",
         "SKIP  three, four: no card",
         "host1: 1 PASS, 1 WARN, 1 FAIL, 2 SKIP in 1.2 s",
     ]

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._build.memory import Room
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import host, inside, report
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Command, Look, Read
-from unit.plugins.module_utils._doctor.hosts import SETTINGS, card, site
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Command, Look, Output, Read
+from unit.plugins.module_utils._doctor.hosts import SETTINGS, card, out, site
 
 
 def run(*argv: str, **more: Any):
@@ -130,10 +133,41 @@ def test_the_way_to_a_card_with_the_link_files_of_every_device(tmp_path: Path, m
         folder = folder / address
         folder.mkdir(parents=True)
         (folder / "current_link_width").write_text(f"{16 if number < 2 else 1}\n")
+        (folder / "link").mkdir()
+        (folder / "link/l1_1_aspm").write_text(f"{int(number == 1)}\n")
         (tmp_path / "bus/pci/devices" / address).symlink_to(folder)
     found = host.HostEffects(site(cards=1)).look(Look("pci-paths"))
     assert list(found[card(0)["address"]]) == way
     assert [device["current_link_width"] for device in found[card(0)["address"]].values()] == ["16", "16", "1", "1"]
+    assert [device["link/l1_1_aspm"] for device in found[card(0)["address"]].values()] == ["0", "1", "0", "0"]
+
+
+def test_a_device_file_that_is_not_there_is_no_crash():
+    gone = site(cards=1, account={"uid": os.getuid(), "group": "x", "groups": [], "gids": [os.getgid()]})
+    gone = replace(gone, cards=[card(0, render_node="/dev/dri/renderD250")])
+    (row,) = host.HostEffects(gone).look(Look("device-nodes"))
+    assert (row["path"], row["usable"]) == ("/dev/dri/renderD250", False)
+
+
+def test_the_room_for_a_build_is_that_of_the_folder_where_it_is_made(tmp_path: Path):
+    where = site(settings={"build_dir": str(tmp_path / "a/src"), "build_swap": None})
+    room = Room(**host.HostEffects(where).look(Look("build-room")))
+    assert (room.addable_gib, room.why_not) == (0.0, "")
+    assert room.disk_gib == pytest.approx(shutil.disk_usage(tmp_path).free / 2**30, abs=1)
+
+
+def test_libraries_of_the_driver_with_the_files_that_links_lead_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "libigc.so.2.38.2+1782393643").write_text("")
+    (tmp_path / "libigc.so.2").symlink_to("libigc.so.2.38.2+1782393643")
+    listing = f"\tlibigc.so.2 (libc6,x86-64) => {tmp_path}/libigc.so.2\n\tlibz.so.1 (libc6,x86-64) => /lib/libz.so.1\n"
+    effects = host.HostEffects(site())
+    monkeypatch.setattr(effects, "run", lambda command: out(listing))
+    assert effects.look(Look("driver-libraries")) == [
+        {"name": "libigc.so.2", "path": f"{tmp_path}/libigc.so.2", "file": f"{tmp_path}/libigc.so.2.38.2+1782393643"}
+    ]
+    monkeypatch.setattr(effects, "run", lambda command: Output(problem="ldconfig is not installed"))
+    with pytest.raises(LookupError, match="ldconfig is not installed"):
+        effects.look(Look("driver-libraries"))
 
 
 def test_what_is_wanted_is_what_boots_what_is_served_and_what_was_named(tmp_path: Path):

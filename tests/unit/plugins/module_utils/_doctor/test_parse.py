@@ -55,11 +55,24 @@ def test_the_form_of_list_boots_before_systemd_254():
     assert [boot.offset for boot in parse.boots(line)] == [-1]
 
 
-def test_packages_libraries_and_units():
-    assert parse.packages(captured("dpkg.txt"))["intel-ocloc"] == "26.18.38308.1-0"
-    assert "xpu-smi" not in parse.packages(captured("dpkg.txt")), "its configuration is left, it is not installed"
-    assert parse.libraries(captured("ldconfig.txt"))["libze_loader.so.1"] == "/lib/x86_64-linux-gnu/libze_loader.so.1"
+def test_libraries_and_units():
+    assert ("libze_loader.so.1", "/lib/x86_64-linux-gnu/libze_loader.so.1") in parse.libraries(captured("ldconfig.txt"))
+    two = [path for name, path in parse.libraries(captured("ldconfig-two.txt")) if name == "libigc.so.2"]
+    assert two == ["/usr/local/lib/libigc.so.2", "/lib/x86_64-linux-gnu/libigc.so.2"]
     assert parse.failed_units(captured("units.txt")) == ["b70-slot-main-tiny-a.service"]
+
+
+def test_settings_of_apt_with_lists():
+    found = parse.apt_settings(captured("apt-config.txt"))
+    assert dict(found)["APT::Periodic::Unattended-Upgrade"] == "1"
+    assert [value for name, value in found if name == "Unattended-Upgrade::Allowed-Origins::"][1].endswith("-security")
+
+
+def test_the_memory_of_a_card_and_a_choice():
+    assert parse.memory_of_card(captured("vram-mm.txt")) == 34242297856
+    assert parse.memory_of_card("visible_size: 32656MiB\n") == 0
+    assert parse.chosen_of("default [performance] powersave\n") == "performance"
+    assert parse.chosen_of("default\n") == ""
 
 
 def test_pci_files():
@@ -96,6 +109,6 @@ def test_the_kernel_log_of_bad_boots():
 def test_text_of_something_else_gives_nothing():
     for function in (
         parse.sycl_devices, parse.opencl_devices, parse.xpu_smi_devices, parse.boots, parse.journal_stops,
-        parse.packages, parse.libraries, parse.failed_units, parse.bus_errors, parse.memory, parse.guc_versions,
+        parse.apt_settings, parse.libraries, parse.failed_units, parse.bus_errors, parse.memory, parse.guc_versions,
     ):  # fmt: skip
         assert not function("sh: 1: command not found\n\n| a | b\n"), function.__name__

@@ -260,7 +260,7 @@ def test_aliases_are_registered(tmp_path, index):
 
 def test_two_at_once_download_once(tmp_path, index):
     what = wanted(step("demo==1.0", index.wheel("demo", "1.0"), index=index.simple))
-    threads = [threading.Thread(target=host.make, args=(place(tmp_path), what)) for _ in range(2)]
+    threads = [threading.Thread(target=host.make, args=(place(tmp_path), what)) for _thread in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way to the cards over the PCI bus: width, speed, sleep, window and errors. From sysfs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model import Answers, Check, Finding, Look, Read, Site, passed, skipped, warned
+from ..parse import bar_sizes, bus_errors, chosen_of, gt_per_s
+from .cards import PCI, device_files
+
+VRAM_BYTES = 32 * 2**30
+LINK_WIDTH, LINK_GT_S = 16, 16.0
+# A card that works alone loads its weights over the link and little else.
+ALONE_WIDTH, ALONE_GT_S = 4, 8.0
+AER_BAD = ("RxErr", "BadTLP", "BadDLLP")
+PATHS = Look("pci-paths")
+ASPM_POLICY = Read(("/sys/module/pcie_aspm/parameters/policy",))
+CPUINFO = Read(("/proc/cpuinfo",), max_bytes=4096)
+# Deeper than plain L1.
+SUBSTATES = ("link/l1_1_aspm", "link/l1_2_aspm", "link/l1_1_pcipm", "link/l1_2_pcipm")
+AER_FILES = ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
+
+
+def slot_link(way: Mapping[str, Mapping[str, str]]) -> tuple[str, float, int] | None:
+    """(device, GT/s, width) of the slowest real link on the way to a card; None where no link can be seen.
+
+    A card sits behind a switch of its own, whose upstream port (8086:e2ff) has the slot's link. The endpoint and the
+    switch's other ports report 2.5 GT/s x1, whatever the slot gives: links that never were wider than one lane are
+    left out. So is the root port, whose own most may be more than a card's.
+    """
+    links = []
+    for device in list(way)[1:] or list(way):
+        words = way[device]
+        if words.get("max_link_width", "0").isdigit() and int(words.get("max_link_width", "0")) > 1:
+            width = int(words["current_link_width"]) if words.get("current_link_width", "").isdigit() else 0
+            links.append((device, gt_per_s(words.get("current_link_speed", "")), width))
+    return min(links, key=lambda link: link[1] * link[2], default=None)
+
+
+def link(site: Site, answers: Answers) -> Finding:
+    paths = answers.look(PATHS)
+    alone = len(site.cards) == 1
+    wide, fast = (ALONE_WIDTH, ALONE_GT_S) if alone else (LINK_WIDTH, LINK_GT_S)
+    lines, slow, hidden = [], [], []
+    for address in site.addresses:
+        found = slot_link(paths.get(address, {}))
+        if found is None or not found[1] or not found[2]:
+            hidden.append(address)
+            continue
+        device, speed, width = found
+        lines.append(f"{address}: {speed:g} GT/s x{width} at {device}")
+        if width < wide or speed < fast:
+            slow.append(address)
+    if slow:
+        return warned(f"{len(slow)} of {len(site.cards)} cards have less than x{wide} at {fast:g} GT/s", *lines)
+    if hidden:
+        return skipped(f"the links of {', '.join(hidden)} cannot be seen from here (a virtual machine)")
+    if alone:
+        return passed(f"{lines[0].partition(': ')[2]}, which is enough for a card that works alone", *lines)
+    return passed(f"every card has x{LINK_WIDTH} at {LINK_GT_S:g} GT/s or more", *lines)
+
+
+def aspm(site: Site, answers: Answers) -> Finding:
+    if "pcie_aspm=off" in (site.system.get("kernel_arguments") or []):
+        return passed("the kernel's argument pcie_aspm=off keeps the links awake")
+    policy = chosen_of(answers.text(*ASPM_POLICY.patterns) or "")
+    if not policy:
+        return skipped("the kernel names no policy for the sleep of links (ASPM)")
+    on = [
+        f"{device}: {name.removeprefix('link/')}"
+        for way in answers.look(PATHS).values()
+        for device, words in way.items()
+        for name in SUBSTATES
+        if words.get(name) == "1"
+    ]
+    lines = [f"policy {policy}", *dict.fromkeys(on)]
+    if policy != "powersupersave" and not on:
+        return passed(f"no link to a card sleeps deeper than L1 (policy {policy})", *lines)
+    if "AuthenticAMD" not in "".join(answers.texts(CPUINFO).values()):
+        return passed(
+            f"links to cards may sleep in substates of L1 (policy {policy}); no trouble is known of it here", *lines
+        )
+    return warned(f"links to cards may sleep in substates of L1 (policy {policy})", *lines)
+
+
+def window(site: Site, answers: Answers) -> Finding:
+    texts = answers.texts(device_files(site, "resource"))
+    lines, small = [], []
+    for address in site.addresses:
+        sizes = bar_sizes(texts.get(f"{PCI}/{address}/resource", ""))
+        size = sizes[2] if len(sizes) > 2 else 0
+        lines.append(f"{address}: BAR 2 is {size // 2**20} MiB")
+        # ECC and the driver take their share of the card's memory, the window is a power of two all the same.
+        if size < VRAM_BYTES // 2:
+            small.append(address)
+    if small:
+        return warned(f"{len(small)} of {len(lines)} cards show the host only a part of their memory", *lines)
+    return passed("the host sees the whole memory of every card", *lines)
+
+
+def counters(site: Site, answers: Answers) -> Finding:
+    texts = answers.texts(device_files(site, *AER_FILES))
+    if not texts:
+        return skipped("the kernel counts no errors of the bus for the cards (AER is off)")
+    lines, bad = [], []
+    for path, text in texts.items():
+        found = bus_errors(text)
+        serious = path.endswith("fatal") and not path.endswith("nonfatal")
+        if found:
+            address, kind = path.split("/")[-2:]
+            lines.append(
+                f"{address} {kind.removeprefix('aer_dev_')}: {', '.join(f'{k} {v}' for k, v in found.items())}"
+            )
+            if serious or set(found) & set(AER_BAD):
+                bad.append(address)
+    if bad:
+        return warned(f"transfers over the bus were damaged for {', '.join(sorted(set(bad)))}", *lines)
+    return passed("no damaged transfer was counted on the bus", *lines)
+
+
+CHECKS = (
+    Check(
+        "card-link", "cards", "width and speed of the PCIe link to every card, read at the bridge above it (8086:e2ff)",
+        "All-reduce goes over this link: half of it costs a few per cent of decoding and much of prefill. The card's "
+        "own link always shows 2.5 GT/s x1, which means nothing.",
+        "Use x16 slots of generation 4 or 5 and see the BIOS for bifurcation; where the bridge stays below what the "
+        "slot gives: xpu-smi config -d N --pciedowngrade 0, then switch the machine off and on.",
+        lambda site: (PATHS,), link, needs_cards=True, captured_only=True,
+    ),
+    Check(
+        "aspm", "cards", "how deep the links to the cards may sleep (ASPM)",
+        "On AMD machines a card whose link slept in L1.1 did not come back at the boot. Links that never sleep cost "
+        "about 25 W.",
+        "Boot with pcie_aspm.policy=default or pcie_aspm=off (host_kernel_arguments).",
+        lambda site: (PATHS, ASPM_POLICY, CPUINFO), aspm, needs_cards=True, captured_only=True,
+        source="https://lkml.iu.edu/2605.0/10905.html",
+    ),
+    Check(
+        "card-bar", "cards", "resizable BAR",
+        "Without it the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to each other.",
+        "Turn on Above 4G Decoding and Resizable BAR in the BIOS.",
+        lambda site: (device_files(site, "resource"),), window, needs_cards=True,
+    ),
+    Check(
+        "card-bus-errors", "cards", "errors that the PCIe bus reported for the cards",
+        "Damaged transfers are repeated at best; they come from slots, risers and cables.",
+        "Reseat the card, replace the riser, or lower the link's generation in the BIOS.",
+        lambda site: (device_files(site, *AER_FILES),), counters, needs_cards=True,
+    ),
+)  # fmt: skip

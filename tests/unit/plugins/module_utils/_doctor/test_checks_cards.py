@@ -1,0 +1,248 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The judges of the cards and of the way to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import cards, links, machine
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
+from unit.plugins.module_utils._doctor.hosts import (
+    SYSTEM,
+    captured,
+    card,
+    judge,
+    out,
+    site,
+)
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+A, B = "0000:03:00.0", "0000:43:00.0"
+PCI = "/sys/bus/pci/devices"
+
+
+def test_the_number_of_cards():
+    assert judge("card-count", site()).level is Level.PASS
+    assert judge("card-count", site(cards=1)).level is Level.FAIL
+    told = judge("card-count", site(settings={"cards": 4}))
+    assert (told.level, told.summary) == (Level.FAIL, "2 of the cards are there, 4 are expected")
+    assert judge("card-count", site(settings={"cards": 1})).level is Level.WARN
+    assert judge("card-count", replace(site(), cards=[card(0), card(1, numa_node=1)])).level is Level.WARN
+
+
+def test_a_card_without_xe_fails_with_what_to_do_about_it():
+    assert judge("kernel-driver", site()).level is Level.PASS
+    unbound = judge("kernel-driver", replace(site(), cards=[card(0, driver=""), card(1)]))
+    assert (unbound.level, unbound.summary) == (Level.FAIL, "1 of 2 cards are not driven by xe")
+    assert unbound.evidence == (f"{A}: no driver", f"{B}: xe")
+    assert "under the kernel 6.17.0-23-generic" in unbound.fix
+    taken = judge("kernel-driver", replace(site(), cards=[card(0, driver="vfio-pci")]))
+    assert "bound to vfio-pci" in taken.fix
+
+
+def test_the_kernel_that_runs_and_the_next_one():
+    def found(running: str, following: str):
+        return judge("kernel", site(system={**SYSTEM, "kernel": running, "next_kernel": following}))
+
+    good = found("6.17.0-1010-intel", "6.17.0-1010-intel")
+    assert (good.level, good.summary) == (Level.PASS, "kernel 6.17.0-1010-intel")
+    bad = found("7.0.0-31-generic", "7.0.0-31-generic")
+    assert (bad.level, "permanent resets" in bad.summary) == (Level.WARN, True)
+    assert bad.source.endswith("compute-runtime/issues/948")
+    assert "lacks a fix: memory of the card handed out twice" in " ".join(bad.evidence)
+    assert "lacks" not in " ".join(found("7.0.0-39-generic", "7.0.0-39-generic").evidence)
+    coming = found("6.17.0-23-generic", "7.0.0-39-generic")
+    assert (coming.level, "the next start takes kernel 7.0.0-39-generic" in coming.summary) == (Level.WARN, True)
+    assert found("6.18.51-custom", "").level is Level.PASS
+
+
+def guc(*versions: str, accepted: tuple[str, ...] = (), log: str = ""):
+    where = site(settings={"guc_accepted": list(accepted)})
+    where = replace(where, cards=[card(number, guc=version) for number, version in enumerate(versions)])
+    return judge("guc-firmware", where, (machine.kernel_log(0), out(log)))
+
+
+def test_guc_firmware_is_judged_by_what_the_role_knows():
+    assert guc("70.65.0", "70.65.0").level is Level.PASS
+    bad = guc("70.65.0", "70.58.0")
+    assert (bad.level, bad.summary) == (Level.FAIL, "GuC firmware 70.58.0 is known to be bad on these cards")
+    assert bad.evidence[:2] == (f"{A}: GuC 70.65.0", f"{B}: GuC 70.58.0")
+    assert "70.65 or 70.72.1" in bad.fix
+    assert bad.source.endswith("compute-runtime/issues/948")
+    assert guc("70.58.0", accepted=("70.58",)).level is Level.WARN
+    assert guc("70.44.1").level is Level.WARN
+    assert guc("70.36.0").level is Level.FAIL
+    unknown = guc("70.99.0", "")
+    assert (unknown.level, unknown.evidence[1]) == (Level.PASS, f"{B}: GuC unknown")
+    assert "nothing is known of it" in unknown.evidence[2]
+
+
+def test_guc_firmware_by_the_kernels_log_where_debugfs_does_not_say():
+    found = guc("", "", log=captured("kernel-good.txt"))
+    assert (found.level, found.evidence[:2]) == (Level.FAIL, (f"{A}: GuC 70.58.0", f"{B}: GuC 70.44.1"))
+    assert guc("", "").level is Level.SKIP
+
+
+def power(first: str, second: str):
+    read = cards.device_files(site(), "power/control", "power/runtime_status")
+    return read, {f"{PCI}/{A}/power/control": f"{first}\n", f"{PCI}/{B}/power/control": f"{second}\n",
+                  f"{PCI}/{A}/power/runtime_status": "active\n"}  # fmt: skip
+
+
+def test_a_card_that_may_sleep_fails():
+    assert judge("card-power", site(), power("on", "on")).level is Level.PASS
+    found = judge("card-power", site(), power("on", "auto"))
+    assert (found.level, found.evidence) == (
+        Level.FAIL,
+        (f"{A}: control=on status=active", f"{B}: control=auto status=?"),
+    )
+
+
+def hop(speed: str, width: int, widest: int = 16, more: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    return {"current_link_speed": f"{speed} GT/s PCIe", "current_link_width": str(width),
+            "max_link_speed": "32.0 GT/s PCIe", "max_link_width": str(widest), **more}  # fmt: skip
+
+
+def way(speed: str, width: int, more: Mapping[str, str] = NOTHING) -> dict[str, dict[str, str]]:
+    """Root port, the card's own switch (its upstream port 8086:e2ff has the slot's link), and the endpoint."""
+    return {
+        "0000:00:01.1": hop("16.0", 16),
+        "0000:01:00.0": hop(speed, width, more=more),
+        "0000:02:01.0": hop("2.5", 1, widest=1),
+        A: hop("2.5", 1, widest=1),
+    }
+
+
+def links_of(*ways: dict[str, dict[str, str]]):
+    return links.PATHS, dict(zip((A, B), ways, strict=False))
+
+
+def test_the_link_of_the_bridge_is_judged_not_the_one_inside_the_card():
+    good = judge("card-link", site(), links_of(way("16.0", 16), way("32.0", 16)))
+    assert (good.level, good.evidence[0]) == (Level.PASS, f"{A}: 16 GT/s x16 at 0000:01:00.0")
+    # An owner's B450 board: the bridge has 16 GT/s x8, everything behind it says 2.5 GT/s x1.
+    narrow = judge("card-link", site(), links_of(way("16.0", 16), way("16.0", 8)))
+    assert (narrow.level, narrow.evidence[1]) == (Level.WARN, f"{B}: 16 GT/s x8 at 0000:01:00.0")
+    assert judge("card-link", site(), links_of(way("8.0", 16), way("16.0", 16))).level is Level.WARN
+    passed_through = {A: hop("2.5", 1, widest=1)}
+    assert judge("card-link", site(), links_of(way("16.0", 16), passed_through)).level is Level.SKIP
+
+
+def test_a_card_that_works_alone_does_without_a_wide_link():
+    assert judge("card-link", site(cards=1), links_of(way("16.0", 8))).level is Level.PASS
+    assert judge("card-link", site(cards=1), links_of(way("2.5", 16))).level is Level.WARN
+    assert judge("card-link", site(cards=1), links_of(way("16.0", 1))).level is Level.WARN
+
+
+AMD, INTEL = "vendor_id\t: AuthenticAMD\n", "vendor_id\t: GenuineIntel\n"
+
+
+def sleeping(policy: str, cpu: str = AMD, arguments: tuple[str, ...] = (), on: Mapping[str, str] = NOTHING):
+    answers = [links_of(way("16.0", 16, on)), (links.CPUINFO, {"/proc/cpuinfo": cpu})]
+    path = links.ASPM_POLICY.patterns[0]
+    answers.append((links.ASPM_POLICY, {path: policy} if policy else {}))
+    return judge("aspm", site(cards=1, system={**SYSTEM, "kernel_arguments": list(arguments)}), *answers)
+
+
+def test_links_that_sleep_too_deep_on_amd():
+    assert sleeping("[default] performance powersave powersupersave \n").level is Level.PASS
+    assert sleeping("default performance [powersave] powersupersave \n").level is Level.PASS
+    deep = "default performance powersave [powersupersave] \n"
+    found = sleeping(deep)
+    assert (found.level, found.evidence) == (Level.WARN, ("policy powersupersave",))
+    assert sleeping(deep, cpu=INTEL).level is Level.PASS
+    # The policy stays as it is written where the kernel's argument has switched all of it off.
+    assert sleeping(deep, arguments=("pcie_aspm=off",)).level is Level.PASS
+    one = sleeping("[default] performance powersave powersupersave \n", on={"link/l1_1_aspm": "1", "link/l1_aspm": "1"})
+    assert (one.level, one.evidence[1]) == (Level.WARN, "0000:01:00.0: l1_1_aspm")
+    assert sleeping("").level is Level.SKIP
+
+
+def caps(*watts: float):
+    where = site(cards=len(watts))
+    files = {f"{PCI}/{address}/hwmon/hwmon{7 + number}/power1_cap": f"{int(figure * 10**6)}\n"
+             for number, (address, figure) in enumerate(zip((A, B), watts, strict=False)) if figure >= 0}  # fmt: skip
+    return judge("power-cap", where, (cards.cap_files(where), files))
+
+
+def test_power_caps():
+    # As a B70 says it under kernel 7.0: power1_label card, power1_cap 275000000 (aristocratos/btop 1457).
+    shipped = caps(275, 275)
+    assert (shipped.level, shipped.evidence) == (Level.PASS, (f"{A}: 275 W", f"{B}: 275 W"))
+    assert caps(160, 160).level is Level.PASS
+    assert caps(290).level is Level.PASS
+    uneven = caps(275, 230)
+    assert (uneven.level, "as fast as the slowest" in uneven.summary) == (Level.WARN, True)
+    assert caps(100, 100).level is Level.WARN
+    # No file, and a cap that is switched off, say nothing.
+    assert caps(-1, -1).level is Level.SKIP
+    assert caps(0, 0).level is Level.SKIP
+    assert caps(275, -1).evidence == (f"{A}: 275 W", f"{B}: unknown")
+
+
+def test_resizable_bar():
+    read = cards.device_files(site(), "resource")
+    texts = {f"{PCI}/{A}/resource": captured("resource.txt"), f"{PCI}/{B}/resource": captured("resource-small.txt")}
+    found = judge("card-bar", site(), (read, texts))
+    assert (found.level, found.evidence) == (Level.WARN, (f"{A}: BAR 2 is 32768 MiB", f"{B}: BAR 2 is 256 MiB"))
+
+
+def ecc(*names: str):
+    commands = cards.xpu_smi(site(), "config")
+    assert [command.argv for command in commands] == [
+        ("xpu-smi", "config", "-d", "0"),
+        ("xpu-smi", "config", "-d", "1"),
+    ]
+    return [(command, out(captured(name))) for command, name in zip(commands, names, strict=True)]
+
+
+def test_ecc_of_the_cards_memory():
+    off, pending, on = "xpu-smi-config.txt", "xpu-smi-config-pending.txt", "xpu-smi-discovery-d0.txt"
+    assert judge("card-ecc", site(), *ecc(off, off)).level is Level.PASS
+    assert "will be disabled after a reboot" in judge("card-ecc", site(), *ecc(pending, pending)).summary
+    assert "28 of 32 GB" in judge("card-ecc", site(), *ecc(on, on)).summary
+    assert "do not agree" in judge("card-ecc", site(), *ecc(off, on)).summary
+
+
+def test_ecc_by_the_size_of_the_memory_where_xpu_smi_is_not_there():
+    absent = [(command, Output(problem="xpu-smi is not installed")) for command in cards.xpu_smi(site(), "config")]
+    none = judge("card-ecc", site(), *absent)
+    assert (none.level, none.summary) == (Level.SKIP, "xpu-smi config says nothing of ECC: xpu-smi is not installed")
+    whole = captured("vram-mm.txt")
+    # An eighth is gone with ECC on.
+    less = whole.replace("size: 34242297856", f"size: {34242297856 * 7 // 8}")
+    paths = [f"/sys/kernel/debug/dri/{address}/tile0/vram_mm" for address in (A, B)]
+
+    def found(*texts: str):
+        return judge("card-ecc", site(), *absent, (cards.vram_files(site()), dict(zip(paths, texts, strict=False))))
+
+    off = found(whole, whole)
+    assert (off.level, off.evidence[0]) == (Level.PASS, f"{A}: the driver manages 32656 MiB")
+    on = found(whole, less)
+    assert (on.level, "1 of 2 cards have less than 30 GiB" in on.summary) == (Level.WARN, True)
+    assert found(whole).level is Level.SKIP
+
+
+def test_errors_of_the_bus():
+    read = cards.device_files(site(), "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
+    path = f"{PCI}/{A}/aer_dev_correctable"
+    found = judge("card-bus-errors", site(), (read, {path: captured("aer-correctable.txt")}))
+    assert (found.level, found.evidence) == (Level.WARN, (f"{A} correctable: RxErr 3, NonFatalErr 12",))
+    # A request that nobody answered at boot is no damaged transfer.
+    assert judge("card-bus-errors", site(), (read, {path: "NonFatalErr 12\nTOTAL_ERR_COR 12\n"})).level is Level.PASS
+    assert judge("card-bus-errors", site(), (read, {})).level is Level.SKIP
+
+
+def test_device_nodes():
+    rows = [{"path": "/dev/dri/renderD128", "mode": "0660", "group": "render", "usable": True},
+            {"path": "/dev/dri/renderD129", "mode": "0600", "group": "root", "usable": False}]  # fmt: skip
+    look = Look("device-nodes")
+    assert judge("device-nodes", site(), (look, rows[:1])).level is Level.PASS
+    found = judge("device-nodes", site(), (look, rows))
+    assert (found.level, found.summary) == (Level.FAIL, "the user b70 may not open /dev/dri/renderD129")
+    gone = replace(site(), cards=[card(0, render_node=None)])
+    assert judge("device-nodes", gone, (look, [])).level is Level.FAIL
