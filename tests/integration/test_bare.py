@@ -307,7 +307,7 @@ def test_a_bare_host_ends_served_and_verified(story: Story) -> None:
     frontdoor = Frontdoor(f"http://{story.address}:8000")
     status = frontdoor.status()
     assert status["verified"] is True, status
-    assert status["profile"]["name"] == story.recipe["name"], status
+    assert status["model_slot"]["name"] == story.recipe["name"], status
     assert answer_of(frontdoor.ask()) == "I am tiny-recipe."
 
 
