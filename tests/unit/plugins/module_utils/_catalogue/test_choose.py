@@ -98,6 +98,15 @@ def test_what_is_served_and_is_in_no_catalogue_any_more_stays() -> None:
     assert (found["profile"], found["stacks"], found["problems"]) == ("gone", ["xpu"], [])
 
 
+@pytest.mark.parametrize("profile", ["image", None])
+def test_a_request_for_what_runs_now_is_not_refused_for_what_only_an_installation_needs(profile: str | None) -> None:
+    slot = {"profile": profile, "profiles": [{"name": "image", "stack": "?", "stack_id": "llm-scaler-0.21-0123456789"}]}
+    found = chosen(host(slot=slot), "image")
+    assert (found["profile"], found["stacks"], found["problems"]) == ("image", [], [])
+    assert found["notes"][0].startswith("image keeps the stack that it runs on")
+    assert chosen(host(), "image")["problems"]
+
+
 def test_what_is_served_on_a_stack_that_cannot_be_installed_any_more_goes_on() -> None:
     slot = {
         "profile": "old",
