@@ -122,7 +122,8 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
     """Return `profile` (or ""), `reason`, `stacks` (names), `compiles`, `cards`, `notes` and `problems` for a host.
 
     What the slot serves, or served last, stays unless another one is `requested`; an empty slot gets `default`, else
-    what is recommended for the host's cards. A request for what runs or boots now is never refused. With `problems` nothing may be changed; `advice` says what to do then.
+    what is recommended for the host's cards. A request for what runs or boots now is never refused. With `problems`
+    nothing may be changed; `advice` says what to do then.
     """
     cards = len(here.host["cards"])
     slot = here.host["slot"] or {"profile": None, "profiles": []}
