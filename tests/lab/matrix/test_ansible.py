@@ -32,10 +32,11 @@ def start_play(
     rig: Rig, profile: str, *words: str, profiles: Path = HERE / "profiles", playbook: str = "switch.yml"
 ) -> subprocess.Popen[str]:
     """Start a playbook, in a session of its own."""
-    places = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")]}
+    # The simulated engine is no stack that anybody could install, so a host that serves nothing would refuse its profiles.
+    given = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")], "profiles_choose": False}
     command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
-        [*command, "-e", json.dumps({**places, "profile": profile})],
+        [*command, "-e", json.dumps({**given, "profile": profile})],
         cwd=ROOT,
         env={**os.environ, "B70_LAB": rig.lab.name, "ANSIBLE_NOCOLOR": "1"},
         stdin=subprocess.DEVNULL,
