@@ -32,7 +32,7 @@ def start_play(
     rig: Rig, profile: str, *words: str, profiles: Path = HERE / "profiles", playbook: str = "switch.yml"
 ) -> subprocess.Popen[str]:
     """Start a playbook, in a session of its own."""
-    # The simulated engine is no stack that anybody could install, so a host that serves nothing would refuse its profiles.
+    # The simulated engine is no stack that can be installed, so a host that serves nothing would refuse its profiles.
     given = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")], "profiles_choose": False}
     command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
