@@ -104,7 +104,6 @@ STEPS: dict[str, Step] = {
         "lab",
         (
             pytest("vendor", "tests/integration/test_vendor.py", limit_s=3600),
-            pytest("choice", "tests/integration/test_choice.py", limit_s=1800),
             pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=2400),
         ),
     ),

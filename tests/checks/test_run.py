@@ -14,6 +14,9 @@ import pytest
 import run
 
 
+SHIPPED = dict(run.STEPS)
+
+
 @pytest.fixture(autouse=True)
 def own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "ROOT", tmp_path)
@@ -173,3 +176,22 @@ def test_an_unknown_step_is_refused_with_those_that_exist(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         run.main(["lnit"])
     assert "no such step: lnit (there are lint," in capsys.readouterr().err
+
+
+def test_the_results_of_each_shipped_run_are_counted_in_its_own_step_and_nowhere_else() -> None:
+    seen: set[str] = set()
+    for name, step in SHIPPED.items():
+        for command in step.commands:
+            for argument in command.argv:
+                if argument.startswith("--junitxml="):
+                    file = Path(argument.partition("=")[2]).name
+                    assert file.startswith(name), f"{file} is not counted in the step {name}"
+                    assert file not in seen, f"two runs write {file}"
+                    seen.add(file)
+
+
+def test_no_test_file_is_run_by_two_steps() -> None:
+    files = [
+        word for step in SHIPPED.values() for command in step.commands for word in command.argv if word.endswith(".py")
+    ]
+    assert len(files) == len(set(files))
