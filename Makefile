@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare matrix molecule source
+STEPS := lint unit checks sanity engines lab vendor bare scenarios molecule source
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
 
@@ -60,7 +60,7 @@ checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity
 engines: ## every shipped profile against the command lines of the real vLLM releases that stacks pin
 lab: ## the lab itself: hosts that are broken on purpose and repaired
-matrix: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
+scenarios: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## bare hosts with one, two and four cards become served models, with nothing set but a mirror
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
@@ -71,8 +71,8 @@ $(STEPS): venv
 endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md
 	@python tests/load/endure.py all
 
-bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=matrix HOST=matrix1 A=sim-a B=sim-b
-	@B70_LAB=$(or $(B70_LAB),lab) python tests/lab/matrix/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
+bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=scenarios HOST=scenarios1 A=sim-a B=sim-b
+	@B70_LAB=$(or $(B70_LAB),lab) python tests/scenarios/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
 
 bench: venv ## the frontdoor against nginx, with every target; wants a machine that does nothing else
 	@python tests/load/bench.py --all --write

@@ -77,7 +77,7 @@ STEPS: dict[str, Step] = {
     "unit": Step(
         "quick",
         (
-            pytest("unit", "-m", "not lab and not matrix", "tests/unit", "tests/lab", limit_s=2400),
+            pytest("unit", "-m", "not lab and not scenario", "tests/unit", "tests/lab", limit_s=2400),
             pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400),
             pytest("unit-page", "tests/page"),
         ),
@@ -90,25 +90,25 @@ STEPS: dict[str, Step] = {
         "lab",
         (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
     ),
-    "matrix": Step(
-        "lab", (pytest("matrix", "-n2", "--dist=worksteal", "-m", "matrix", "tests/lab/matrix", limit_s=4800),)
+    "scenarios": Step(
+        "lab", (pytest("scenarios", "-n2", "--dist=worksteal", "-m", "scenario", "tests/scenarios", limit_s=4800),)
     ),
     "bare": Step(
         "lab",
         (
-            pytest("bare", "tests/integration/test_bare.py", limit_s=3600),
-            pytest("bare-choice", "tests/integration/test_choice.py", limit_s=1800),
+            pytest("bare", "tests/system/test_bare.py", limit_s=3600),
+            pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
         ),
     ),
     "vendor": Step(
         "lab",
         (
-            pytest("vendor", "tests/integration/test_vendor.py", limit_s=3600),
-            pytest("vendor-weights", "tests/integration/test_weights.py", limit_s=2400),
+            pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),
+            pytest("vendor-weights", "tests/system/test_weights.py", limit_s=2400),
         ),
     ),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
-    "source": Step("lab", (pytest("source", "tests/integration/test_source.py", limit_s=6000),)),
+    "source": Step("lab", (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
 }
 
 

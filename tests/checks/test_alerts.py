@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontdoor.metrics import PREFIX, Metrics, render
+from frontdoor.observability.metrics import PREFIX, Metrics, render
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -19,15 +19,15 @@ SOURCE = code_docs.ROOT / "roles/frontdoor/files/frontdoor/src/frontdoor"
 CARRIERS = ("Refusal", "HeadError", "SettingsError")
 # Where the code is not written out: what it can be. `*` hands on what another carrier brought.
 DERIVED = {
-    ("admin.py", "f'model_{verb}_failed'"): ("model_load_failed", "model_unload_failed"),
-    ("admin.py", "f'model_{what}'"): ("model_loading", "model_unloading"),
-    ("admin.py", "f'model_{LOADING}'"): ("model_loading",),
-    ("admin.py", "word"): ("unknown_model", "model_not_loaded"),
-    ("admin.py", "exc.code"): ("*",),
-    ("client.py", "exc.code"): ("*",),
+    ("admin/api.py", "f'model_{verb}_failed'"): ("model_load_failed", "model_unload_failed"),
+    ("admin/api.py", "f'model_{what}'"): ("model_loading", "model_unloading"),
+    ("admin/api.py", "f'model_{LOADING}'"): ("model_loading",),
+    ("admin/api.py", "word"): ("unknown_model", "model_not_loaded"),
+    ("admin/api.py", "exc.code"): ("*",),
+    ("http/client.py", "exc.code"): ("*",),
     ("errors.py", "code"): ("closed", "stopped", "switching", "verifying", "failed"),
-    ("exchange.py", "code"): ("engine_cut", "stopping"),
-    ("listing.py", "code"): ("engine_timeout", "engine_unreachable"),
+    ("http/exchange.py", "code"): ("engine_cut", "stopping"),
+    ("policy/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
 }
 
 
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 def said(source: Path) -> Iterator[Said]:
     """Every place of a package where a carrier is made."""
-    for path in sorted(source.glob("*.py")):
+    for path in sorted(source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CARRIERS):
                 continue
@@ -50,7 +50,7 @@ def said(source: Path) -> Iterator[Said]:
             status, code = [*node.args, named.get("status"), named.get("code")][:2]
             assert code is not None, f"{path.name}:{node.lineno} names no code"
             yield Said(
-                path.name,
+                path.relative_to(source).as_posix(),
                 status.value if isinstance(status, ast.Constant) and isinstance(status.value, int) else None,
                 code.value if isinstance(code, ast.Constant) and isinstance(code.value, str) else None,
                 ast.unparse(code),

@@ -13,7 +13,6 @@ import pytest
 
 import run
 
-
 SHIPPED = dict(run.STEPS)
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import yaml
 
-PYTHON_LINES = 450
-TASK_LINES = 90
 HEADER = (
     "# Copyright (c) 2026, arcpro.b70 contributors",
     "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)",
@@ -39,17 +37,6 @@ def tracked(root: Path) -> list[Path]:
 def text_files(files: Iterable[Path]) -> list[Path]:
     """Leave out what is not text."""
     return [file for file in files if file.suffix not in BINARY and b"\0" not in file.read_bytes()[:4096]]
-
-
-def check_length(root: Path, files: Sequence[Path]) -> list[str]:
-    """Python files and task files stay short enough to be one thing."""
-    found = []
-    for file in files:
-        limit = PYTHON_LINES if file.suffix == ".py" else TASK_LINES if file.match("roles/*/tasks/*.yml") else 0
-        lines = len(file.read_text().splitlines()) if limit else 0
-        if lines > limit:
-            found.append(f"{file.relative_to(root)}: {lines} lines, more than {limit}")
-    return found
 
 
 def check_headers(root: Path, files: Sequence[Path]) -> list[str]:

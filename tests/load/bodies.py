@@ -13,7 +13,7 @@ import math
 import random
 from typing import Any
 
-from guise import ALIAS, SERVED, Rules
+from trial_config import ALIAS, SERVED, Rules
 
 CHAT = "/v1/chat/completions"
 GENERATING = (CHAT, "/v1/completions", "/v1/messages", "/v1/responses", "/inference/v1/generate", "/generative_scoring")

@@ -23,8 +23,8 @@ from typing import Any
 
 import uvloop
 from bodies import GENERATING
-from guise import Guise
 from trial import Broken, Trial, ended_well, flat, kind_of, trial
+from trial_config import TrialConfig
 from witness import OTHERS, Sent, Witness
 
 # isort: split
@@ -45,7 +45,7 @@ async def stream(call: Call) -> None:
 async def kills(count: int, seed: int) -> None:
     """Kill the engine in the middle of streams; every client must get a valid ending."""
     limits = {"max_active_generations": 64, "queue_timeout_s": 5, "backend_timeout_s": 30}
-    async with trial(limits, Guise(seed)) as run:
+    async with trial(limits, TrialConfig(seed)) as run:
         witness = Witness(run, stream)
         endings: dict[str, int] = {}
         stop = asyncio.Event()
@@ -93,7 +93,7 @@ async def kills(count: int, seed: int) -> None:
 async def soak(count: int, seed: int) -> None:
     """Streams through restarts of the engine, reloads of the state, and clients that leave."""
     limits = {"max_active_generations": 12, "queue_timeout_s": 0.5, "backend_timeout_s": 30}
-    async with trial(limits, Guise(seed)) as run:
+    async with trial(limits, TrialConfig(seed)) as run:
         witness = Witness(run, stream)
         done = 0
         rng = random.Random(seed)
@@ -173,11 +173,11 @@ async def fuzz(count: int, seed: int) -> None:
     """Mutated requests, each followed by a proper one on the same connection: answered rightly or not at all."""
     marks = 0
     limits = {"max_active_generations": 16, "queue_timeout_s": 1, "backend_timeout_s": 30}
-    guise = Guise(seed)
+    config = TrialConfig(seed)
     # Much of what is sent is not complete, and is waited for. The half of it is as long as the frontdoor may be kept
     # from running before it notices, and gives everybody more time.
     patience_s = 2
-    async with trial(limits, guise, patience_s) as run:
+    async with trial(limits, config, patience_s) as run:
 
         async def echo(call: Call) -> None:
             await call.json({"line": call.request.line})
@@ -210,7 +210,7 @@ async def fuzz(count: int, seed: int) -> None:
                 took = time.monotonic() - began
                 raw = await hear(client, data)
             # how long a handshake takes is not only the client's matter
-            unheard = run.guise.tls and not raw and time.monotonic() - began >= patience_s
+            unheard = run.config.tls and not raw and time.monotonic() - began >= patience_s
             return raw, took < patience_s / 2 and not unheard
 
         async def visitor(number: int) -> None:
@@ -222,7 +222,7 @@ async def fuzz(count: int, seed: int) -> None:
                 if sent % 2500 == 0:
                     await run.turn_rules(limits=limits)
                 data, known = made_up(rng, run, witness)
-                if run.guise.tls and rng.random() < 0.02:
+                if run.config.tls and rng.random() < 0.02:
                     client = await run.stranger()
                     client.send(data)
                     if b"HTTP/" in await hear(client, data):
@@ -282,7 +282,7 @@ def check(data: bytes, raw: bytes, mark: str, seen: dict[str, int]) -> int:
 async def endings(count: int, seed: int) -> None:
     """Requests that end in every way: answered, refused, cut, silent, left while they wait, load, stream or upload."""
     limits = {"max_active_generations": 8, "queue_timeout_s": 0.05, "backend_timeout_s": 0.5}
-    async with trial(limits, Guise(seed)) as run:
+    async with trial(limits, TrialConfig(seed)) as run:
         moods = random.Random(seed)
         witness = Witness(run, lambda call: moody(call, moods))
         sent = 0
@@ -357,7 +357,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in TRIALS if options.trial == "all" else [options.trial]:
         work, usual = TRIALS[name]
         started = time.monotonic()
-        print(f"{name}, {Guise(options.seed)}:", flush=True)
+        print(f"{name}, {TrialConfig(options.seed)}:", flush=True)
         try:
             uvloop.run(work(options.count or usual, options.seed))
         except Broken as exc:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from guise import ADMIN_KEY
+from trial_config import ADMIN_KEY
 
 # isort: split
 from smuggling import SMUGGLING

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from guise import ADMIN_KEY, KEYS, Guise, Rules
+from trial_config import ADMIN_KEY, KEYS, Rules, TrialConfig
 
 PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
 MEASURED = Path(__file__).with_name("measured.py")
@@ -40,11 +40,11 @@ class Trial:
         engine: Engine,
         process: asyncio.subprocess.Process,
         trimmed: int,
-        guise: Guise,
+        config: TrialConfig,
     ) -> None:
         """`trimmed` is the descriptor where a byte comes when the frontdoor has given back what it does not use."""
-        self.guise = guise
-        self._trust = guise.trust(folder)
+        self.config = config
+        self._trust = config.trust(folder)
         # how often the rules were changed
         self._turn = 0
         #: the last turn that the frontdoor is known to have applied: nothing that is sent now meets older rules
@@ -68,7 +68,7 @@ class Trial:
 
     def key(self, rng: random.Random) -> str:
         """A line with one of the keys; where none is asked for, most often no line."""
-        if not self.guise.keys and rng.random() < 0.9:
+        if not self.config.keys and rng.random() < 0.9:
             return ""
         key = rng.choice([*KEYS.values()])
         return rng.choice((f"Authorization: Bearer {key}", f"x-api-key: {key}", f"authorization: bearer {key}"))
@@ -90,14 +90,14 @@ class Trial:
 
     def rules_since(self, turn: int) -> list[Rules]:
         """The rules of a turn and all later ones, the newest first."""
-        return [self.guise.rules(number) for number in range(self._turn, turn - 1, -1)]
+        return [self.config.rules(number) for number in range(self._turn, turn - 1, -1)]
 
     def write_state(self, **changes: Any) -> None:
         """Replace the state file as the switch does."""
         self.sequence += 1
         state = {
             **serving_state(self.engine.url),
-            **self.guise.rules(self._turn).state(),
+            **self.config.rules(self._turn).state(),
             "sequence": self.sequence,
             **changes,
         }
@@ -158,7 +158,7 @@ class Trial:
 
 
 @contextlib.asynccontextmanager
-async def trial(limits: dict[str, Any], guise: Guise, patience_s: float = LIMIT_S) -> AsyncIterator[Trial]:
+async def trial(limits: dict[str, Any], config: TrialConfig, patience_s: float = LIMIT_S) -> AsyncIterator[Trial]:
     """Begin a trial; `patience_s` is for how long the frontdoor waits for what a client does not send."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -166,27 +166,27 @@ async def trial(limits: dict[str, Any], guise: Guise, patience_s: float = LIMIT_
         await engine.start()
         start_unit(folder)
         port = free_port()
-        config = folder / "frontdoor.toml"
-        config.write_text(
+        file = folder / "frontdoor.toml"
+        file.write_text(
             f'[listen]\nhost = "127.0.0.1"\nport = {port}\n'
             f'[slot]\nstate_file = "{folder}/state.json"\nunits_dir = "{folder}"\n'
             f'[backend]\nurl = "{engine.url}"\n'
             f"[limits]\nheader_timeout_s = {patience_s}\n"
             f"body_idle_timeout_s = {patience_s}\nkeepalive_timeout_s = {patience_s}\n"
             "max_body_bytes = 100000\n"
-            "[admission]\nmax_queued = 32\n" + guise.sections(folder)
+            "[admission]\nmax_queued = 32\n" + config.sections(folder)
         )
         log = open(folder / "events.jsonl", "wb")  # noqa: SIM115
         trimmed, told = os.pipe()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "default", str(MEASURED), str(told), "--config", str(config)),
+            *(sys.executable, "-W", "default", str(MEASURED), str(told), "--config", str(file)),
             pass_fds=(told,),
             env={**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONMALLOC": "malloc"},
             stdout=log,
             stderr=asyncio.subprocess.PIPE,
         )
         os.close(told)
-        run = Trial(folder, port, engine, process, trimmed, guise)
+        run = Trial(folder, port, engine, process, trimmed, config)
         run.write_state(limits=limits)
         try:
             await run.started()

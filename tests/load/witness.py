@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bodies import GENERATING, body, spoilt, wrong
-from guise import SERVED
 from trial import Broken, Trial
+from trial_config import SERVED
 
 # isort: split
 from kit import Call, Client, Received, Script
@@ -69,7 +69,7 @@ class Witness:
         mark = f"{run.applied}-{next(self._numbers)}"
         key = run.key(rng) if may else run.wrong_key(rng)
         fields = tuple(line for line in (f"X-Trial: {mark}", key) if line)
-        sent = Sent(mark, path, data, may or not run.guise.keys, fields)
+        sent = Sent(mark, path, data, may or not run.config.keys, fields)
         self._sent[mark] = sent
         return sent
 
@@ -117,9 +117,9 @@ class Witness:
             self._fault(f"the engine was sent {request.line!r}")
         path = target.partition("?")[0]
         names: dict[str, str] = {name.lower(): value for name, value in request.headers}
-        if self._run.guise.keys and any(name in names for name in ("authorization", "x-api-key")):
+        if self._run.config.keys and any(name in names for name in ("authorization", "x-api-key")):
             self._fault(f"the engine was sent a key: {request.headers}")
-        if self._run.guise.keys and "smuggled" in target:
+        if self._run.config.keys and "smuggled" in target:
             self._fault("what nobody sent with a key reached the engine")
         mark = names.get("x-trial")
         since = int(mark.partition("-")[0]) if mark else min(+self._unmarked, default=self._run.applied)

@@ -26,7 +26,7 @@ sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 import uvloop  # noqa: E402
 from kit import Bench, Call, bench  # noqa: E402
 
-from frontdoor.client import ClientConnection  # noqa: E402
+from frontdoor.http.client import ClientConnection  # noqa: E402
 
 PROFILE = {
     "name": "gemma4-12b-it-int4-autoround-c8",

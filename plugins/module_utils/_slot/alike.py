@@ -14,14 +14,14 @@ from typing import Any
 
 from .effects import Effects
 from .guards import WEIGHTS
-from .learned import Learned, parts_of
+from .load_times import LoadTimes, parts_of
 from .types import Layout
 
 # up to so many times as large, or as small, is alike
 ALIKE = 2.0
 
 
-def wait_s(fx: Effects, layout: Layout, learned: Learned, key: str) -> float | None:
+def wait_s(fx: Effects, layout: Layout, learned: LoadTimes, key: str) -> float | None:
     """How long clients will probably wait for what is remembered by this key, or None."""
     known = learned.eta_s(key)
     if known is not None:
@@ -30,7 +30,7 @@ def wait_s(fx: Effects, layout: Layout, learned: Learned, key: str) -> float | N
     return like_s(learned, key, {name: size_of(fx, layout, name) for name in names})
 
 
-def like_s(learned: Learned, key: str, sizes: Mapping[str, float]) -> float | None:
+def like_s(learned: LoadTimes, key: str, sizes: Mapping[str, float]) -> float | None:
     """The same for the profiles that come nearest in size; starts without a compile cache are a kind of their own.
 
     sizes: by profile, in any unit, 0 where it is not known. Pure.

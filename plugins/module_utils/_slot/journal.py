@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from .learned import Learned, learned_of
+from .load_times import LoadTimes, load_times_of
 from .types import End
 
 KEPT_ATTEMPTS = 20
@@ -79,7 +79,7 @@ class Memory:
 
     verified: Verified | None = None
     attempts: tuple[Attempt, ...] = ()
-    learned: Learned = field(default_factory=Learned)
+    learned: LoadTimes = field(default_factory=LoadTimes)
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     @property
@@ -143,7 +143,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     return replace(memory, verified=None)
 
 
-def _learn(learned: Learned, line: Mapping[str, Any], outcome: str) -> Learned:
+def _learn(learned: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:
     for load in line.get("loads") or ():
         if isinstance(load, Mapping) and isinstance(load.get("seconds"), (int, float)):
             learned = learned.with_load(_text(load.get("key")), float(load["seconds"]))
@@ -164,7 +164,7 @@ def _restored(line: Mapping[str, Any]) -> Memory:
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a memory of another shape: {error}") from error
     more = {key: value for key, value in line.items() if key not in ("event", "verified", "attempts", "learned")}
-    return Memory(known, attempts, learned_of(line.get("learned")), more)
+    return Memory(known, attempts, load_times_of(line.get("learned")), more)
 
 
 def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:

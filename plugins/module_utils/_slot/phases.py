@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from . import strangers
 from .identity import check_process, check_served
-from .judge import came_up, healthy, is_down, stayed_up
-from .learned import compared, load_limit_s
+from .load_times import compared, load_limit_s
 from .machine import place_action
 from .observe import slot_units
 from .progress import engine_hint
@@ -18,6 +17,7 @@ from .rendering import committed, put_in_place
 from .run import EngineRun, Load, Run
 from .symptoms import diagnose
 from .types import CardMemory, Holder, SlotFault, UnitState
+from .unit_checks import came_up, healthy, is_down, stayed_up
 
 ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0

@@ -14,7 +14,7 @@ from typing import Any
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
-from .learned import driver_of, key_of
+from .load_times import driver_of, key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .progress import Progress

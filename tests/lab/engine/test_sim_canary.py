@@ -18,8 +18,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
+from unit.plugins.module_utils._slot.fake_host import FakeHost, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
-from unit.plugins.module_utils._slot.world import World, request
 
 TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 SEPARATE = {"reasoning": {"how": "separate", "budget_tokens": 64}}
@@ -29,9 +29,9 @@ Verify = Callable[..., dict[str, Any]]
 class Http(RequestsHttp):
     """The frontdoor is the one in memory, the engine is real."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, fake_host: FakeHost) -> None:
         super().__init__()
-        self.memory, self.asked = FakeHttp(world), 0
+        self.memory, self.asked = FakeHttp(fake_host), 0
 
     def get(self, url: str, timeout_s: float) -> Any:
         return self.memory.get(url, timeout_s) if url.endswith("/status") else super().get(url, timeout_s)
@@ -69,7 +69,7 @@ def verify(tmp_path: Path) -> Iterator[Verify]:
         parser = profile["engine"]["settings"].get("reasoning_parser")
         arguments = ["--max-model-len", "4096", *(["--reasoning-parser", parser] if parser else [])]
         sims.append(Sim(tmp_path, *faults, arguments=arguments, **told).wait())
-        world = World()
+        fake_host = FakeHost()
         changes = {
             "engine__backend_url": f"http://127.0.0.1:{sims[-1].port}",
             "engine__served_model_name": "sim-a",
@@ -78,10 +78,10 @@ def verify(tmp_path: Path) -> Iterator[Verify]:
             "frontdoor__max_active_generations": admitted,
             "canary": profile["canary"],
         }
-        world.render("a", **changes)
-        http, begun = Http(world), time.monotonic()
+        fake_host.render("a", **changes)
+        http, begun = Http(fake_host), time.monotonic()
         told_of = request("a", on_failure=OnFailure.STOP)
-        result = api.switch(replace(world.effects(), http=http), LAYOUT, told_of)
+        result = api.switch(replace(fake_host.effects(), http=http), LAYOUT, told_of)
         return {**result, "asked": http.asked, "took": time.monotonic() - begun}
 
     yield run

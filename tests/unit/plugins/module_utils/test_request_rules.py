@@ -19,8 +19,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import pa
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, profile_part
 from frontdoor.config import from_table
 from frontdoor.errors import Refusal
-from frontdoor.policy import policies
-from frontdoor.state import parse
+from frontdoor.policy.editing import policies
+from frontdoor.slot.state import parse
 from unit.plugins.module_utils.test_render import C8, SETTINGS
 
 STACKS = load_stacks()

@@ -14,7 +14,7 @@ from typing import Any
 
 from kit import Answer, Bench, Client, bench
 
-from frontdoor.auth import digest
+from frontdoor.policy.keys import digest
 
 MODELS = "/v1/admin/models"
 MEMORY = "/v1/admin/gpu-memory"

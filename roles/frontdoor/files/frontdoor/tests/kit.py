@@ -27,12 +27,12 @@ from fake_engine import moody as moody
 from fake_engine import read_chunks as read_chunks
 from fake_engine import read_head as read_head
 
-from frontdoor.accept import Listener
-from frontdoor.auth import tls_context
+from frontdoor.app import _SWEEP_S, Door
 from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
-from frontdoor.door import _SWEEP_S, Door
-from frontdoor.events import EventLog
+from frontdoor.http.listener import Listener
+from frontdoor.observability.events import EventLog
+from frontdoor.policy.keys import tls_context
 
 # What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
 LIMIT_S = 120.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from frontdoor.errors import Refusal
-from frontdoor.policy import policies
-from frontdoor.rules import Rules
+from frontdoor.policy.editing import policies
+from frontdoor.policy.rules import Rules
 
 CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"

@@ -14,9 +14,9 @@ import pytest
 from admin_kit import KEY, MEMORY, MODELS, admin, detail, states, write_keys
 from kit import Answer, Call, bench, on_loop, until
 
-from frontdoor.catalogue import Running, runtime_state
+from frontdoor.admin.models import Running, runtime_state
 from frontdoor.config import from_table
-from frontdoor.state import SlotState, fallback
+from frontdoor.slot.state import SlotState, fallback
 
 
 @on_loop

@@ -95,10 +95,10 @@ async def test_what_goes_wrong_inside_is_answered_and_logged(tmp_path: Path, mon
             assert (await client.ask("GET", "/health")).status == 200
 
         with monkeypatch.context() as patch:
-            patch.setattr("frontdoor.admin.gpu_memory", broken)
+            patch.setattr("frontdoor.admin.api.gpu_memory", broken)
             await asked("GET", MEMORY)
         with monkeypatch.context() as patch:
-            patch.setattr("frontdoor.admin.row", broken)
+            patch.setattr("frontdoor.admin.api.row", broken)
             await asked("GET", MODELS)
             # the load itself was done
             await asked("POST", f"{MODELS}/tiny-b/load")
@@ -114,7 +114,7 @@ async def test_a_job_that_breaks_tells_all_who_wait(tmp_path: Path, monkeypatch:
         async def broken(*_: Any) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr("frontdoor.admin.question", broken)
+        monkeypatch.setattr("frontdoor.admin.api.question", broken)
         answer = await client.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)
         assert detail(answer) == (500, "model_load_failed", "tiny-b")
         assert "admin_error" in [event["event"] for event in run.events()]

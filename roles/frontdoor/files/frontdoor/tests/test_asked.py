@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frontdoor.admission.permits import ONE, Asked, asked
 from frontdoor.config import ConfigError, from_table
-from frontdoor.places import ONE, Asked, asked
-from frontdoor.policy import places_of
+from frontdoor.policy.editing import places_of
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 

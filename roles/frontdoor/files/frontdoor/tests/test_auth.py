@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from kit import Call, Client, bench, on_loop
 
-from frontdoor.auth import Keys, digest, make_key, parse_keys
 from frontdoor.cli import main
 from frontdoor.config import ConfigError
+from frontdoor.policy.keys import Keys, digest, make_key, parse_keys
 
 CHAT = "/v1/chat/completions"
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from rulings import CHAT, TEXT, apply
 
-from frontdoor import policy, splice
 from frontdoor.errors import Refusal
-from frontdoor.policy import policies
-from frontdoor.rules import Rules
+from frontdoor.policy import editing as policy
+from frontdoor.policy import splice
+from frontdoor.policy.editing import policies
+from frontdoor.policy.rules import Rules
 
 
 class Counted:
@@ -76,8 +77,8 @@ def test_a_member_that_stands_there_very_often_is_no_mistake() -> None:
 
 def test_looking_for_images_takes_no_memory() -> None:
     program = """
-from frontdoor.policy import policies
-from frontdoor.rules import Rules
+from frontdoor.policy.editing import policies
+from frontdoor.policy.rules import Rules
 rules = policies(Rules(max_tokens_cap=9), {"modalities": ["text"]})["/v1/chat/completions"]
 def memory(what):
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith(what))
@@ -96,7 +97,7 @@ for filler in (b"[],", b'"",', b'{"type":"x"},', b'\\\\"', b"1,", b'"max_tokens"
     print(memory("VmHWM:") - before)
     del body
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(policy.__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(policy.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     grown = [int(line) for line in done.stdout.split()]
     assert len(grown) == 6

@@ -14,8 +14,8 @@ import pytest
 from kit import Call, bench, on_loop
 from test_auth import certificate as certificate
 
-from frontdoor import body as bodies
-from frontdoor.splice import ObjectDefaults
+from frontdoor.http import body as bodies
+from frontdoor.policy.splice import ObjectDefaults
 
 COMPLETIONS = "/v1/completions"
 SIZE = 1_000_000

@@ -12,7 +12,7 @@ import pytest
 from kit import Call, Client, bench, on_loop, until
 from smuggling import CHAT, SMUGGLING
 
-from frontdoor.client import BODY
+from frontdoor.http.client import BODY
 
 
 @pytest.mark.parametrize("name", SMUGGLING)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from kit import Call, bench, on_loop, read_head, until
 
-from frontdoor.auth import digest
-from frontdoor.exchange import Exchange
-from frontdoor.relay import _MAX_HELD
+from frontdoor.http.exchange import Exchange
+from frontdoor.http.relay import _MAX_HELD
+from frontdoor.policy.keys import digest
 
 CHAT = "/v1/chat/completions"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -41,7 +41,7 @@ async def test_a_generation_the_engine_took_is_not_asked_for_again(tmp_path: Pat
 @on_loop
 async def test_what_may_be_asked_twice_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a machine may well need longer than that to tell of a connection's end
-    monkeypatch.setattr("frontdoor.exchange._STALE_S", 60)
+    monkeypatch.setattr("frontdoor.http.exchange._STALE_S", 60)
     async with bench(tmp_path) as run:
         client = await run.client()
         assert (await client.ask("GET", "/version")).status == 200

@@ -10,7 +10,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from frontdoor.httphead import HeadError, ResponseError, parse_request_head, parse_response_head
+from frontdoor.http.head import HeadError, ResponseError, parse_request_head, parse_response_head
 
 NAMES = st.sampled_from(
     [b"Host", b"Content-Length", b"Transfer-Encoding", b"Connection", b"X-A", b"Expect", b"Upgrade", b"content-length"]

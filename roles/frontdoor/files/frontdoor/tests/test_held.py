@@ -17,8 +17,8 @@ import pytest
 from kit import Bench, Call, Client, bench, on_loop, until
 from test_auth import certificate as certificate
 
-from frontdoor.accept import Listener
-from frontdoor.body import ChunkedBody
+from frontdoor.http.body import ChunkedBody
+from frontdoor.http.listener import Listener
 
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
 
@@ -62,7 +62,7 @@ async def test_an_answer_that_is_not_taken_does_not_hold_a_connection_that_close
 async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontdoor.client._LINGER_S", 0.3)
+    monkeypatch.setattr("frontdoor.http.client._LINGER_S", 0.3)
     async with bench(tmp_path, limits={"write_timeout_s": 0.5}) as run:
         run.engine.script = answering(400_000)
         with run.nobody_late():

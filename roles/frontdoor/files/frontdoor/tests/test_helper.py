@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from frontdoor import helper
+from frontdoor.admin import helper
 
-SOURCE = Path(helper.__file__).parents[1]
+SOURCE = Path(helper.__file__).parents[2]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def start(host: Path, channel: socket.socket) -> subprocess.Popen[bytes]:
     """The helper as systemd starts it, its connection as standard input."""
     words = ["--b70ctl", str(host / "b70ctl"), "--profiles", str(host), "--state-file", str(host / "state.json")]
     return subprocess.Popen(
-        [sys.executable, "-m", "frontdoor.helper", *words],
+        [sys.executable, "-m", "frontdoor.admin.helper", *words],
         stdin=channel.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

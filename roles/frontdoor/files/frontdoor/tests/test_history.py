@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kit import bench, on_loop
 
-from frontdoor.history import KEPT, History, remember
+from frontdoor.slot.journal import KEPT, History, remember
 
 
 def lines(*entries: object) -> bytes:

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontdoor.cli import serve
 from frontdoor.config import from_table
-from frontdoor.events import EventLog
-from frontdoor.metrics import OUTCOMES, Metrics, render
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.metrics import OUTCOMES, Metrics, render
 
 CHAT = "/v1/chat/completions"
 Rows = dict[tuple[str, str], float]

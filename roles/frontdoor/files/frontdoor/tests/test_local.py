@@ -16,12 +16,12 @@ import orjson
 import pytest
 from kit import Call, bench, on_loop, serving_state, until
 
-from frontdoor.activity import Activity
-from frontdoor.client import ClientConnection
-from frontdoor.events import in_ms, line_of_request, request_line
-from frontdoor.httphead import parse_request_head
-from frontdoor.ledger import Entry
-from frontdoor.metrics import OK, Metrics
+from frontdoor.http.client import ClientConnection
+from frontdoor.http.head import parse_request_head
+from frontdoor.observability.activity import Activity
+from frontdoor.observability.events import in_ms, line_of_request, request_line
+from frontdoor.observability.ledger import Entry
+from frontdoor.observability.metrics import OK, Metrics
 
 LIST = {
     "object": "list",
@@ -170,7 +170,7 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
 
 @on_loop
 async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.vitals._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         vitals, told = run.door.vitals, {"tokens": 1000.0}

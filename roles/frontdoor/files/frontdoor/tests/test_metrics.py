@@ -16,8 +16,8 @@ from kit import Call, Client, bench, on_loop, read_head
 from prometheus_client.parser import text_string_to_metric_families
 
 import frontdoor
-from frontdoor.metrics import Metrics, render
-from frontdoor.usage import usage
+from frontdoor.observability.metrics import Metrics, render
+from frontdoor.observability.usage import usage
 
 CHAT = "/v1/chat/completions"
 
@@ -253,7 +253,7 @@ async def test_the_sum_of_gaps_keeps_up_with_their_number(tmp_path: Path) -> Non
 
 def errors_in_the_source() -> Iterator[tuple[int, str]]:
     """Status and code of each error that stands there as it is."""
-    for file in Path(frontdoor.__file__).parent.glob("*.py"):
+    for file in Path(frontdoor.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal", "HeadError"):
                 told = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rulings import CHAT, GENERATE, IMAGE, TEXT, apply
 
 from frontdoor.errors import Refusal
-from frontdoor.rules import Rules
+from frontdoor.policy.rules import Rules
 
 
 def image(kind: str = "image_url") -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from frontdoor import errors
 from frontdoor.config import from_table
-from frontdoor.state import SlotState, StateError, fallback, parse
+from frontdoor.slot.state import SlotState, StateError, fallback, parse
 
 CONFIG = from_table({})
 MOVE = {"from": "tiny-a", "to": "tiny-b", "started_at": "2026-06-07T09:08:44Z", "eta_s": 40, "loading": False}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from kit import Bench, Client, Hold, bench, on_loop, until
 
-from frontdoor.outlook import MAX_RETRY_AFTER_S, Outlook, remaining_s, told_s, turn_s, turns_s
-from frontdoor.state import utc_now
+from frontdoor.admission.outlook import MAX_RETRY_AFTER_S, Outlook, remaining_s, told_s, turn_s, turns_s
+from frontdoor.slot.state import utc_now
 
 CHAT = "/v1/chat/completions"
 # the least and nearly the most that a source of numbers between 0 and 1 gives

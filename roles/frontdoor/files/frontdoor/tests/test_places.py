@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from kit import Hold, bench, on_loop, until
 
-from frontdoor.admission import Gate, Verdict
+from frontdoor.admission.limiter import Limiter, Verdict
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 FOUR = {"max_active_generations": 4, "queue_timeout_s": 60, "backend_timeout_s": 60}
@@ -166,7 +166,7 @@ class TheDoor(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate(4, PLACES)
+        self.gate = Limiter(4, PLACES)
         self.guests: list[Guest] = []
 
     def those(self, where: str) -> list[Guest]:
@@ -252,7 +252,7 @@ TestTheDoor = TheDoor.TestCase
 def test_nobody_is_kept_out_for_ever(crowd: str) -> None:
     """Small requests come as fast as they leave: one for all slots gets its turns all the same, and so do they."""
     rng = random.Random(3)
-    gate = Gate(4, 1000)
+    gate = Limiter(4, 1000)
     everybody: list[Guest] = []
 
     def come(who: str, places: int) -> Guest:
@@ -285,7 +285,7 @@ def test_nobody_is_kept_out_for_ever(crowd: str) -> None:
 
 def test_whose_turn_has_come_is_not_passed_by_newcomers() -> None:
     """A newcomer that was never served has the first claim on a turn, but not on one that has been given."""
-    gate = Gate(2, 100)
+    gate = Limiter(2, 100)
     holders = [Guest(f"h{number}", 1) for number in range(2)]
     for guest in holders:
         gate.enter(guest, guest.key, may_wait=True)

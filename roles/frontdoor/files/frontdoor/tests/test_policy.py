@@ -17,7 +17,7 @@ from rulings import CHAT, GENERATE, TEXT, apply
 from test_modality import UNTYPED, image
 
 from frontdoor.errors import Refusal
-from frontdoor.rules import Rules
+from frontdoor.policy.rules import Rules
 
 CAPS = Rules(max_tokens_default=100, max_tokens_cap=200)
 

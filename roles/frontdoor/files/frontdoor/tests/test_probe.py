@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kit import Bench, Call, Client, bench, on_loop, until
 
-from frontdoor import probe
+from frontdoor.slot import probe
 
 SILENT = {"probe_interval_s": 0.1, "silence_limit_s": 3600.0}
 

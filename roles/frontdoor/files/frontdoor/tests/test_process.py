@@ -269,7 +269,7 @@ def test_a_key_is_never_asked_for_a_password_and_a_pair_must_fit(tmp_path: Path)
         told = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
         # the same, where nothing is installed
         bare = [sys.executable, "-I", "-", *files]
-        text = (SOURCE / "frontdoor/tls.py").read_text()
+        text = (SOURCE / "frontdoor/http/tls.py").read_text()
         alone = subprocess.run(bare, input=text, capture_output=True, text=True, timeout=60, check=False, env={})
         assert bool(alone.returncode) == bool(told.returncode)
         assert alone.stderr.strip() in told.stderr
@@ -290,6 +290,7 @@ def test_a_key_is_never_asked_for_a_password_and_a_pair_must_fit(tmp_path: Path)
 
 def test_the_map_of_modules_is_complete() -> None:
     package = Path(frontdoor.__file__).parent
-    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
-    named = re.findall(r"`([a-z]+)`", (package.parents[1] / "README.md").read_text().split("## ")[1])
+    files = (path.relative_to(package).with_suffix("") for path in package.rglob("*.py") if path.stem[:2] != "__")
+    modules = {".".join(file.parts) for file in files}
+    named = re.findall(r"`([a-z_.]+)`", (package.parents[1] / "README.md").read_text().split("## ")[1])
     assert sorted(named) == sorted(modules)

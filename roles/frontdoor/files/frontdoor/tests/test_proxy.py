@@ -215,7 +215,7 @@ async def test_an_idle_connection_the_engine_closed_costs_no_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a machine may well need longer than that to tell of a connection's end
-    monkeypatch.setattr("frontdoor.exchange._STALE_S", 60)
+    monkeypatch.setattr("frontdoor.http.exchange._STALE_S", 60)
     async with bench(tmp_path) as run:
 
         async def answer_once(call: Call) -> None:
@@ -330,7 +330,7 @@ async def test_of_too_much_that_is_sent_ahead_nothing_is_kept(tmp_path: Path) ->
 async def test_a_request_the_engine_may_have_worked_on_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontdoor.exchange._STALE_S", 0.05)
+    monkeypatch.setattr("frontdoor.http.exchange._STALE_S", 0.05)
     async with bench(tmp_path) as run:
         client = await run.client()
         assert (await client.chat()).status == 200

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit import Call, bench, on_loop, until
 
-from frontdoor.state import utc_now
+from frontdoor.slot.state import utc_now
 
 CHAT = "/v1/chat/completions"
 MOVE = {"from": "tiny-a", "to": "tiny-b"}
@@ -108,7 +108,7 @@ async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> Non
 
 @on_loop
 async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.vitals._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
     async with bench(tmp_path) as run:
         rows = "".join(
             f'vllm:kv_cache_usage_perc{{engine="{number}"}} 0.8\n'

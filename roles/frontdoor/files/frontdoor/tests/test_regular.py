@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from kit import serving_state, start_unit
 
-from frontdoor import regular
+from frontdoor.admin.helper import served
 from frontdoor.config import from_table
-from frontdoor.helper import served
-from frontdoor.history import History
-from frontdoor.state import StateFile
+from frontdoor.slot import regular
+from frontdoor.slot.journal import History
+from frontdoor.slot.state import StateFile
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from rulings import CHAT, IMAGE, apply
 
 from frontdoor.errors import Refusal
-from frontdoor.rules import Rules
+from frontdoor.policy.rules import Rules
 
 NOWHERE = Rules(allowed_media_domains=())
 ALL = {"modalities": ["text", "image", "audio", "video"], "served_model_name": "tiny-a"}

@@ -13,7 +13,7 @@ from kit import Answer, bench, on_loop
 
 from frontdoor import errors
 from frontdoor.errors import Refusal
-from frontdoor.routes import Style
+from frontdoor.policy.routes import Style
 
 POST = b"POST /v1/messages HTTP/1.1\r\n"
 

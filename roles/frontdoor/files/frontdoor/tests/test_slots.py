@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from kit import Call, Engine, Hold, bench, moody, on_loop, until
 
-from frontdoor.admission import Gate, Verdict
-from frontdoor.routes import GATED_PATHS
+from frontdoor.admission.limiter import Limiter, Verdict
+from frontdoor.policy.routes import GATED_PATHS
 
 CHAT = "/v1/chat/completions"
 QUEUE = {"max_active_generations": 2, "queue_timeout_s": 60, "backend_timeout_s": 60}
@@ -298,7 +298,7 @@ def test_the_gate_never_exceeds_its_limit_and_frees_once() -> None:
     """100 000 random operations against the counts a person would keep."""
     rng = random.Random(1)
     granted: list[Seat] = []
-    gate = Gate(4, 8)
+    gate = Limiter(4, 8)
     waiting: set[Seat] = set()
     holding: set[Seat] = set()
     for _ in range(100_000):
@@ -335,7 +335,7 @@ def test_the_gate_never_exceeds_its_limit_and_frees_once() -> None:
 
 def test_turns_are_fair_between_keys() -> None:
     log: list[Seat] = []
-    gate = Gate(1, 100)
+    gate = Limiter(1, 100)
     first = Seat(log)
     gate.enter(first, "greedy", may_wait=True)
     greedy = [Seat(log) for _ in range(5)]

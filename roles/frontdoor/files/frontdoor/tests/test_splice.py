@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import bench, on_loop
 
-from frontdoor import splice
-from frontdoor.splice import NotAnObject, ObjectDefaults, Scanner, members
+from frontdoor.policy import splice
+from frontdoor.policy.splice import NotAnObject, ObjectDefaults, Scanner, members
 
 NAME = "chat_template_kwargs"
 OFF = {"enable_thinking": False}

@@ -13,7 +13,7 @@ import pytest
 from kit import bench, on_loop, serving_state, start_unit
 
 from frontdoor.config import Config, ConfigError, from_table, load
-from frontdoor.state import StateError, StateFile, parse
+from frontdoor.slot.state import StateError, StateFile, parse
 
 
 def config(path: Path) -> Config:

@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kit import Call, Hold, bench, on_loop, serving_state, until
 
 from frontdoor import errors
-from frontdoor.admission import Gate, Verdict
+from frontdoor.admission.limiter import Limiter, Verdict
 from frontdoor.config import from_table
-from frontdoor.exchange import Exchange
-from frontdoor.networks import whose
-from frontdoor.state import parse
+from frontdoor.http.exchange import Exchange
+from frontdoor.networks import client_key
+from frontdoor.slot.state import parse
 
 CHAT = "/v1/chat/completions"
 ONE = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
@@ -52,7 +52,7 @@ class TheDoor(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate(2, PLACES)
+        self.gate = Limiter(2, PLACES)
         self.guests: list[Guest] = []
 
     def at(self, place: str) -> Counter[str]:
@@ -119,7 +119,7 @@ TestTheDoor = TheDoor.TestCase
 @pytest.mark.parametrize("places", [1, 2, 4, 7])
 def test_who_fills_the_queue_all_the_time_shuts_nobody_out(places: int) -> None:
     """One client asks for every place again and again; the others get their turns all the same."""
-    gate = Gate(1, places)
+    gate = Limiter(1, places)
     served: Counter[str] = Counter()
     guests: list[Guest] = []
 
@@ -146,7 +146,7 @@ def test_who_fills_the_queue_all_the_time_shuts_nobody_out(places: int) -> None:
 
 
 def test_those_who_were_served_last_are_not_forgotten() -> None:
-    gate = Gate(1, 10)
+    gate = Limiter(1, 10)
     for number in range(4096):
         guest = Guest(str(number))
         gate.enter(guest, guest.key, may_wait=False)
@@ -163,12 +163,12 @@ def test_those_who_were_served_last_are_not_forgotten() -> None:
 
 
 def test_a_network_of_ipv6_is_one_client() -> None:
-    assert whose("2001:db8:1:2::1") == whose("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
-    assert whose("2001:db8:1:3::1") != whose("2001:db8:1:2::1")
-    assert whose("::ffff:192.0.2.7") == whose("192.0.2.7") == "192.0.2.7"
+    assert client_key("2001:db8:1:2::1") == client_key("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
+    assert client_key("2001:db8:1:3::1") != client_key("2001:db8:1:2::1")
+    assert client_key("::ffff:192.0.2.7") == client_key("192.0.2.7") == "192.0.2.7"
     # on a link all hosts have the same prefix
-    assert whose("fe80::1%eth0") != whose("fe80::2%eth0")
-    assert whose("local") == "local"
+    assert client_key("fe80::1%eth0") != client_key("fe80::2%eth0")
+    assert client_key("local") == "local"
 
 
 @on_loop

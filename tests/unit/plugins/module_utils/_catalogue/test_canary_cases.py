@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, hearing, needle, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from unit.plugins.module_utils._slot.world import profile_data
+from unit.plugins.module_utils._slot.fake_host import profile_data
 
 ROOT = Path(__file__).parents[5]
 DOC = (ROOT / "docs/canary.md").read_text(encoding="utf-8")

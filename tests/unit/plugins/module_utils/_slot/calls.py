@@ -10,33 +10,33 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from unit.plugins.module_utils._slot.fake_host import FakeHost, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
 
 
-def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> World:
-    """A host with these profiles. load_s: how long their engines load; changes: as for `World.render`."""
-    world = World()
+def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:
+    """A host with these profiles. load_s: how long their engines load; changes: as for `FakeHost.render`."""
+    fake_host = FakeHost()
     for name in profiles:
-        world.render(name, **changes)
+        fake_host.render(name, **changes)
         if load_s is not None:
-            world.unit(name).load_s = load_s
-    return world
+            fake_host.unit(name).load_s = load_s
+    return fake_host
 
 
-def switch(world: World, profile: str | None = "a", **changes: Any) -> dict[str, Any]:
+def switch(fake_host: FakeHost, profile: str | None = "a", **changes: Any) -> dict[str, Any]:
     """The result of a switch; changes: fields of the request."""
-    return api.switch(world.effects(), LAYOUT, request(profile, **changes))
+    return api.switch(fake_host.effects(), LAYOUT, request(profile, **changes))
 
 
-def check(world: World, profile: str | None = "a", **changes: Any) -> dict[str, Any]:
+def check(fake_host: FakeHost, profile: str | None = "a", **changes: Any) -> dict[str, Any]:
     """The same, predicted."""
-    return api.check(world.effects(), LAYOUT, request(profile, **changes))
+    return api.check(fake_host.effects(), LAYOUT, request(profile, **changes))
 
 
-def recover(world: World, mode: Mode = Mode.BOOT) -> dict[str, Any]:
+def recover(fake_host: FakeHost, mode: Mode = Mode.BOOT) -> dict[str, Any]:
     """What the slot does by itself."""
-    return api.switch(world.effects(), LAYOUT, request("ignored", mode=mode, switch_id="settle"))
+    return api.switch(fake_host.effects(), LAYOUT, request("ignored", mode=mode, switch_id="settle"))
 
 
 def names(result: dict[str, Any], direction: str = "forward") -> list[str]:
@@ -44,8 +44,8 @@ def names(result: dict[str, Any], direction: str = "forward") -> list[str]:
     return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
 
 
-def b70ctl(world: World, *words: str) -> tuple[int, str]:
+def b70ctl(fake_host: FakeHost, *words: str) -> tuple[int, str]:
     """(exit code, what was printed)."""
     printed: list[str] = []
-    code = command.execute(command.parser().parse_args(words), world.effects(), LAYOUT, printed.append)
+    code = command.execute(command.parser().parse_args(words), fake_host.effects(), LAYOUT, printed.append)
     return code, "".join(printed)

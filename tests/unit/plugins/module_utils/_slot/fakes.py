@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The effects of a host in memory: each acts on the World it is given."""
+"""The effects of a host in memory: each acts on the FakeHost it is given."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
 )
 
 if TYPE_CHECKING:
-    from unit.plugins.module_utils._slot.world import FakeUnit, World
+    from unit.plugins.module_utils._slot.fake_host import FakeHost, FakeUnit
 
 LAYOUT = Layout()
 ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
 
 
 class FakeClock:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
 
     def monotonic(self) -> float:
         return self._world.mono
@@ -48,8 +48,8 @@ class FakeClock:
 
 
 class FakeUnits:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         self._world.step()
@@ -151,8 +151,8 @@ class FakeUnits:
 
 
 class FakeHttp:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
         self.together = 0
 
     def get(self, url: str, timeout_s: float) -> Reply:
@@ -171,11 +171,11 @@ class FakeHttp:
         return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
 
     def _status(self) -> Reply:
-        world = self._world
-        if not world.frontdoor_present:
+        fake_host = self._world
+        if not fake_host.frontdoor_present:
             return Reply(0, error="refused")
-        active = sum(1 for end in world.generations if end > world.mono)
-        part = {"state_sequence": world.frontdoor_sequence, "active_generations": active}
+        active = sum(1 for end in fake_host.generations if end > fake_host.mono)
+        part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
         return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
 
     def _ready(self) -> FakeUnit | None:
@@ -231,8 +231,8 @@ class FakeHttp:
 
 
 class FakeFiles:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
 
     def _may(self, path: PurePosixPath) -> None:
         if any(path.is_relative_to(root) for root in self._world.readonly):
@@ -321,8 +321,8 @@ class FakeFiles:
 
 
 class FakeLocks:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
 
     @contextmanager
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
@@ -341,8 +341,8 @@ class FakeLocks:
 
 
 class FakeProcesses:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._world = fake_host
 
     def _unit(self, pid: int) -> FakeUnit | None:
         return next((unit for unit in self._world.units.values() if unit.up and unit.pid == pid), None)

@@ -10,16 +10,16 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import alike, api, learned
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import alike, api, load_times
 from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.fake_host import request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import request
 
 STACK = "cpu-1a2b3c4d5e"
 
 
 def key(profile: str, *, cached: bool = True, stack: str = STACK) -> str:
-    return learned.key_of(profile, stack, "", cached=cached)
+    return load_times.key_of(profile, stack, "", cached=cached)
 
 
 @pytest.mark.parametrize(
@@ -44,27 +44,27 @@ def key(profile: str, *, cached: bool = True, stack: str = STACK) -> str:
 )
 def test_the_nearest_in_size_counts(wanted, sizes, expected):
     times = {"small": 30.0, "like": 100.0, "large": 300.0}
-    memory = learned.Learned({key(name): (seconds, seconds) for name, seconds in times.items()})
+    memory = load_times.LoadTimes({key(name): (seconds, seconds) for name, seconds in times.items()})
     assert alike.like_s(memory, key(wanted, stack="another-1"), sizes) == expected
 
 
 def test_starts_without_a_compile_cache_are_like_each_other():
-    memory = learned.Learned({key("a"): (30.0,), key("b", cached=False): (900.0,)}, {key("a"): (40.0,)})
+    memory = load_times.LoadTimes({key("a"): (30.0,), key("b", cached=False): (900.0,)}, {key("a"): (40.0,)})
     sizes = {"a": 7.0, "b": 7.0, "new": 7.0}
     # how long clients waited says more than the load alone
     assert alike.like_s(memory, key("new"), sizes) == 40
     assert alike.like_s(memory, key("new", cached=False), sizes) == 900
 
 
-def first_eta(world, name):
+def first_eta(fake_host, name):
     seen = []
-    effects = world.effects()
+    effects = fake_host.effects()
     write = effects.files.write
 
     def note(path, text):
         write(path, text)
         if path == LAYOUT.state_file:
-            seen.append((world.state.retry_after_s, (world.state.switch or {}).get("eta_s")))
+            seen.append((fake_host.state.retry_after_s, (fake_host.state.switch or {}).get("eta_s")))
 
     effects.files.write = note
     assert not api.switch(effects, LAYOUT, request(name))["failed"]
@@ -72,46 +72,46 @@ def first_eta(world, name):
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("abc", engine__start_timeout_s=600)
 
 
-def weigh(world, name, size):
-    world.put(PurePosixPath(f"/models/{name}/model.safetensors"), "x" * size)
+def weigh(fake_host, name, size):
+    fake_host.put(PurePosixPath(f"/models/{name}/model.safetensors"), "x" * size)
 
 
-def test_the_first_switch_to_a_profile_says_what_one_of_like_size_took(world):
+def test_the_first_switch_to_a_profile_says_what_one_of_like_size_took(fake_host):
     for name, size in (("a", 1000), ("b", 1400), ("c", 9000)):
-        weigh(world, name, size)
-    world.unit("a").load_s = 90.0
-    assert first_eta(world, "a") == (30, None), "nothing was ever loaded here"
-    retry_after_s, eta_s = first_eta(world, "b")
+        weigh(fake_host, name, size)
+    fake_host.unit("a").load_s = 90.0
+    assert first_eta(fake_host, "a") == (30, None), "nothing was ever loaded here"
+    retry_after_s, eta_s = first_eta(fake_host, "b")
     assert eta_s is not None
     assert 90 <= eta_s <= 95
     assert retry_after_s >= eta_s
-    assert first_eta(world, "c") == (30, None), "and nothing of such a size"
+    assert first_eta(fake_host, "c") == (30, None), "and nothing of such a size"
 
 
-def test_the_size_is_that_of_the_weights_on_the_host_or_else_what_the_profile_says(world):
-    weigh(world, "a", 2000)
-    effects = world.effects()
+def test_the_size_is_that_of_the_weights_on_the_host_or_else_what_the_profile_says(fake_host):
+    weigh(fake_host, "a", 2000)
+    effects = fake_host.effects()
     assert alike.size_of(effects, LAYOUT, "a") == 2000 / 1e9
-    data = json.loads(world.texts[LAYOUT.profile_json("b")][0])
+    data = json.loads(fake_host.texts[LAYOUT.profile_json("b")][0])
     data["model"] |= {"path": "/models/gone", "size_gb": 7.3}
-    world.put(LAYOUT.profile_json("b"), json.dumps(data))
+    fake_host.put(LAYOUT.profile_json("b"), json.dumps(data))
     assert alike.size_of(effects, LAYOUT, "b") == 7.3
     for broken in ("", "[]", "{", '{"model": 7}', '{"model": {"path": 7}}', '{"model": {"size_gb": "x"}}'):
-        world.put(LAYOUT.profile_json("b"), broken)
+        fake_host.put(LAYOUT.profile_json("b"), broken)
         assert alike.size_of(effects, LAYOUT, "b") == 0
     assert alike.size_of(effects, LAYOUT, "never rendered") == 0
 
 
-def test_what_cannot_be_estimated_is_no_reason_to_fail(world):
-    switch(world, "a")
-    effects = world.effects()
+def test_what_cannot_be_estimated_is_no_reason_to_fail(fake_host):
+    switch(fake_host, "a")
+    effects = fake_host.effects()
 
     def names(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     effects.files.names = names
-    assert alike.wait_s(effects, LAYOUT, learned.Learned({key("a"): (5.0,)}), key("b")) is None
+    assert alike.wait_s(effects, LAYOUT, load_times.LoadTimes({key("a"): (5.0,)}), key("b")) is None

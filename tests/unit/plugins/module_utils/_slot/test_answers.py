@@ -16,8 +16,8 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, canary, hearing, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
+from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
-from unit.plugins.module_utils._slot.world import World, profile_data, request
 
 TOOL = {"name": "order_cloth", "parameters": {"type": "object", "properties": {"pieces": {"type": "integer"}}}}
 CALL = {
@@ -172,8 +172,8 @@ def test_no_transcript(said):
 class Ears(FakeHttp):
     """An engine that writes these texts down in turn, and answers nothing else."""
 
-    def __init__(self, world, *texts):
-        super().__init__(world)
+    def __init__(self, fake_host, *texts):
+        super().__init__(fake_host)
         self.texts, self.heard = texts, []
 
     def upload(self, url, fields, file, timeout_s):
@@ -183,10 +183,10 @@ class Ears(FakeHttp):
 
 
 def switched(*texts):
-    world = World()
-    world.render("a", engine__task="transcription", canary__cases=[TONE], canary__repeats=2)
-    http = Ears(world, *texts)
-    return api.switch(replace(world.effects(), http=http), LAYOUT, request("a", on_failure=OnFailure.STOP)), http
+    fake_host = FakeHost()
+    fake_host.render("a", engine__task="transcription", canary__cases=[TONE], canary__repeats=2)
+    http = Ears(fake_host, *texts)
+    return api.switch(replace(fake_host.effects(), http=http), LAYOUT, request("a", on_failure=OnFailure.STOP)), http
 
 
 def test_a_model_that_hears_is_verified_by_what_it_writes_down():

@@ -18,10 +18,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Up
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply
+from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
 from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, Scripted, right, run
 from unit.plugins.module_utils._slot.test_recheck import verify
-from unit.plugins.module_utils._slot.world import World, profile_data, request
 
 SUM = {**KNOWN, "name": "sum", "prompt": "3 + 4", "expected": "seven"}
 LAX = {**SUM, "name": "lax", "compare": "contains"}
@@ -64,58 +64,58 @@ def test_a_small_profile_is_asked_no_more_than_it_admits():
 
 
 def test_an_engine_that_is_only_wrong_in_company_is_refused():
-    world = World()
-    world.render("a", canary__cases=[KNOWN, SUM], canary__repeats=3, canary__burst=4)
-    http = Scripted(world, right)
+    fake_host = FakeHost()
+    fake_host.render("a", canary__cases=[KNOWN, SUM], canary__repeats=3, canary__burst=4)
+    http = Scripted(fake_host, right)
     http.script = lambda body, number: "slh" if http.together and number == 8 else right(body, number)
     told = request("a", on_failure=OnFailure.STOP)
-    result = api.switch(replace(world.effects(), http=http), LAYOUT, told)
-    world.promise()
+    result = api.switch(replace(fake_host.effects(), http=http), LAYOUT, told)
+    fake_host.assert_invariants()
     assert not result["verified"]
     # The fourth came first, and nobody waited for the others after the wrong one.
     assert len(http.sent) == 8
     assert result["failure"]["phase"] == "canary"
     assert result["failure"]["message"] == "canary case burst of a failed at answer 3 of 4: asked at once, ok"
     assert (result["failure"]["expected"], result["failure"]["got"]) == ("'OK'", "'slh'")
-    assert world.state.reason == "the last switch failed: phase canary: a canary answer was wrong or missing"
+    assert fake_host.state.reason == "the last switch failed: phase canary: a canary answer was wrong or missing"
 
 
 def test_an_answer_that_does_not_come_is_named():
-    world = World()
-    world.render("a", canary__cases=[KNOWN], canary__repeats=1, canary__burst=3)
-    http = Scripted(world, right)
+    fake_host = FakeHost()
+    fake_host.render("a", canary__cases=[KNOWN], canary__repeats=1, canary__burst=3)
+    http = Scripted(fake_host, right)
     http.script = lambda body, number: Reply(0, error="timeout") if http.together else right(body, number)
     told = request("a", on_failure=OnFailure.STOP)
-    result = api.switch(replace(world.effects(), http=http), LAYOUT, told)
+    result = api.switch(replace(fake_host.effects(), http=http), LAYOUT, told)
     assert result["failure"]["message"].startswith("answer 3 of 3 at once of a (ok) did not come")
     assert (result["canary"][-1]["name"], result["canary"][-1]["passed"]) == ("burst", False)
 
 
 def test_an_engine_that_was_restarted_meanwhile_is_not_asked_on():
-    world = World()
-    world.render("a", canary__cases=[KNOWN], canary__repeats=1, canary__burst=3)
+    fake_host = FakeHost()
+    fake_host.render("a", canary__cases=[KNOWN], canary__repeats=1, canary__burst=3)
 
     class Crashing(Scripted):
         def post_together(self, url, bodies, timeout_s):
-            world.crash("a")
+            fake_host.crash("a")
             yield None
             raise AssertionError("it was asked on")
 
     told = request("a", on_failure=OnFailure.STOP)
-    result = api.switch(replace(world.effects(), http=Crashing(world, right)), LAYOUT, told)
+    result = api.switch(replace(fake_host.effects(), http=Crashing(fake_host, right)), LAYOUT, told)
     assert (result["failed"], result["failure"]["phase"]) == (True, "canary")
 
 
 @pytest.mark.parametrize(("busy", "asked"), [(0, 2), (1, 0), (2, 0)])
 def test_an_engine_that_serves_is_asked_no_more_than_its_clients_leave_free(busy, asked):
-    world = World()
-    world.render("a")
-    run_first = api.switch(world.effects(), LAYOUT, request("a"))
+    fake_host = FakeHost()
+    fake_host.render("a")
+    run_first = api.switch(fake_host.effects(), LAYOUT, request("a"))
     assert run_first["verified"]
-    world.generations = [world.mono + 1000] * busy
-    before = world.unit("a").answers
-    assert verify(world)["verified"]
-    assert world.unit("a").answers - before == 8 + asked
+    fake_host.generations = [fake_host.mono + 1000] * busy
+    before = fake_host.unit("a").answers
+    assert verify(fake_host)["verified"]
+    assert fake_host.unit("a").answers - before == 8 + asked
 
 
 def test_a_long_prompt_is_asked_from_the_cache_as_well_however_few_the_repeats():

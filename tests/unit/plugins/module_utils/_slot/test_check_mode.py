@@ -14,65 +14,65 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.planned import PlannedFiles
 from unit.plugins.module_utils._slot.calls import check, host, switch
+from unit.plugins.module_utils._slot.fake_host import FakeHost, FakeUnit, rendering, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import FakeUnit, World, rendering, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("abc")
 
 
 @pytest.mark.parametrize("start", ["nothing", "a", "b", "rebooted", "crashed", "disabled", "legacy"])
 @pytest.mark.parametrize("want", ["a", "b", None])
-def test_check_mode_predicts_what_then_happens(world, start, want):
+def test_check_mode_predicts_what_then_happens(fake_host, start, want):
     if start not in ("nothing", "legacy"):
-        switch(world, "b" if start == "b" else "a")
+        switch(fake_host, "b" if start == "b" else "a")
     if start == "rebooted":
-        world.reboot()
+        fake_host.reboot()
     elif start == "crashed":
-        world.crash("a")
+        fake_host.crash("a")
     elif start == "disabled":
-        world.unit("a").enabled = False
+        fake_host.unit("a").enabled = False
     elif start == "legacy":
-        world.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
-        world.launch(world.units["minimax-vllm.service"])
-    world.mutations.clear()
-    before = dict(world.texts)
-    predicted = check(world, want)
-    assert world.mutations == []
-    assert before == world.texts
-    outcome = Driver(world.effects(), LAYOUT, request(want)).run()
+        fake_host.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
+        fake_host.launch(fake_host.units["minimax-vllm.service"])
+    fake_host.mutations.clear()
+    before = dict(fake_host.texts)
+    predicted = check(fake_host, want)
+    assert fake_host.mutations == []
+    assert before == fake_host.texts
+    outcome = Driver(fake_host.effects(), LAYOUT, request(want)).run()
     assert not outcome.failures
     assert predicted["actions"] == list(outcome.actions)
     assert predicted["changed"] == outcome.changed
 
 
-def planned(world, name, parts=("unit", "stack", "weights"), slot=None, **changes):
+def planned(fake_host, name, parts=("unit", "stack", "weights"), slot=None, **changes):
     """Check mode, where earlier tasks of the play would have written the profile and installed these parts."""
     files = {LAYOUT.profile_json(name): rendering(name, **changes).profile}
     if slot is not None:
         files[LAYOUT.slot_file] = json.dumps({"schema": 1, "slot": "main", "refused_statuses": [], **slot})
-    effects = world.effects()
+    effects = fake_host.effects()
     effects = replace(effects, files=PlannedFiles(effects.files, effects.clock, files))
     return api.check(effects, LAYOUT, request(name, planned=parts))
 
 
 def test_check_mode_on_a_pristine_host():
-    world = World()
-    refused = check(world, "a")
+    fake_host = FakeHost()
+    refused = check(fake_host, "a")
     assert refused["failed"]
     assert "not rendered" in refused["msg"]
-    predicted = planned(world, "a")
+    predicted = planned(fake_host, "a")
     assert not predicted["failed"]
     assert predicted["changed"]
     assert f"start {A}" in predicted["actions"]
     assert "because this play would install it first: stack, weights" in predicted["msg"]
     assert predicted["not_looked_at"] == ["stack", "weights"]
-    assert world.texts == {}
-    assert world.mutations == []
+    assert fake_host.texts == {}
+    assert fake_host.mutations == []
 
 
 @pytest.mark.parametrize(
@@ -84,47 +84,47 @@ def test_check_mode_on_a_pristine_host():
     ],
 )
 def test_check_mode_on_a_pristine_host_finds_what_no_task_would_install(parts, words):
-    predicted = planned(World(), "a", parts)
+    predicted = planned(FakeHost(), "a", parts)
     assert (predicted["failed"], words in predicted["msg"]) == (True, True)
 
 
 def test_check_mode_predicts_that_a_legacy_unit_will_be_stopped():
-    world = World()
-    world.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
-    world.launch(world.units["minimax-vllm.service"])
-    actions = planned(world, "a", slot={"legacy_units": ["minimax-vllm.service"]})["actions"]
+    fake_host = FakeHost()
+    fake_host.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)
+    fake_host.launch(fake_host.units["minimax-vllm.service"])
+    actions = planned(fake_host, "a", slot={"legacy_units": ["minimax-vllm.service"]})["actions"]
     assert actions[1:4] == ["disable minimax-vllm.service", "stop minimax-vllm.service", f"start {A}"]
 
 
-def test_check_mode_sees_a_planned_rendering(world):
-    switch(world, "a")
-    assert planned(world, "a", ())["changed"] is False
+def test_check_mode_sees_a_planned_rendering(fake_host):
+    switch(fake_host, "a")
+    assert planned(fake_host, "a", ())["changed"] is False
     for changes in ({"fingerprint": "sha256:a-2"}, {"engine__argv": ["vllm", "serve", "--max-log-len", "9"]}):
-        assert f"start {A}" in planned(world, "a", ("stack",), **changes)["actions"]
-    refused = planned(world, "b", status="blocked")
+        assert f"start {A}" in planned(fake_host, "a", ("stack",), **changes)["actions"]
+    refused = planned(fake_host, "b", status="blocked")
     assert refused["failed"]
     # What is served now stays.
     assert (refused["profile"], refused["served_model"], refused["verified"]) == ("a", "a", True)
 
 
-def test_check_mode_sees_what_would_wait_for_a_switch_and_what_would_wait_no_longer(world):
-    switch(world, "a")
+def test_check_mode_sees_what_would_wait_for_a_switch_and_what_would_wait_no_longer(fake_host):
+    switch(fake_host, "a")
     new = rendering("a", fingerprint="sha256:a-2")
 
     def predicted(text):
-        effects = world.effects()
+        effects = fake_host.effects()
         files = PlannedFiles(effects.files, effects.clock, {LAYOUT.pending("a"): text})
         return api.check(replace(effects, files=files), LAYOUT, request("a"))["actions"]
 
     assert "put the new rendering of a in place" in predicted(new.to_json())
-    world.render_held("a", fingerprint="sha256:a-3")
-    assert (check(world, "a")["changed"], predicted("")) == (True, [])
-    files = PlannedFiles(world.effects().files, world.effects().clock, {LAYOUT.pending("a"): ""})
+    fake_host.render_held("a", fingerprint="sha256:a-3")
+    assert (check(fake_host, "a")["changed"], predicted("")) == (True, [])
+    files = PlannedFiles(fake_host.effects().files, fake_host.effects().clock, {LAYOUT.pending("a"): ""})
     assert (files.names(LAYOUT.pending_dir), files.size(LAYOUT.pending("a"))) == ((), None)
 
 
-def test_a_prediction_can_write_nothing(world):
-    effects = world.effects()
+def test_a_prediction_can_write_nothing(fake_host):
+    effects = fake_host.effects()
     files = PlannedFiles(effects.files, effects.clock, {LAYOUT.state_file: "x"})
     assert (files.size(LAYOUT.state_file), files.modified(LAYOUT.state_file)) == (1, effects.clock.now())
     for act in (

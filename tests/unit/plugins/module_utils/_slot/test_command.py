@@ -12,18 +12,18 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from unit.plugins.module_utils._slot.calls import b70ctl, host
+from unit.plugins.module_utils._slot.fake_host import Killed
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("ab", load_s=1.0)
 
 
-def test_list_marks_what_runs(world):
-    b70ctl(world, "switch", "b")
-    code, text = b70ctl(world, "list")
+def test_list_marks_what_runs(fake_host):
+    b70ctl(fake_host, "switch", "b")
+    code, text = b70ctl(fake_host, "list")
     assert code == command.DONE
     assert [line.split() for line in text.splitlines()] == [
         ["PROFILE", "STATUS", "TITLE"],
@@ -32,164 +32,164 @@ def test_list_marks_what_runs(world):
     ]
 
 
-def test_status_of_an_empty_slot(world):
-    code, text = b70ctl(world, "status")
+def test_status_of_an_empty_slot(fake_host):
+    code, text = b70ctl(fake_host, "status")
     assert code == command.NOT_SERVING
     assert text.startswith("slot main serves nothing: ")
     assert "at boot: nothing" in text
 
 
-def test_cards_tells_what_the_driver_tells(world):
-    assert b70ctl(world, "cards") == (command.DONE, "this host shows no cards\n")
-    world.cards = 2
-    code, text = b70ctl(world, "cards")
+def test_cards_tells_what_the_driver_tells(fake_host):
+    assert b70ctl(fake_host, "cards") == (command.DONE, "this host shows no cards\n")
+    fake_host.cards = 2
+    code, text = b70ctl(fake_host, "cards")
     assert (code, text.splitlines()[1]) == (0, "/dev/dri/renderD129: 0.2 of 32.0 GiB in use")
-    data = json.loads(b70ctl(world, "cards", "--json")[1])
+    data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
     assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}
-    world.memory_told = False
-    assert "CAP_PERFMON" in b70ctl(world, "cards")[1]
-    data = json.loads(b70ctl(world, "cards", "--json")[1])
+    fake_host.memory_told = False
+    assert "CAP_PERFMON" in b70ctl(fake_host, "cards")[1]
+    data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
     assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": None, "total_bytes": 32 * 2**30}
 
 
-def test_switch_and_status(world):
-    code, text = b70ctl(world, "switch", "a")
+def test_switch_and_status(fake_host):
+    code, text = b70ctl(fake_host, "switch", "a")
     assert (code, "a is served in slot main, verified" in text) == (0, True)
-    code, text = b70ctl(world, "status")
+    code, text = b70ctl(fake_host, "status")
     assert code == command.DONE
     assert "slot main serves a (model id a)" in text
     assert "by exact_ok 4x, sum 4x" in text
     assert f"at boot: {LAYOUT.unit('a')}" in text
 
 
-def test_status_in_json_is_what_the_module_says(world):
-    b70ctl(world, "switch", "a")
-    code, text = b70ctl(world, "status", "--json")
+def test_status_in_json_is_what_the_module_says(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    code, text = b70ctl(fake_host, "status", "--json")
     data = json.loads(text)
     assert (code, data["profile"], data["verified"], data["open"]) == (0, "a", True, True)
 
 
-def test_a_failed_switch_says_where_the_slot_is(world):
-    b70ctl(world, "switch", "a")
-    world.unit("b").fault = "wrong_answer"
-    code, text = b70ctl(world, "switch", "b")
+def test_a_failed_switch_says_where_the_slot_is(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    fake_host.unit("b").fault = "wrong_answer"
+    code, text = b70ctl(fake_host, "switch", "b")
     assert code == command.FAILED
     assert "a is served again, verified" in text
-    code, text = b70ctl(world, "switch", "bb")
+    code, text = b70ctl(fake_host, "switch", "bb")
     assert code == command.FAILED
     assert "closest: b" in text
 
 
-def test_check_only_says(world):
-    code, text = b70ctl(world, "switch", "a", "--check")
-    assert (code, "start b70-slot-main-a.service" in text, world.running) == (0, True, [])
+def test_check_only_says(fake_host):
+    code, text = b70ctl(fake_host, "switch", "a", "--check")
+    assert (code, "start b70-slot-main-a.service" in text, fake_host.running) == (0, True, [])
 
 
-def test_a_locked_slot(world):
-    world.lock_holder = "pid 7 (somebody): a"
-    code, text = b70ctl(world, "switch", "a")
+def test_a_locked_slot(fake_host):
+    fake_host.lock_holder = "pid 7 (somebody): a"
+    code, text = b70ctl(fake_host, "switch", "a")
     assert code == command.LOCKED
     assert "pid 7 (somebody)" in text
     # At boot whoever holds it does the work.
-    assert b70ctl(world, "recover", "--boot")[0] == command.DONE
+    assert b70ctl(fake_host, "recover", "--boot")[0] == command.DONE
 
 
-def test_verify_opens_what_was_started_by_hand(world):
-    assert b70ctl(world, "verify")[0] == command.NOT_SERVING
-    b70ctl(world, "switch", "a")
-    world.effects().units.start(LAYOUT.unit("b"))
-    assert b70ctl(world, "recover", "--boot")[0] == command.DONE
-    code, text = b70ctl(world, "status")
+def test_verify_opens_what_was_started_by_hand(fake_host):
+    assert b70ctl(fake_host, "verify")[0] == command.NOT_SERVING
+    b70ctl(fake_host, "switch", "a")
+    fake_host.effects().units.start(LAYOUT.unit("b"))
+    assert b70ctl(fake_host, "recover", "--boot")[0] == command.DONE
+    code, text = b70ctl(fake_host, "status")
     assert code == command.NOT_SERVING
     assert "slot main runs b, NOT open to clients" in text
-    code, text = b70ctl(world, "verify")
+    code, text = b70ctl(fake_host, "verify")
     assert (code, "b is served in slot main, verified" in text) == (0, True)
-    world.promise()
+    fake_host.assert_invariants()
 
 
-def test_stop_and_recover_have_nothing_to_serve(world):
-    b70ctl(world, "switch", "a")
-    assert b70ctl(world, "stop") == (0, "slot main is stopped.\n")
-    code, text = b70ctl(world, "recover")
+def test_stop_and_recover_have_nothing_to_serve(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    assert b70ctl(fake_host, "stop") == (0, "slot main is stopped.\n")
+    code, text = b70ctl(fake_host, "recover")
     assert code == command.NOT_SERVING
     assert "no profile was committed" in text
 
 
-def test_recover_settles_a_killed_switch(world):
-    b70ctl(world, "switch", "a")
-    world.kill_at = world.effects_done + 60
+def test_recover_settles_a_killed_switch(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    fake_host.kill_at = fake_host.effects_done + 60
     with pytest.raises(Killed):
-        b70ctl(world, "switch", "b")
-    assert "`b70ctl recover` settles it" in b70ctl(world, "status")[1]
-    assert b70ctl(world, "recover")[0] == command.DONE
-    world.promise()
-    assert b70ctl(world, "status")[0] == command.DONE
+        b70ctl(fake_host, "switch", "b")
+    assert "`b70ctl recover` settles it" in b70ctl(fake_host, "status")[1]
+    assert b70ctl(fake_host, "recover")[0] == command.DONE
+    fake_host.assert_invariants()
+    assert b70ctl(fake_host, "status")[0] == command.DONE
 
 
-def test_recover_at_the_second_try_is_done(world):
-    b70ctl(world, "switch", "a")
-    world.crash("a")
-    world.unit("a").live_fault = "dies_in_canary"
-    code, text = b70ctl(world, "recover", "--boot")
+def test_recover_at_the_second_try_is_done(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    fake_host.crash("a")
+    fake_host.unit("a").live_fault = "dies_in_canary"
+    code, text = b70ctl(fake_host, "recover", "--boot")
     assert (code, "a is served again, verified" in text) == (0, True)
-    world.promise()
+    fake_host.assert_invariants()
 
 
-def test_history_is_a_table_newest_last(world):
-    assert b70ctl(world, "history") == (0, "no switch is in the journal\n")
-    b70ctl(world, "switch", "a")
-    b70ctl(world, "switch", "b", "--why", "because")
-    _code, text = b70ctl(world, "history")
+def test_history_is_a_table_newest_last(fake_host):
+    assert b70ctl(fake_host, "history") == (0, "no switch is in the journal\n")
+    b70ctl(fake_host, "switch", "a")
+    b70ctl(fake_host, "switch", "b", "--why", "because")
+    _code, text = b70ctl(fake_host, "history")
     assert [line.split()[2:6] for line in text.splitlines()[1:]] == [
         ["-", "->", "a", "committed"],
         ["a", "->", "b", "committed"],
     ]
-    _code, text = b70ctl(world, "history", "--json", "-n", "1")
+    _code, text = b70ctl(fake_host, "history", "--json", "-n", "1")
     assert [item["to"] for item in json.loads(text)["switches"]] == ["b"]
 
 
-def test_status_tells_a_switch_at_work_from_one_that_was_killed(world):
-    b70ctl(world, "switch", "a")
-    world.kill_at = world.effects_done + 60
+def test_status_tells_a_switch_at_work_from_one_that_was_killed(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    fake_host.kill_at = fake_host.effects_done + 60
     with pytest.raises(Killed):
-        b70ctl(world, "switch", "b")
-    text = b70ctl(world, "status")[1]
+        b70ctl(fake_host, "switch", "b")
+    text = b70ctl(fake_host, "status")[1]
     assert "a switch to b that began at 2026-06-07T09:00:" in text
     assert "was interrupted in phase" in text
     # The note of a holder that is gone says nothing; that of one that lives does.
-    world.put(LAYOUT.lock_file, "pid 4000000 (ann) since 2026-06-07T09:00:00Z: b\n")
-    assert "at work" not in b70ctl(world, "status")[1]
-    world.effects().units.start(LAYOUT.unit("a"))
-    world.put(LAYOUT.lock_file, f"pid {world.engine().pid} (ann) since 2026-06-07T09:00:00Z: b\n")
-    world.put(
+    fake_host.put(LAYOUT.lock_file, "pid 4000000 (ann) since 2026-06-07T09:00:00Z: b\n")
+    assert "at work" not in b70ctl(fake_host, "status")[1]
+    fake_host.effects().units.start(LAYOUT.unit("a"))
+    fake_host.put(LAYOUT.lock_file, f"pid {fake_host.engine().pid} (ann) since 2026-06-07T09:00:00Z: b\n")
+    fake_host.put(
         LAYOUT.progress_file,
-        f'{{"event": "start", "pid": {world.engine().pid}}}\n'
+        f'{{"event": "start", "pid": {fake_host.engine().pid}}}\n'
         '{"event": "phase", "phase": "health", "direction": "forward"}\n'
         '{"event": "hint", "text": "loading weights 62 %"}\n[]\ntorn {',
     )
-    text = b70ctl(world, "status")[1]
+    text = b70ctl(fake_host, "status")[1]
     assert "(ann) since 2026-06-07T09:00:00Z: b, in phase health: loading weights 62 %" in text
     assert "interrupted" not in text
-    world.put(LAYOUT.progress_file, '{"event": "start", "pid": 1}\n{"event": "phase", "phase": "enable"}\n')
-    assert "in phase" not in b70ctl(world, "status")[1]
+    fake_host.put(LAYOUT.progress_file, '{"event": "start", "pid": 1}\n{"event": "phase", "phase": "enable"}\n')
+    assert "in phase" not in b70ctl(fake_host, "status")[1]
 
 
-def test_status_calls_no_engine_served_that_was_not_verified(world):
-    b70ctl(world, "switch", "b")
-    world.crash("b")
-    code, text = b70ctl(world, "status")
+def test_status_calls_no_engine_served_that_was_not_verified(fake_host):
+    b70ctl(fake_host, "switch", "b")
+    fake_host.crash("b")
+    code, text = b70ctl(fake_host, "status")
     assert code == command.NOT_SERVING
     assert "slot main runs b, NOT open to clients: the process that was verified is gone" in text
 
 
-def test_history_tells_why(world):
-    b70ctl(world, "switch", "a", "--why", "a trial")
-    assert b70ctl(world, "history")[1].splitlines()[1].endswith("why: a trial")
+def test_history_tells_why(fake_host):
+    b70ctl(fake_host, "switch", "a", "--why", "a trial")
+    assert b70ctl(fake_host, "history")[1].splitlines()[1].endswith("why: a trial")
 
 
-def complete(world, tmp_path, *words):
+def complete(fake_host, tmp_path, *words):
     """What bash offers for the last of the words."""
-    script = b70ctl(world, "completion")[1].replace(str(LAYOUT.profiles_dir), str(tmp_path))
+    script = b70ctl(fake_host, "completion")[1].replace(str(LAYOUT.profiles_dir), str(tmp_path))
     for name in "ab":
         (tmp_path / f"{name}.json").write_text("{}")
     line = f"COMP_WORDS=({' '.join(repr(word) for word in words)}) COMP_CWORD={len(words) - 1}"
@@ -197,16 +197,16 @@ def complete(world, tmp_path, *words):
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_bash_completes_words_options_and_profiles(world, tmp_path):
-    assert complete(world, tmp_path, "b70ctl", "s") == ["status", "switch", "stop"]
-    assert complete(world, tmp_path, "b70ctl", "switch", "") == [
-        *complete(world, tmp_path, "b70ctl", "switch", "--"),
+def test_bash_completes_words_options_and_profiles(fake_host, tmp_path):
+    assert complete(fake_host, tmp_path, "b70ctl", "s") == ["status", "switch", "stop"]
+    assert complete(fake_host, tmp_path, "b70ctl", "switch", "") == [
+        *complete(fake_host, tmp_path, "b70ctl", "switch", "--"),
         "a",
         "b",
     ]
-    assert complete(world, tmp_path, "b70ctl", "switch", "--ga") == ["--gate"]
-    assert complete(world, tmp_path, "b70ctl", "recover", "--bo") == ["--boot"]
-    assert complete(world, tmp_path, "b70ctl", "stop", "a") == []
+    assert complete(fake_host, tmp_path, "b70ctl", "switch", "--ga") == ["--gate"]
+    assert complete(fake_host, tmp_path, "b70ctl", "recover", "--bo") == ["--boot"]
+    assert complete(fake_host, tmp_path, "b70ctl", "stop", "a") == []
 
 
 @pytest.mark.parametrize(

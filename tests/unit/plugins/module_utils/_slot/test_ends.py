@@ -18,12 +18,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show, seconds_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, SlotFault, ToldToEndFault
 from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import request
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("abc", load_s=1.0)
 
 
@@ -85,20 +85,20 @@ def test_only_systemd_s_word_is_a_shutdown(monkeypatch, answers, stopping):
     assert left == []
 
 
-def test_a_recheck_with_wrong_answers_is_closed_also_when_the_host_seems_to_go_down(world):
-    switch(world, "a")
-    world.engine().live_fault = "wrong_answer"
-    world.gate_verified = False
-    world.going_down = True
-    result = switch(world, "a", recheck=True)
-    assert (result["outcome"], world.open) == ("interrupted", False)
-    assert "canary" in world.state.reason
+def test_a_recheck_with_wrong_answers_is_closed_also_when_the_host_seems_to_go_down(fake_host):
+    switch(fake_host, "a")
+    fake_host.engine().live_fault = "wrong_answer"
+    fake_host.gate_verified = False
+    fake_host.going_down = True
+    result = switch(fake_host, "a", recheck=True)
+    assert (result["outcome"], fake_host.open) == ("interrupted", False)
+    assert "canary" in fake_host.state.reason
     # It did not go down after all: what the switch left queued settles it.
-    world.going_down = False
-    assert world.settle_queued
-    world.engine().live_fault = ""
-    assert recover(world)["profile"] == "a"
-    world.promise()
+    fake_host.going_down = False
+    assert fake_host.settle_queued
+    fake_host.engine().live_fault = ""
+    assert recover(fake_host)["profile"] == "a"
+    fake_host.assert_invariants()
 
 
 def broken(effects, part, name, error, when=lambda: True):
@@ -116,75 +116,75 @@ def broken(effects, part, name, error, when=lambda: True):
 
 @pytest.mark.parametrize("error", [SlotFault("no answer"), OSError(5, "Input/output error")])
 @pytest.mark.parametrize("mode", [Mode.SWITCH, Mode.BOOT])
-def test_a_systemd_that_does_not_say_whether_it_stops_breaks_nothing_off(world, error, mode):
-    switch(world, "a")
+def test_a_systemd_that_does_not_say_whether_it_stops_breaks_nothing_off(fake_host, error, mode):
+    switch(fake_host, "a")
     if mode is Mode.BOOT:
-        world.unit("a").fault = "wrong_answer"
-        world.crash("a")
-    world.unit("b").fault = "wrong_answer"
-    effects = broken(world.effects(), "units", "stopping", error)
+        fake_host.unit("a").fault = "wrong_answer"
+        fake_host.crash("a")
+    fake_host.unit("b").fault = "wrong_answer"
+    effects = broken(fake_host.effects(), "units", "stopping", error)
     result = api.switch(effects, LAYOUT, request("b", mode=mode))
     assert (result["failed"], result["outcome"]) == (True, "interrupted")
-    assert not world.open or world.state.invocation_id != world.engine().invocation
+    assert not fake_host.open or fake_host.state.invocation_id != fake_host.engine().invocation
 
 
-def test_a_boot_that_can_t_be_verified_tells_so_whatever_systemd_answers(world):
+def test_a_boot_that_can_t_be_verified_tells_so_whatever_systemd_answers(fake_host):
     """The guard refuses it, and who runs can't be asked any more when the frontdoor is to be closed."""
-    switch(world, "a")
-    world.crash("a")
-    for path in [path for path in world.texts if path.name in ("model.safetensors", "config.json")]:
-        del world.texts[path]
+    switch(fake_host, "a")
+    fake_host.crash("a")
+    for path in [path for path in fake_host.texts if path.name in ("model.safetensors", "config.json")]:
+        del fake_host.texts[path]
     asked = []
 
     def second():
         asked.append(1)
         return len(asked) > 2
 
-    effects = broken(world.effects(), "units", "survey", SlotFault("`systemctl` gave no answer"), second)
+    effects = broken(fake_host.effects(), "units", "survey", SlotFault("`systemctl` gave no answer"), second)
     result = api.switch(effects, LAYOUT, request("x", mode=Mode.BOOT))
     assert (result["failed"], result["outcome"]) == (True, "untouched")
     assert any("gave no answer" in text for text in result["warnings"])
 
 
-def test_a_state_that_can_t_be_written_does_not_break_off_what_the_host_does_by_itself(world):
-    switch(world, "a")
-    world.crash("a")
-    for path in [path for path in world.texts if path.name in ("model.safetensors", "config.json")]:
-        del world.texts[path]
-    world.readonly.add(LAYOUT.state_file)
-    result = recover(world)
+def test_a_state_that_can_t_be_written_does_not_break_off_what_the_host_does_by_itself(fake_host):
+    switch(fake_host, "a")
+    fake_host.crash("a")
+    for path in [path for path in fake_host.texts if path.name in ("model.safetensors", "config.json")]:
+        del fake_host.texts[path]
+    fake_host.readonly.add(LAYOUT.state_file)
+    result = recover(fake_host)
     assert (result["failed"], result["outcome"]) == (True, "untouched")
     assert any("Read-only file system" in text for text in result["warnings"])
 
 
-def test_a_failure_that_can_t_be_explained_still_leads_back(world):
-    switch(world, "a")
-    world.unit("b").fault = "device_lost"
-    effects = world.effects()
+def test_a_failure_that_can_t_be_explained_still_leads_back(fake_host):
+    switch(fake_host, "a")
+    fake_host.unit("b").fault = "device_lost"
+    effects = fake_host.effects()
     read = effects.files.read
 
     def refuse(path: PurePosixPath):
-        if path == quarantine.BOOT_ID and world.running == [LAYOUT.unit("b")]:
+        if path == quarantine.BOOT_ID and fake_host.running == [LAYOUT.unit("b")]:
             raise OSError(5, "Input/output error", str(path))
         return read(path)
 
     effects.files.read = refuse
     result = api.switch(effects, LAYOUT, request("b"))
-    world.promise()
+    fake_host.assert_invariants()
     assert (result["outcome"], result["profile"]) == ("rolled_back", "a")
     assert "will not become ready" in result["failure"]["message"]
     assert any("Input/output error" in text for text in result["warnings"])
-    assert quarantine.read(world.effects(), LAYOUT) is None
+    assert quarantine.read(fake_host.effects(), LAYOUT) is None
 
 
-def test_a_unit_is_waited_for_as_long_as_systemd_gives_it(world):
+def test_a_unit_is_waited_for_as_long_as_systemd_gives_it(fake_host):
     """What runs is neither what was verified last nor what is asked for."""
-    switch(world, "a")
-    world.render("c", engine__stop_timeout_s=900)
-    world.effects().units.start(LAYOUT.unit("c"))
-    world.unit("c").stop_s = 600.0
-    result = switch(world, "b")
-    world.promise()
+    switch(fake_host, "a")
+    fake_host.render("c", engine__stop_timeout_s=900)
+    fake_host.effects().units.start(LAYOUT.unit("c"))
+    fake_host.unit("c").stop_s = 600.0
+    result = switch(fake_host, "b")
+    fake_host.assert_invariants()
     assert (result["outcome"], result["profile"]) == ("committed", "b")
     assert 600 < next(phase["seconds"] for phase in result["phases"] if phase["name"] == "stop") < 603
 

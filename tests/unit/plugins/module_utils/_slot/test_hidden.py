@@ -53,8 +53,10 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def fx() -> Effects:
-    world = host("a").effects()
-    return Effects(SystemClock(), world.units, world.http, HostFiles(), FileLocks(SystemClock()), world.processes)
+    fake_host = host("a").effects()
+    return Effects(
+        SystemClock(), fake_host.units, fake_host.http, HostFiles(), FileLocks(SystemClock()), fake_host.processes
+    )
 
 
 @contextlib.contextmanager
@@ -153,25 +155,25 @@ def test_what_is_no_file_is_replaced_or_named(fx, layout, make: Callable[[str], 
 @pytest.mark.parametrize("mode", [Mode.RECOVER, Mode.BOOT, Mode.SWITCH])
 @pytest.mark.parametrize("path", [LAYOUT.state_file, LAYOUT.slot_run_dir, LAYOUT.run_dir, LAYOUT.current_env])
 def test_a_run_with_nothing_else_to_do_repairs_what_is_hidden(mode, path):
-    world = host("a", load_s=1.0)
-    switch(world, "a")
-    starts, before = world.starts, world.state.sequence
-    world.hidden.add(path)
-    result = switch(world, "a") if mode is Mode.SWITCH else recover(world, mode)
-    world.promise()
-    assert (result["outcome"], world.hidden, world.starts) == ("committed", set(), starts)
+    fake_host = host("a", load_s=1.0)
+    switch(fake_host, "a")
+    starts, before = fake_host.starts, fake_host.state.sequence
+    fake_host.hidden.add(path)
+    result = switch(fake_host, "a") if mode is Mode.SWITCH else recover(fake_host, mode)
+    fake_host.assert_invariants()
+    assert (result["outcome"], fake_host.hidden, fake_host.starts) == ("committed", set(), starts)
     assert "close" not in names(result)
-    assert world.state.sequence > before
-    assert not switch(world, "a")["changed"]
+    assert fake_host.state.sequence > before
+    assert not switch(fake_host, "a")["changed"]
 
 
 @pytest.mark.parametrize("path", [LAYOUT.state_file, LAYOUT.journal_file])
 def test_a_slot_settles_although_a_file_cannot_be_read(path):
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    world.unreadable = {path}
-    result = recover(world, Mode.BOOT)
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    fake_host.unreadable = {path}
+    result = recover(fake_host, Mode.BOOT)
     assert not result["failed"]
-    assert world.open
-    world.unreadable = set()
-    world.promise()
+    assert fake_host.open
+    fake_host.unreadable = set()
+    fake_host.assert_invariants()

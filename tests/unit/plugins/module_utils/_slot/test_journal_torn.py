@@ -16,8 +16,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode_memory, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.fake_host import Killed, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, request
 
 MAIN = LAYOUT.journal_file
 LONG = json.dumps({"event": "note", "text": "x" * 110_000}) + "\n"
@@ -28,45 +28,45 @@ def short_journals(monkeypatch):
     monkeypatch.setattr(settle, "JOURNAL_ROTATE_BYTES", 100_000)
 
 
-def lengthen(world):
+def lengthen(fake_host):
     """The next run begins a new file."""
-    world.put(MAIN, world.texts[MAIN][0] + LONG)
+    fake_host.put(MAIN, fake_host.texts[MAIN][0] + LONG)
 
 
 def full_journal(rotations=0):
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
     for number in range(rotations):
-        lengthen(world)
-        switch(world, "ba"[number % 2])
-    lengthen(world)
-    return world
+        lengthen(fake_host)
+        switch(fake_host, "ba"[number % 2])
+    lengthen(fake_host)
+    return fake_host
 
 
-def memory(world):
-    return read_memory(world.effects(), LAYOUT)
+def memory(fake_host):
+    return read_memory(fake_host.effects(), LAYOUT)
 
 
 @pytest.mark.parametrize("rotations", [0, 2])
 def test_a_crash_at_any_step_of_the_rotation_forgets_nothing(rotations):
-    world = full_journal(rotations)
-    known, before = memory(world), world.effects_done
-    switch(world, "a")
-    steps = world.effects_done - before
+    fake_host = full_journal(rotations)
+    known, before = memory(fake_host), fake_host.effects_done
+    switch(fake_host, "a")
+    steps = fake_host.effects_done - before
     for number in range(1, steps + 1):
-        world = full_journal(rotations)
-        world.kill_at = world.effects_done + number
+        fake_host = full_journal(rotations)
+        fake_host.kill_at = fake_host.effects_done + number
         with pytest.raises(Killed):
-            switch(world, "b", on_failure="rollback")
-        now = memory(world)
+            switch(fake_host, "b", on_failure="rollback")
+        now = memory(fake_host)
         assert now.verified is not None, number
         if now.attempts[-1].outcome is not None:
             assert (now.verified.profile, now.attempts) == (known.verified.profile, known.attempts), number
         # And again, where the last crash left off.
-        world.kill_at = world.effects_done + number
+        fake_host.kill_at = fake_host.effects_done + number
         with pytest.raises(Killed):
-            switch(world, "b")
-        assert memory(world).verified is not None, number
+            switch(fake_host, "b")
+        assert memory(fake_host).verified is not None, number
         if number > 40:
             break
 
@@ -74,13 +74,13 @@ def test_a_crash_at_any_step_of_the_rotation_forgets_nothing(rotations):
 @pytest.mark.parametrize("kept", [0, 1, 17, 40, 300])
 @pytest.mark.parametrize("more", [False, True])
 def test_a_torn_first_line_is_made_up_for_by_the_file_before(kept, more):
-    world = full_journal()
-    switch(world, "b")
-    known = memory(world)
-    text = world.texts[MAIN][0]
+    fake_host = full_journal()
+    switch(fake_host, "b")
+    known = memory(fake_host)
+    text = fake_host.texts[MAIN][0]
     first, rest = text.split("\n", 1)
-    world.put(MAIN, first[:kept] + ("\n" + rest if more else ""))
-    now = memory(world)
+    fake_host.put(MAIN, first[:kept] + ("\n" + rest if more else ""))
+    now = memory(fake_host)
     if more:
         assert (now.verified, [one.id for one in now.attempts]) == (known.verified, [one.id for one in known.attempts])
     else:
@@ -90,13 +90,13 @@ def test_a_torn_first_line_is_made_up_for_by_the_file_before(kept, more):
 
 
 def test_several_torn_files_in_a_row():
-    world = full_journal(3)
+    fake_host = full_journal(3)
     for path in (MAIN, LAYOUT.older_journal(1)):
-        world.put(path, '{"event":"memory","verif')
-    assert memory(world).verified is not None
+        fake_host.put(path, '{"event":"memory","verif')
+    assert memory(fake_host).verified is not None
     # A file that a crash took away, between two of them
-    del world.texts[LAYOUT.older_journal(1)]
-    assert memory(world).verified is not None
+    del fake_host.texts[LAYOUT.older_journal(1)]
+    assert memory(fake_host).verified is not None
 
 
 def _until_full(act, done, room, path, *rest, **more):
@@ -113,28 +113,28 @@ def _until_full(act, done, room, path, *rest, **more):
 def test_a_disk_that_fills_up_at_any_step_forgets_nothing():
     known = memory(full_journal())
     for number in range(12):
-        world = full_journal()
-        effects = world.effects()
+        fake_host = full_journal()
+        effects = fake_host.effects()
         done: list[PurePosixPath] = []
         for name in ("write", "append", "rename"):
             setattr(effects.files, name, partial(_until_full, getattr(effects.files, name), done, number))
         api.switch(effects, LAYOUT, request("b"))
-        now = memory(world)
+        now = memory(fake_host)
         assert now.verified is not None, number
         assert now.attempts[0] == known.attempts[0], number
 
 
 def test_the_new_file_is_whole_before_it_counts(tmp_path):
     """On real files: what is written aside is not the journal, and the journal never begins with less than a line."""
-    world = full_journal()
+    fake_host = full_journal()
     seen = []
-    effects = world.effects()
+    effects = fake_host.effects()
     for name in ("write", "append", "rename", "truncate"):
         act = getattr(effects.files, name)
 
         def note(path, *rest, act=act, **more):
             act(path, *rest, **more)
-            text = world.texts.get(MAIN, ("", None))[0]
+            text = fake_host.texts.get(MAIN, ("", None))[0]
             seen.append((text.split("\n")[0].startswith('{"event":"memory"'), text.endswith("\n") or not text))
 
         setattr(effects.files, name, note)
@@ -145,9 +145,9 @@ def test_the_new_file_is_whole_before_it_counts(tmp_path):
 
 
 def test_a_field_of_another_version_is_kept():
-    world = full_journal()
-    switch(world, "b")
-    known = memory(world)
+    fake_host = full_journal()
+    switch(fake_host, "b")
+    known = memory(fake_host)
     line = json.loads(encode_memory(known))
     line["mood"] = "good"
     line["verified"]["colour"] = "blue"
@@ -160,8 +160,8 @@ def test_a_field_of_another_version_is_kept():
     again = json.loads(encode_memory(other))
     assert (again["mood"], again["verified"]["colour"]) == ("good", "blue")
     assert {attempt["weather"] for attempt in again["attempts"]} == {"rain"}
-    world.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n")
-    assert memory(world).verified is not None
+    fake_host.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n")
+    assert memory(fake_host).verified is not None
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,12 @@ def test_a_field_of_another_version_is_kept():
     ],
 )
 def test_a_first_line_of_another_shape_is_made_up_for_too(broken):
-    world = full_journal()
-    switch(world, "b")
-    first, rest = world.texts[MAIN][0].split("\n", 1)
+    fake_host = full_journal()
+    switch(fake_host, "b")
+    first, rest = fake_host.texts[MAIN][0].split("\n", 1)
     line = {**json.loads(first), **broken}
-    world.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n" + rest)
-    now = memory(world)
+    fake_host.put(MAIN, json.dumps(line, separators=(",", ":")) + "\n" + rest)
+    now = memory(fake_host)
     assert now.verified is not None
     assert [attempt.target for attempt in now.attempts] == ["a", "b"]
 
@@ -189,11 +189,11 @@ def test_a_first_line_of_another_shape_is_made_up_for_too(broken):
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1c", "\x0b", "\x0c"])
 def test_a_line_ends_nowhere_but_at_a_line_feed(mark):
     """The log of an engine, which the end of a switch quotes, may hold any of these."""
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    world.unit("b").fault = "exit_at_start"
-    world.log_lines = (f"what{mark}ever",)
-    assert switch(world, "b")["outcome"] == "rolled_back"
-    now = memory(world)
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    fake_host.unit("b").fault = "exit_at_start"
+    fake_host.log_lines = (f"what{mark}ever",)
+    assert switch(fake_host, "b")["outcome"] == "rolled_back"
+    now = memory(fake_host)
     assert now.interrupted is None
     assert [attempt.outcome for attempt in now.attempts] == ["committed", "rolled_back"]

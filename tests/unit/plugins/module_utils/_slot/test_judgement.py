@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import identity, judge
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import identity, unit_checks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import (
     begins_with_memory,
     encode,
     encode_memory,
     remember,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.learned import Learned
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.load_times import LoadTimes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.progress import engine_hint
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import current_env, parse_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault, UnitState
-from unit.plugins.module_utils._slot.world import profile_data
+from unit.plugins.module_utils._slot.fake_host import profile_data
 
 PROFILE = parse_profile(json.dumps(profile_data("a")), "a.json")
 
@@ -100,18 +100,18 @@ def unit(**changes):
 )
 def test_came_up(state, up):
     if isinstance(up, bool):
-        assert judge.came_up(state, 0) is up
+        assert unit_checks.came_up(state, 0) is up
     else:
         with pytest.raises(SlotFault, match=up):
-            judge.came_up(state, 0)
+            unit_checks.came_up(state, 0)
 
 
 def test_stayed_up():
-    judge.stayed_up(unit(), "1" * 32, 0)
-    judge.stayed_up(unit(restarts=3), "1" * 32, 3)
+    unit_checks.stayed_up(unit(), "1" * 32, 0)
+    unit_checks.stayed_up(unit(restarts=3), "1" * 32, 3)
     for state in (unit(invocation_id="2" * 32), unit(active="inactive", main_pid=0), unit(restarts=1)):
         with pytest.raises(SlotFault):
-            judge.stayed_up(state, "1" * 32, 0)
+            unit_checks.stayed_up(state, "1" * 32, 0)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_stayed_up():
 def test_health(reply, result):
     if result is None:
         with pytest.raises(SlotFault):
-            judge.healthy(reply)
+            unit_checks.healthy(reply)
     else:
-        assert judge.healthy(reply) is result
+        assert unit_checks.healthy(reply) is result
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_journal_is_folded():
     memory = remember(lines)
     assert memory.verified is not None
     assert (memory.verified.profile, memory.verified.cases) == ("a", ({"name": "ok", "repeats": 3},))
-    assert memory.learned == Learned({"a on s": (8.25,)}, {"a on s": (12.5,)})
+    assert memory.learned == LoadTimes({"a on s": (8.25,)}, {"a on s": (12.5,)})
     # The next file begins with all of it.
     head = encode_memory(memory)
     assert begins_with_memory(head)

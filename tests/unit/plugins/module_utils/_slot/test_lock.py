@@ -15,29 +15,29 @@ from unit.plugins.module_utils._slot.fakes import LAYOUT
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("ab")
 
 
-def test_a_held_lock_fails_cleanly(world):
-    switch(world, "a")
-    world.lock_holder = "pid 1 since then: b"
-    result = switch(world, "b")
+def test_a_held_lock_fails_cleanly(fake_host):
+    switch(fake_host, "a")
+    fake_host.lock_holder = "pid 1 since then: b"
+    result = switch(fake_host, "b")
     assert (result["failed"], result["changed"]) == (True, False)
     assert "pid 1 since then: b" in result["msg"]
-    assert world.open
+    assert fake_host.open
 
 
-def held(world, target, for_s):
+def held(fake_host, target, for_s):
     """Another switch to the target holds the lock for so long."""
-    world.lock_holder, world.lock_for_s = f"pid 1 (ann) since then: {target}", for_s
-    world.put(LAYOUT.lock_file, f"{world.lock_holder}\n")
+    fake_host.lock_holder, fake_host.lock_for_s = f"pid 1 (ann) since then: {target}", for_s
+    fake_host.put(LAYOUT.lock_file, f"{fake_host.lock_holder}\n")
 
 
-def test_who_asks_for_what_another_run_has_all_but_served_waits_for_its_end(world):
-    switch(world, "a")
-    held(world, "a", 3.0)
-    result = switch(world, "a")
+def test_who_asks_for_what_another_run_has_all_but_served_waits_for_its_end(fake_host):
+    switch(fake_host, "a")
+    held(fake_host, "a", 3.0)
+    result = switch(fake_host, "a")
     assert (result["failed"], result["changed"], result["outcome"]) == (False, False, "unchanged")
     assert (result["profile"], result["verified"]) == ("a", True)
 
@@ -51,22 +51,24 @@ def test_who_asks_for_what_another_run_has_all_but_served_waits_for_its_end(worl
         ("a", None, 3.0),
     ],
 )
-def test_who_asks_for_anything_else_is_refused_at_once(world, target, asked, for_s):
-    switch(world, "a")
-    held(world, target, for_s)
-    before = world.mono
-    result = switch(world, asked)
+def test_who_asks_for_anything_else_is_refused_at_once(fake_host, target, asked, for_s):
+    switch(fake_host, "a")
+    held(fake_host, target, for_s)
+    before = fake_host.mono
+    result = switch(fake_host, asked)
     assert (result["failed"], result["failure"]["phase"]) == (True, "lock")
-    assert world.mono - before <= (NEAR_END_S if for_s > NEAR_END_S else 0.0)
+    assert fake_host.mono - before <= (NEAR_END_S if for_s > NEAR_END_S else 0.0)
 
 
 @pytest.mark.parametrize("change", ["another rendering", "not verified", "closed"])
-def test_what_is_not_yet_served_as_it_is_rendered_now_is_not_waited_for(world, change):
-    switch(world, "a")
-    held(world, "a", 3.0)
+def test_what_is_not_yet_served_as_it_is_rendered_now_is_not_waited_for(fake_host, change):
+    switch(fake_host, "a")
+    held(fake_host, "a", 3.0)
     if change == "another rendering":
-        world.render("a", fingerprint="sha256:a-2")
+        fake_host.render("a", fingerprint="sha256:a-2")
     else:
-        state = json.loads(world.texts[LAYOUT.state_file][0])
-        world.put(LAYOUT.state_file, json.dumps(state | {"verified" if change == "not verified" else "open": False}))
-    assert switch(world, "a")["failure"]["phase"] == "lock"
+        state = json.loads(fake_host.texts[LAYOUT.state_file][0])
+        fake_host.put(
+            LAYOUT.state_file, json.dumps(state | {"verified" if change == "not verified" else "open": False})
+        )
+    assert switch(fake_host, "a")["failure"]["phase"] == "lock"

@@ -20,7 +20,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     OnFailure,
     Phase,
 )
-from unit.plugins.module_utils._slot.world import profile_data
+from unit.plugins.module_utils._slot.fake_host import profile_data
 
 FORWARD = tuple(Phase)[2:-1]
 

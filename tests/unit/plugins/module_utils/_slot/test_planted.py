@@ -17,8 +17,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import syste
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, UnitState
 from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import LOST
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import LOST
 
 API, CORE, WORKER = "(APIServer pid=4711) ", "(EngineCore_DP0 pid=4790) ", "(Worker_TP0 pid=4801) "
 STAMP = "ERROR 11-22 09:08:44 "
@@ -113,23 +113,23 @@ def test_what_is_found_outside_of_the_log_puts_no_host_into_quarantine():
 @pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
 @pytest.mark.parametrize("line", PLANTED)
 def test_an_engine_that_ends_after_a_client_sent_such_words_is_served_again(mode, line):
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    world.logs[world.unit("a").invocation] = ("INFO serving", line)
-    world.crash("a")
-    result = recover(world, mode)
-    world.promise()
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    fake_host.logs[fake_host.unit("a").invocation] = ("INFO serving", line)
+    fake_host.crash("a")
+    result = recover(fake_host, mode)
+    fake_host.assert_invariants()
     assert (result["outcome"], result["quarantine"]) == ("committed", None)
-    assert quarantine.read(world.effects(), LAYOUT) is None
-    assert not switch(world, "b")["failed"]
+    assert quarantine.read(fake_host.effects(), LAYOUT) is None
+    assert not switch(fake_host, "b")["failed"]
 
 
 def test_a_switch_that_fails_beside_such_words_quarantines_nothing():
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    world.log_lines = tuple(PLANTED)
-    world.unit("b").fault = "wrong_answer"
-    result = switch(world, "b")
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    fake_host.log_lines = tuple(PLANTED)
+    fake_host.unit("b").fault = "wrong_answer"
+    result = switch(fake_host, "b")
     assert (result["outcome"], result["failure"]["symptom"], result["quarantine"]) == ("rolled_back", None, None)
 
 

@@ -17,8 +17,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, pooli
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.calls import switch
+from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
-from unit.plugins.module_utils._slot.world import World, profile_data, request
 
 VECTOR = {"name": "vectors", "texts": ["one", "two"], "compare": "vector", "dimension": 2}
 ORDER = {"name": "order", "texts": ["question", "better", "worse"], "compare": "order"}
@@ -132,8 +132,8 @@ def test_whatever_an_engine_gives_as_a_vector_never_ends_in_a_traceback(value):
 class Numbers(FakeHttp):
     """An engine that gives these vectors in turn, and refuses to write."""
 
-    def __init__(self, world, *replies):
-        super().__init__(world)
+    def __init__(self, fake_host, *replies):
+        super().__init__(fake_host)
         self.replies, self.asked = list(replies), []
 
     def post(self, url, body, timeout_s):
@@ -144,16 +144,16 @@ class Numbers(FakeHttp):
         return self.replies[min(len(self.asked), len(self.replies)) - 1]
 
 
-def switched(world, *replies, **changes):
+def switched(fake_host, *replies, **changes):
     data = {"engine__task": "embed", "canary__cases": [VECTOR], "canary__repeats": 3}
-    world.render("a", **data)
-    http = Numbers(world, *replies)
+    fake_host.render("a", **data)
+    http = Numbers(fake_host, *replies)
     changes = {"on_failure": OnFailure.STOP, **changes}
-    return api.switch(replace(world.effects(), http=http), LAYOUT, request("a", **changes)), http
+    return api.switch(replace(fake_host.effects(), http=http), LAYOUT, request("a", **changes)), http
 
 
 def test_a_model_that_writes_no_text_is_verified_by_its_numbers():
-    result, http = switched(World(), embedded(LEFT, UP))
+    result, http = switched(FakeHost(), embedded(LEFT, UP))
     assert (result["failed"], result["verified"]) == (False, True)
     assert [case["got"] for case in result["canary"]] == ["2 vectors of 2 numbers, of length 1.000, 1.000"]
     # One for the first numbers, three for the case.
@@ -161,23 +161,23 @@ def test_a_model_that_writes_no_text_is_verified_by_its_numbers():
 
 
 def test_one_wrong_vector_among_the_repeats_fails_and_goes_back():
-    world = World()
-    world.render("b")
-    switch(world, "b")
+    fake_host = FakeHost()
+    fake_host.render("b")
+    switch(fake_host, "b")
     good = embedded(LEFT, UP)
-    result, _http = switched(world, good, good, good, embedded(LEFT, LEFT), on_failure=OnFailure.STOP)
+    result, _http = switched(fake_host, good, good, good, embedded(LEFT, LEFT), on_failure=OnFailure.STOP)
     assert result["failure"]["message"] == (
         "canary case vectors of a failed at answer 3 of 3: texts 1 and 2 got the same vector"
     )
-    assert not world.open
+    assert not fake_host.open
 
 
 def test_numbers_that_are_none_fail_before_the_canary():
-    result, _http = switched(World(), embedded([math.nan, 0.0], UP))
+    result, _http = switched(FakeHost(), embedded([math.nan, 0.0], UP))
     assert (result["failure"]["phase"], result["failure"]["message"]) == ("first_token", pooling.NAN)
 
 
 def test_an_engine_that_only_writes_is_not_verified():
-    result, _http = switched(World(), Reply(404, "The model does not support Embeddings API"))
+    result, _http = switched(FakeHost(), Reply(404, "The model does not support Embeddings API"))
     assert (result["failed"], result["failure"]["phase"]) == (True, "first_token")
     assert "does not support Embeddings API" in result["failure"]["got"]

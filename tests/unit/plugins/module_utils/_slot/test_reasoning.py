@@ -12,8 +12,8 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import CanaryCase, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
+from unit.plugins.module_utils._slot.fake_host import profile_data
 from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, run
-from unit.plugins.module_utils._slot.world import profile_data
 
 CASE = CanaryCase("ok", "say OK", 8, "exact", "OK")
 SEPARATE, INLINE = {"how": "separate", "budget_tokens": 100}, {"how": "inline", "budget_tokens": 100}

@@ -13,8 +13,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, comma
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import baseline_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from unit.plugins.module_utils._slot.calls import b70ctl
+from unit.plugins.module_utils._slot.fake_host import FakeHost, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World, request
 
 KNOWN = {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
 LEARNED = {"name": "poem", "prompt": "3 + 4", "max_tokens": 8, "compare": "baseline"}
@@ -22,65 +22,65 @@ FILE = baseline_file(LAYOUT, "a")
 
 
 @pytest.fixture
-def world():
-    world = World()
-    world.render("a", canary__cases=[KNOWN, LEARNED])
-    world.render("b")
+def fake_host():
+    fake_host = FakeHost()
+    fake_host.render("a", canary__cases=[KNOWN, LEARNED])
+    fake_host.render("b")
     for name in "ab":
-        world.unit(name).load_s = 1.0
-    return world
+        fake_host.unit(name).load_s = 1.0
+    return fake_host
 
 
-def test_without_a_baseline_the_profile_is_refused_and_says_what_to_do(world):
-    code, text = b70ctl(world, "switch", "a")
+def test_without_a_baseline_the_profile_is_refused_and_says_what_to_do(fake_host):
+    code, text = b70ctl(fake_host, "switch", "a")
     assert (code, "`b70ctl record" in text) == (command.FAILED, True)
 
 
-def test_recording_serves_the_profile_and_then_it_is_judged(world):
-    b70ctl(world, "switch", "b")
-    code, text = b70ctl(world, "record", "a", "--why", "new stack")
-    assert (code, "recorded as baseline: poem" in text, world.running) == (0, True, [LAYOUT.unit("a")])
-    world.promise()
-    assert json.loads(world.texts[FILE][0])["cases"]["poem"]["text"] == "7"
-    assert b70ctl(world, "switch", "b")[0] == b70ctl(world, "switch", "a")[0] == command.DONE
+def test_recording_serves_the_profile_and_then_it_is_judged(fake_host):
+    b70ctl(fake_host, "switch", "b")
+    code, text = b70ctl(fake_host, "record", "a", "--why", "new stack")
+    assert (code, "recorded as baseline: poem" in text, fake_host.running) == (0, True, [LAYOUT.unit("a")])
+    fake_host.assert_invariants()
+    assert json.loads(fake_host.texts[FILE][0])["cases"]["poem"]["text"] == "7"
+    assert b70ctl(fake_host, "switch", "b")[0] == b70ctl(fake_host, "switch", "a")[0] == command.DONE
     # Again, of what is served: it stays served meanwhile.
-    starts = world.starts
-    assert b70ctl(world, "record", "a")[0] == command.DONE
-    assert world.starts == starts
-    world.promise()
+    starts = fake_host.starts
+    assert b70ctl(fake_host, "record", "a")[0] == command.DONE
+    assert fake_host.starts == starts
+    fake_host.assert_invariants()
 
 
-def test_the_way_back_records_nothing(world):
-    b70ctl(world, "record", "a")
-    before = world.texts[FILE]
-    world.unit("b").fault = "wrong_answer"
-    code, text = b70ctl(world, "record", "b")
+def test_the_way_back_records_nothing(fake_host):
+    b70ctl(fake_host, "record", "a")
+    before = fake_host.texts[FILE]
+    fake_host.unit("b").fault = "wrong_answer"
+    code, text = b70ctl(fake_host, "record", "b")
     assert (code, "a is served again, verified" in text) == (command.FAILED, True)
-    assert world.texts[FILE] == before
-    assert baseline_file(LAYOUT, "b") not in world.texts
+    assert fake_host.texts[FILE] == before
+    assert baseline_file(LAYOUT, "b") not in fake_host.texts
 
 
-def test_nothing_to_record_is_no_success(world):
-    code, text = b70ctl(world, "record", "b")
-    assert (code, "nothing to record" in text, world.open) == (command.FAILED, True, True)
+def test_nothing_to_record_is_no_success(fake_host):
+    code, text = b70ctl(fake_host, "record", "b")
+    assert (code, "nothing to record" in text, fake_host.open) == (command.FAILED, True, True)
 
 
-def test_a_full_disk_records_nothing_and_harms_nobody(world):
-    b70ctl(world, "record", "a")
-    world.full = {FILE.parent}
-    engine = world.engine().invocation
-    code, text = b70ctl(world, "record", "a")
+def test_a_full_disk_records_nothing_and_harms_nobody(fake_host):
+    b70ctl(fake_host, "record", "a")
+    fake_host.full = {FILE.parent}
+    engine = fake_host.engine().invocation
+    code, text = b70ctl(fake_host, "record", "a")
     assert (code, "could not be written" in text) == (command.FAILED, True)
-    assert (world.engine().invocation, world.open) == (engine, True)
+    assert (fake_host.engine().invocation, fake_host.open) == (engine, True)
 
 
 @pytest.mark.parametrize("start", ["nothing", "a", "b"])
-def test_check_mode_predicts_it(world, start):
+def test_check_mode_predicts_it(fake_host, start):
     if start != "nothing":
-        b70ctl(world, "record", start)
+        b70ctl(fake_host, "record", start)
     wanted = request("a", record_baseline=True)
-    predicted = api.check(world.effects(), LAYOUT, wanted)
-    outcome = Driver(world.effects(), LAYOUT, wanted).run()
+    predicted = api.check(fake_host.effects(), LAYOUT, wanted)
+    outcome = Driver(fake_host.effects(), LAYOUT, wanted).run()
     assert not outcome.failures
     assert (predicted["actions"], predicted["changed"]) == (list(outcome.actions), True)
     assert "record the baseline of a: poem" in predicted["actions"]

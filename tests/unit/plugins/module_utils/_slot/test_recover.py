@@ -9,117 +9,117 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, World
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("abc", load_s=1.0)
 
 
-def test_after_a_reboot_the_committed_profile_is_verified_again(world):
-    switch(world, "a")
-    world.mono += 60
-    world.reboot()
-    assert not world.open
-    result = recover(world)
-    world.promise()
+def test_after_a_reboot_the_committed_profile_is_verified_again(fake_host):
+    switch(fake_host, "a")
+    fake_host.mono += 60
+    fake_host.reboot()
+    assert not fake_host.open
+    result = recover(fake_host)
+    fake_host.assert_invariants()
     assert (result["outcome"], result["profile"], result["verified"]) == ("committed", "a", True)
-    assert world.open
+    assert fake_host.open
     # In place: the engine that systemd started is the one that is served.
     assert "start" not in [phase["name"] for phase in result["phases"]]
 
 
-def test_after_a_restart_by_systemd_it_is_verified_again(world):
-    switch(world, "a")
-    world.crash("a")
-    result = recover(world)
-    world.promise()
+def test_after_a_restart_by_systemd_it_is_verified_again(fake_host):
+    switch(fake_host, "a")
+    fake_host.crash("a")
+    result = recover(fake_host)
+    fake_host.assert_invariants()
     assert (result["failed"], result["profile"], result["verified"]) == (False, "a", True)
-    assert world.state.invocation_id == world.unit("a").invocation
+    assert fake_host.state.invocation_id == fake_host.unit("a").invocation
 
 
-def test_a_verified_engine_is_left_alone_at_once(world):
-    switch(world, "a")
-    before, begun, mutations = dict(world.texts), world.mono, len(world.mutations)
-    result = recover(world)
+def test_a_verified_engine_is_left_alone_at_once(fake_host):
+    switch(fake_host, "a")
+    before, begun, mutations = dict(fake_host.texts), fake_host.mono, len(fake_host.mutations)
+    result = recover(fake_host)
     assert (result["changed"], result["outcome"], result["verified"]) == (False, "unchanged", True)
-    assert world.mutations[mutations:] == []
+    assert fake_host.mutations[mutations:] == []
     # Not even the progress of the switch before, which somebody may still be reading.
-    assert world.texts == before
-    assert world.mono - begun < 1
+    assert fake_host.texts == before
+    assert fake_host.mono - begun < 1
 
 
-def test_a_restarted_engine_that_answers_wrongly_is_stopped(world):
-    switch(world, "a")
-    world.unit("a").fault = "wrong_answer"
-    world.mono += 60
-    world.reboot()
-    result = recover(world)
-    world.promise()
+def test_a_restarted_engine_that_answers_wrongly_is_stopped(fake_host):
+    switch(fake_host, "a")
+    fake_host.unit("a").fault = "wrong_answer"
+    fake_host.mono += 60
+    fake_host.reboot()
+    result = recover(fake_host)
+    fake_host.assert_invariants()
     assert (result["failed"], result["outcome"]) == (True, "stopped")
-    assert not world.open
-    assert "canary" in world.state.reason
+    assert not fake_host.open
+    assert "canary" in fake_host.state.reason
 
 
-def test_the_gate_of_the_commit_is_the_gate_at_boot(world):
-    world.gate_verified = False
-    world.unit("a").fault = "wrong_answer"
-    switch(world, "a", gate=Gate.HEALTHY)
-    world.mono += 60
-    world.reboot()
-    result = recover(world)
-    assert (result["failed"], result["verified"], world.open) == (False, False, True)
+def test_the_gate_of_the_commit_is_the_gate_at_boot(fake_host):
+    fake_host.gate_verified = False
+    fake_host.unit("a").fault = "wrong_answer"
+    switch(fake_host, "a", gate=Gate.HEALTHY)
+    fake_host.mono += 60
+    fake_host.reboot()
+    result = recover(fake_host)
+    assert (result["failed"], result["verified"], fake_host.open) == (False, False, True)
 
 
-def test_a_profile_that_was_accepted_at_its_switch_boots(world):
-    world.render("a", status="blocked", status_reason="for a reason")
-    switch(world, "a", accept_status=("blocked",))
-    world.mono += 60
-    world.reboot()
-    assert recover(world)["profile"] == "a"
+def test_a_profile_that_was_accepted_at_its_switch_boots(fake_host):
+    fake_host.render("a", status="blocked", status_reason="for a reason")
+    switch(fake_host, "a", accept_status=("blocked",))
+    fake_host.mono += 60
+    fake_host.reboot()
+    assert recover(fake_host)["profile"] == "a"
 
 
 @pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
-def test_nothing_committed_starts_nothing(world, mode):
-    result = recover(world, mode)
-    assert (result["failed"], result["changed"], world.running) == (False, False, [])
+def test_nothing_committed_starts_nothing(fake_host, mode):
+    result = recover(fake_host, mode)
+    assert (result["failed"], result["changed"], fake_host.running) == (False, False, [])
     assert "no profile was committed" in result["msg"]
 
 
-def test_an_engine_started_by_hand_stays_closed(world):
-    switch(world, "a")
-    world.effects().units.start(B)
-    result = recover(world)
+def test_an_engine_started_by_hand_stays_closed(fake_host):
+    switch(fake_host, "a")
+    fake_host.effects().units.start(B)
+    result = recover(fake_host)
     assert not result["changed"]
-    assert world.running == [B]
-    assert not world.open
-    assert "by hand" in world.state.reason
+    assert fake_host.running == [B]
+    assert not fake_host.open
+    assert "by hand" in fake_host.state.reason
     # A person who asks for it gets what was committed.
-    assert recover(world, Mode.RECOVER)["profile"] == "a"
-    world.promise()
+    assert recover(fake_host, Mode.RECOVER)["profile"] == "a"
+    fake_host.assert_invariants()
 
 
-def test_an_engine_left_for_a_look_is_left(world):
-    switch(world, "a")
-    world.unit("b").fault = "wrong_answer"
-    switch(world, "b", on_failure=OnFailure.LEAVE)
-    assert not recover(world)["changed"]
-    assert world.running == [B]
-    assert not world.open
+def test_an_engine_left_for_a_look_is_left(fake_host):
+    switch(fake_host, "a")
+    fake_host.unit("b").fault = "wrong_answer"
+    switch(fake_host, "b", on_failure=OnFailure.LEAVE)
+    assert not recover(fake_host)["changed"]
+    assert fake_host.running == [B]
+    assert not fake_host.open
 
 
-def test_a_guard_that_fails_closes_what_is_open(world):
-    switch(world, "a")
-    world.crash("a")
-    for path in [path for path in world.texts if path.name in ("model.safetensors", "config.json")]:
-        del world.texts[path]
-    result = recover(world)
+def test_a_guard_that_fails_closes_what_is_open(fake_host):
+    switch(fake_host, "a")
+    fake_host.crash("a")
+    for path in [path for path in fake_host.texts if path.name in ("model.safetensors", "config.json")]:
+        del fake_host.texts[path]
+    result = recover(fake_host)
     assert (result["failed"], result["outcome"]) == (True, "untouched")
-    assert not world.open
+    assert not fake_host.open
 
 
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
@@ -128,33 +128,33 @@ def test_a_guard_that_fails_closes_what_is_open(world):
 def test_a_switch_killed_anywhere_is_settled(then, mode, target, fault):
     number = 1 if mode is Mode.BOOT else 3
     while True:
-        world = World()
+        fake_host = FakeHost()
         for name in "ab":
-            world.render(name)
-            world.unit(name).load_s = 1.0
-        switch(world, "a")
-        world.unit("b").fault = fault
-        world.kill_at = world.effects_done + number
+            fake_host.render(name)
+            fake_host.unit(name).load_s = 1.0
+        switch(fake_host, "a")
+        fake_host.unit("b").fault = fault
+        fake_host.kill_at = fake_host.effects_done + number
         try:
-            switch(world, target)
+            switch(fake_host, target)
         except Killed:
             pass
         else:
             return
         if then == "reboot":
-            world.mono += 60
-            world.reboot()
-        result = recover(world, mode)
-        world.promise()
+            fake_host.mono += 60
+            fake_host.reboot()
+        result = recover(fake_host, mode)
+        fake_host.assert_invariants()
         assert not result["failed"], (number, result["msg"])
         # With an entry in the journal the answer is clear; a stop is finished, a switch ends verified.
-        assert world.open or target is None, (number, result["msg"])
+        assert fake_host.open or target is None, (number, result["msg"])
         number += 5
 
 
-def test_a_running_switch_is_waited_for(world):
-    switch(world, "a")
-    world.lock_holder = "pid 7 (somebody)"
-    result = recover(world)
+def test_a_running_switch_is_waited_for(fake_host):
+    switch(fake_host, "a")
+    fake_host.lock_holder = "pid 7 (somebody)"
+    result = recover(fake_host)
     assert (result["failed"], result["failure"]["phase"]) == (True, "lock")
-    assert world.open
+    assert fake_host.open

@@ -12,27 +12,27 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, comma
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import locks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode
 from unit.plugins.module_utils._slot.calls import check, host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, World, request
 
 SETTLE = f"restart {settle_name('main')}"
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("abc", load_s=1.0)
 
 
-def queued(world, before=0):
-    return [done for done in world.mutations[before:] if done.startswith("restart ")]
+def queued(fake_host, before=0):
+    return [done for done in fake_host.mutations[before:] if done.startswith("restart ")]
 
 
-def ready(fault: str = "") -> World:
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    world.unit("b").fault = fault
-    world.settle_queued = False
-    return world
+def ready(fault: str = "") -> FakeHost:
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    fake_host.unit("b").fault = fault
+    fake_host.settle_queued = False
+    return fake_host
 
 
 @pytest.mark.parametrize(
@@ -50,30 +50,30 @@ def ready(fault: str = "") -> World:
 def test_a_switch_killed_anywhere_is_settled_by_what_it_left_queued(first, target, fault, changes):
     number = first  # and every fifth moment from there
     while True:
-        world = ready(fault)
+        fake_host = ready(fault)
         if changes.get("mode"):
-            world.crash("a")
-        world.kill_at = world.effects_done + number
+            fake_host.crash("a")
+        fake_host.kill_at = fake_host.effects_done + number
         try:
-            switch(world, target, **changes)
+            switch(fake_host, target, **changes)
         except Killed:
             pass
         else:
             break
-        if world.settle_queued:
-            recover(world)
-            world.promise()
-            assert world.open or target is None, number
+        if fake_host.settle_queued:
+            recover(fake_host)
+            fake_host.assert_invariants()
+            assert fake_host.open or target is None, number
         else:
             # Nothing was touched yet. What is open for a crashed engine is so for a process that is gone.
-            assert world.open, number
-            assert world.running == [LAYOUT.unit("a")], number
+            assert fake_host.open, number
+            assert fake_host.running == [LAYOUT.unit("a")], number
         number += 5
     assert number > 40
 
 
-def test_the_killed_first_deploy_is_stopped(world):
-    effects = world.effects()
+def test_the_killed_first_deploy_is_stopped(fake_host):
+    effects = fake_host.effects()
     start = effects.units.start
 
     def kill(name):
@@ -83,60 +83,60 @@ def test_the_killed_first_deploy_is_stopped(world):
     effects.units.start = kill
     with pytest.raises(Killed):
         api.switch(effects, LAYOUT, request("a"))
-    assert world.settle_queued
-    recover(world)
-    world.promise()
-    assert world.running == []
+    assert fake_host.settle_queued
+    recover(fake_host)
+    fake_host.assert_invariants()
+    assert fake_host.running == []
 
 
-def test_it_is_asked_for_before_the_journal_and_the_closing(world):
-    switch(world, "a")
-    order = [" ".join(word.split("/")[-1] for word in done.split()[:2]) for done in world.mutations]
+def test_it_is_asked_for_before_the_journal_and_the_closing(fake_host):
+    switch(fake_host, "a")
+    order = [" ".join(word.split("/")[-1] for word in done.split()[:2]) for done in fake_host.mutations]
     assert order[0] == SETTLE
     assert order.index(f"append {LAYOUT.journal_file.name}") < order.index(f"write {LAYOUT.state_file.name}")
-    assert len(queued(world)) == 1
+    assert len(queued(fake_host)) == 1
 
 
-def test_the_host_s_own_run_never_asks_for_itself(world):
-    switch(world, "a")
-    before = len(world.mutations)
-    world.crash("a")
-    assert recover(world, Mode.BOOT)["changed"]
-    assert queued(world, before) == []
+def test_the_host_s_own_run_never_asks_for_itself(fake_host):
+    switch(fake_host, "a")
+    before = len(fake_host.mutations)
+    fake_host.crash("a")
+    assert recover(fake_host, Mode.BOOT)["changed"]
+    assert queued(fake_host, before) == []
 
 
-def test_what_changes_nothing_asks_for_nothing(world):
-    switch(world, "a")
-    before = len(world.mutations)
-    assert not switch(world, "a")["changed"]
-    assert not check(world, "b")["failed"]
-    assert not recover(world, Mode.RECOVER)["changed"]
-    assert switch(world, "unknown")["outcome"] == "untouched"
-    assert queued(world, before) == []
+def test_what_changes_nothing_asks_for_nothing(fake_host):
+    switch(fake_host, "a")
+    before = len(fake_host.mutations)
+    assert not switch(fake_host, "a")["changed"]
+    assert not check(fake_host, "b")["failed"]
+    assert not recover(fake_host, Mode.RECOVER)["changed"]
+    assert switch(fake_host, "unknown")["outcome"] == "untouched"
+    assert queued(fake_host, before) == []
 
 
 @pytest.mark.parametrize("target", ["b", None])
-def test_after_a_switch_and_after_a_stop_it_finds_nothing_to_do(world, target):
-    switch(world, "a", gate=Gate.VERIFIED)
-    switch(world, target)
-    before, texts = len(world.mutations), dict(world.texts)
-    result = recover(world)
+def test_after_a_switch_and_after_a_stop_it_finds_nothing_to_do(fake_host, target):
+    switch(fake_host, "a", gate=Gate.VERIFIED)
+    switch(fake_host, target)
+    before, texts = len(fake_host.mutations), dict(fake_host.texts)
+    result = recover(fake_host)
     assert (result["outcome"], result["changed"]) == ("unchanged", False)
-    assert (world.mutations[before:], dict(world.texts)) == ([], texts)
-    world.promise()
+    assert (fake_host.mutations[before:], dict(fake_host.texts)) == ([], texts)
+    fake_host.assert_invariants()
 
 
-def test_a_host_without_the_unit_is_warned_and_switched(world):
-    world.settle_installed = False
-    result = switch(world, "a")
-    world.promise()
+def test_a_host_without_the_unit_is_warned_and_switched(fake_host):
+    fake_host.settle_installed = False
+    result = switch(fake_host, "a")
+    fake_host.assert_invariants()
     assert not result["failed"]
     assert any("would not be settled" in text and settle_name("main") in text for text in result["warnings"])
 
 
-def test_who_waits_to_settle_has_more_patience_than_the_longest_switch(world):
+def test_who_waits_to_settle_has_more_patience_than_the_longest_switch(fake_host):
     asked = []
-    effects = world.effects()
+    effects = fake_host.effects()
     hold = effects.locks.hold
 
     def note(path, text, timeout_s):

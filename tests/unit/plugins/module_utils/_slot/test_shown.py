@@ -11,49 +11,49 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from unit.plugins.module_utils._slot.calls import host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import Killed, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import Killed, request
 
 
-def shown(world):
-    return [name for name, unit in world.units.items() if unit.shown]
+def shown(fake_host):
+    return [name for name, unit in fake_host.units.items() if unit.shown]
 
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])
 @pytest.mark.parametrize("way_back", [True, False])
 def test_an_enabled_unit_is_shown_as_enabled(fault, way_back):
-    world = host("ab", load_s=1.0)
-    switch(world, "a")
-    assert shown(world) == world.enabled == [LAYOUT.unit("a")]
-    world.unit("b").fault = fault
-    world.unit("a").fault = "" if way_back else "exit_at_start"
-    switch(world, "b")
-    assert shown(world) == world.enabled
-    switch(world, None)
-    assert shown(world) == world.enabled == []
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    assert shown(fake_host) == fake_host.enabled == [LAYOUT.unit("a")]
+    fake_host.unit("b").fault = fault
+    fake_host.unit("a").fault = "" if way_back else "exit_at_start"
+    switch(fake_host, "b")
+    assert shown(fake_host) == fake_host.enabled
+    switch(fake_host, None)
+    assert shown(fake_host) == fake_host.enabled == []
 
 
 def test_it_is_read_again_when_clients_are_served_and_only_after_a_change():
-    world = host("ab", load_s=1.0)
-    effects: Any = world.effects()
+    fake_host = host("ab", load_s=1.0)
+    effects: Any = fake_host.effects()
     reload, seen = effects.units.reload, []
 
     def note():
-        seen.append(world.open)
+        seen.append(fake_host.open)
         reload()
 
     effects.units.reload = note
     api.switch(effects, LAYOUT, request("a"))
     assert seen == [True]
-    world.crash("a")
-    recover(world)
+    fake_host.crash("a")
+    recover(fake_host)
     api.switch(effects, LAYOUT, request("a", recheck=True))
     assert seen == [True]
 
 
 def test_what_a_killed_switch_left_is_shown_after_the_next_run():
-    world = host("ab", load_s=1.0)
-    effects: Any = world.effects()
+    fake_host = host("ab", load_s=1.0)
+    effects: Any = fake_host.effects()
 
     def die():
         raise Killed
@@ -61,15 +61,15 @@ def test_what_a_killed_switch_left_is_shown_after_the_next_run():
     effects.units.reload = die
     with pytest.raises(Killed):
         api.switch(effects, LAYOUT, request("a"))
-    assert (world.enabled, shown(world)) == ([LAYOUT.unit("a")], [])
-    recover(world)
-    assert shown(world) == world.enabled == [LAYOUT.unit("a")]
+    assert (fake_host.enabled, shown(fake_host)) == ([LAYOUT.unit("a")], [])
+    recover(fake_host)
+    assert shown(fake_host) == fake_host.enabled == [LAYOUT.unit("a")]
 
 
 def test_a_systemd_that_does_not_reload_costs_a_warning():
-    world = host("ab", load_s=1.0)
-    world.reload_fails = True
-    result = switch(world, "a")
-    world.promise()
+    fake_host = host("ab", load_s=1.0)
+    fake_host.reload_fails = True
+    result = switch(fake_host, "a")
+    fake_host.assert_invariants()
     assert not result["failed"]
     assert any("until its next reload" in text for text in result["warnings"])

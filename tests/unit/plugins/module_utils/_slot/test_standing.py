@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, door
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, module_entry
 from unit.plugins.module_utils._slot.calls import check, host, switch
+from unit.plugins.module_utils._slot.fake_host import FakeHost
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import World
 
 PARAMS: dict[str, Any] = {
     "state": "active",
@@ -41,18 +41,18 @@ PARAMS: dict[str, Any] = {
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def fake_host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     made = host("ab")
-    monkeypatch.setattr(door, "host_effects", lambda _clock: made.effects())
+    monkeypatch.setattr(module_entry, "host_effects", lambda _clock: made.effects())
     return made
 
 
 def asked(**changes: object) -> dict[str, object]:
-    return door.run_switch({**PARAMS, **changes}, check_mode=True)
+    return module_entry.run_switch({**PARAMS, **changes}, check_mode=True)
 
 
-def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(world: World) -> None:
-    assert api.standing(world.effects(), LAYOUT) is None
+def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(fake_host: FakeHost) -> None:
+    assert api.standing(fake_host.effects(), LAYOUT) is None
     found = asked()
     assert (found["wanted"], found["outcome"], found["changed"]) == (None, "unchanged", False)
     found = asked(initial_profile="a")
@@ -60,36 +60,38 @@ def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(world: Wo
 
 
 @pytest.mark.parametrize("after", ["served", "rebooted"])
-def test_what_is_or_was_served_comes_before_the_initial_profile(world: World, after: str) -> None:
-    switch(world, "a")
-    switch(world, "b")
+def test_what_is_or_was_served_comes_before_the_initial_profile(fake_host: FakeHost, after: str) -> None:
+    switch(fake_host, "a")
+    switch(fake_host, "b")
     if after == "rebooted":
-        world.reboot()
+        fake_host.reboot()
     found = asked(initial_profile="a")
     assert (found["wanted"], found["changed"]) == ("b", after != "served")
     # Said by name, it is the same.
-    assert {**found, "switch_id": ""} == {**check(world, "b"), "wanted": "b", "switch_id": ""}
+    assert {**found, "switch_id": ""} == {**check(fake_host, "b"), "wanted": "b", "switch_id": ""}
 
 
-def test_a_slot_that_was_stopped_begins_anew(world: World) -> None:
-    switch(world, "b")
-    switch(world, None)
+def test_a_slot_that_was_stopped_begins_anew(fake_host: FakeHost) -> None:
+    switch(fake_host, "b")
+    switch(fake_host, None)
     assert asked(initial_profile="a")["wanted"] == "a"
 
 
-def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(world: World) -> None:
-    switch(world, "a")
+def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(fake_host: FakeHost) -> None:
+    switch(fake_host, "a")
     assert asked(profile="b", initial_profile="a")["wanted"] == "b"
     assert asked(state="stopped")["wanted"] is None
 
 
-def test_what_the_slot_holds_is_told_with_its_stacks(world: World) -> None:
-    found = door.run_occupied(PARAMS)
+def test_what_the_slot_holds_is_told_with_its_stacks(fake_host: FakeHost) -> None:
+    found = module_entry.run_occupied(PARAMS)
     assert found == {"profile": None, "profiles": []}
-    assert switch(world, "a")["outcome"] == "committed"
+    assert switch(fake_host, "a")["outcome"] == "committed"
     stack = {"stack": "cpu", "stack_id": "cpu-1a2b3c4d5e"}
-    assert door.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
-    world.put(LAYOUT.slot_file, "{")
-    assert door.run_occupied(PARAMS)["profile"] == "a", "a torn slot.json is written anew by the very play that asks"
-    world.put(LAYOUT.profile_json("a"), "{")
-    assert door.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]
+    assert module_entry.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
+    fake_host.put(LAYOUT.slot_file, "{")
+    assert module_entry.run_occupied(PARAMS)["profile"] == "a", (
+        "a torn slot.json is written anew by the very play that asks"
+    )
+    fake_host.put(LAYOUT.profile_json("a"), "{")
+    assert module_entry.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]

@@ -13,85 +13,85 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.published import reason_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Direction, Failure, Holder, Mode, Phase
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
+from unit.plugins.module_utils._slot.fake_host import FAULTS, LOST, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT
-from unit.plugins.module_utils._slot.world import FAULTS, LOST, request
 
 SECRET = "curl --header Authorization:sesame"
 HOLDER = Holder(77, SECRET, "b70", "", "/dev/dri/renderD128")
 
 
 @pytest.fixture
-def world():
+def fake_host():
     return host("ab", load_s=1.0)
 
 
-def watched(world, act):
+def watched(fake_host, act):
     """(result, every state that was written)."""
     seen = []
-    effects = world.effects()
+    effects = fake_host.effects()
     write = effects.files.write
 
     def note(path, text):
         write(path, text)
         if path == LAYOUT.state_file:
-            answers = world.engine() is not None and effects.http._ready() is not None
+            answers = fake_host.engine() is not None and effects.http._ready() is not None
             seen.append((json.loads(text), answers))
 
     effects.files.write = note
     return act(effects), seen
 
 
-def test_nobody_hears_of_other_peoples_processes(world):
-    world.cards = 2
+def test_nobody_hears_of_other_peoples_processes(fake_host):
+    fake_host.cards = 2
     for name in "ab":
-        world.render(name, cards=2)
-    switch(world, "a")
+        fake_host.render(name, cards=2)
+    switch(fake_host, "a")
 
     def leave_a_worker(effects):
         stop = effects.units.stop
 
         def stopped(name):
             stop(name)
-            world.device_users = (HOLDER,)
+            fake_host.device_users = (HOLDER,)
 
         effects.units.stop = stopped
         return api.switch(effects, LAYOUT, request("b"))
 
-    result, seen = watched(world, leave_a_worker)
+    result, seen = watched(fake_host, leave_a_worker)
     assert result["outcome"] == "stopped"
     assert SECRET in result["msg"]
-    assert SECRET in b70ctl(world, "history", "--json")[1] or SECRET in world.texts[LAYOUT.journal_file][0]
+    assert SECRET in b70ctl(fake_host, "history", "--json")[1] or SECRET in fake_host.texts[LAYOUT.journal_file][0]
     assert not any(SECRET in json.dumps(state) or "pid 77" in json.dumps(state) for state, _answers in seen)
-    assert world.state.reason == (
+    assert fake_host.state.reason == (
         "the last switch failed: phase release: the port or a card was not let go of; "
         "then phase release on the way back: the port or a card was not let go of"
     )
-    end = json.loads(world.texts[LAYOUT.journal_file][0].splitlines()[-1])
-    assert end["reason"] in world.state.reason
+    end = json.loads(fake_host.texts[LAYOUT.journal_file][0].splitlines()[-1])
+    assert end["reason"] in fake_host.state.reason
     assert SECRET not in end["reason"]
 
 
 @pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
-def test_nor_when_the_slot_settles_by_itself(world, mode):
-    switch(world, "a")
-    world.crash("a")
-    world.foreign = (Holder(77, SECRET, "ann", "", "port 18080"),)
-    result = recover(world, mode)
+def test_nor_when_the_slot_settles_by_itself(fake_host, mode):
+    switch(fake_host, "a")
+    fake_host.crash("a")
+    fake_host.foreign = (Holder(77, SECRET, "ann", "", "port 18080"),)
+    result = recover(fake_host, mode)
     assert SECRET in result["msg"]
-    assert not world.open
-    assert SECRET not in json.dumps(world.state.__dict__)
-    assert "phase guard" in world.state.reason
+    assert not fake_host.open
+    assert SECRET not in json.dumps(fake_host.state.__dict__)
+    assert "phase guard" in fake_host.state.reason
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("first", [True, False])
-def test_nothing_that_a_failure_quotes_is_published(world, fault, first):
-    world.log_lines = ("INFO loading", f"ImportError: {SECRET}")
+def test_nothing_that_a_failure_quotes_is_published(fake_host, fault, first):
+    fake_host.log_lines = ("INFO loading", f"ImportError: {SECRET}")
     if not first:
-        switch(world, "a")
+        switch(fake_host, "a")
     target = "a" if first else "b"
-    world.unit(target).fault = fault
-    result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request(target)))
+    fake_host.unit(target).fault = fault
+    result, seen = watched(fake_host, lambda fx: api.switch(fx, LAYOUT, request(target)))
     assert result["failed"]
     for state, _answers in seen:
         assert SECRET not in state["reason"]
@@ -100,13 +100,13 @@ def test_nothing_that_a_failure_quotes_is_published(world, fault, first):
             assert failure["message"] not in state["reason"]
 
 
-def test_a_quarantine_is_published_without_its_evidence(world):
-    switch(world, "a")
-    world.lose_card("a")
-    switch(world, "b")
-    assert "in quarantine since" in world.state.reason
-    assert str(LAYOUT.state_dir) not in world.state.reason
-    assert "b70ctl" not in world.state.reason
+def test_a_quarantine_is_published_without_its_evidence(fake_host):
+    switch(fake_host, "a")
+    fake_host.lose_card("a")
+    switch(fake_host, "b")
+    assert "in quarantine since" in fake_host.state.reason
+    assert str(LAYOUT.state_dir) not in fake_host.state.reason
+    assert "b70ctl" not in fake_host.state.reason
 
 
 def test_every_failure_has_words_of_its_own():
@@ -125,10 +125,10 @@ def test_every_failure_has_words_of_its_own():
 
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer", "no_token"])
-def test_an_engine_is_being_verified_once_it_answers(world, fault):
-    switch(world, "a")
-    world.unit("b").fault = fault
-    _result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("b")))
+def test_an_engine_is_being_verified_once_it_answers(fake_host, fault):
+    switch(fake_host, "a")
+    fake_host.unit("b").fault = fault
+    _result, seen = watched(fake_host, lambda fx: api.switch(fx, LAYOUT, request("b")))
     phases = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
     assert phases[:3] == [("switching", False), ("switching", True), ("verifying", False)]
     for state, answers in seen:
@@ -139,17 +139,17 @@ def test_an_engine_is_being_verified_once_it_answers(world, fault):
             assert state["switch"]["started_at"]
 
 
-def test_what_settles_loads_and_does_not_switch(world):
-    switch(world, "a")
-    world.reboot()
+def test_what_settles_loads_and_does_not_switch(fake_host):
+    switch(fake_host, "a")
+    fake_host.reboot()
     _result, seen = watched(
-        world, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.BOOT, switch_id="settle"))
+        fake_host, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.BOOT, switch_id="settle"))
     )
     told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
     assert told == [("switching", True), ("switching", True), ("verifying", False), ("serving", None)]
-    world.unit("a").live_fault, world.unit("a").fault = "wrong_answer", ""
-    world.unit("a").invocation = "another"
-    _result, seen = watched(world, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.RECOVER)))
+    fake_host.unit("a").live_fault, fake_host.unit("a").fault = "wrong_answer", ""
+    fake_host.unit("a").invocation = "another"
+    _result, seen = watched(fake_host, lambda fx: api.switch(fx, LAYOUT, request("ignored", mode=Mode.RECOVER)))
     told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
     there, back = [("switching", True), ("switching", True)], [("switching", False), ("switching", True)]
     assert told == [*there, ("verifying", False), *back, ("verifying", False), ("serving", None)]

@@ -17,13 +17,13 @@ from collections.abc import Callable
 import uvloop
 
 from frontdoor import __version__
-from frontdoor import tls as pair
-from frontdoor.accept import Listener
-from frontdoor.auth import Keys, key_line, load_certificate, make_key, tls_context
+from frontdoor.app import Door
 from frontdoor.config import Config, ConfigError, load
-from frontdoor.door import Door
-from frontdoor.events import EventLog
-from frontdoor.page import page
+from frontdoor.http import tls as pair
+from frontdoor.http.listener import Listener
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.page import page
+from frontdoor.policy.keys import Keys, key_line, load_certificate, make_key, tls_context
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3

@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
+from frontdoor.admission.outlook import told_s
 from frontdoor.codes import ANTHROPIC_TYPES, OPENAI_TYPES
-from frontdoor.outlook import told_s
-from frontdoor.routes import Style
-from frontdoor.state import SlotState
+from frontdoor.policy.routes import Style
+from frontdoor.slot.state import SlotState
 
 
 @dataclasses.dataclass(frozen=True)

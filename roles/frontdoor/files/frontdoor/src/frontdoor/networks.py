@@ -54,7 +54,7 @@ def plain(address: str) -> str:
     return address.removeprefix("::ffff:") if "." in address else address
 
 
-def whose(address: str) -> str:
+def client_key(address: str) -> str:
     """Whose turn it is where clients compete without keys: an address, or the network of one of IPv6.
 
     A host has as many addresses of its /64 as it likes. Those of the link are a network of all, and count one by one.

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""API keys: known by name, kept as digests, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import ssl
+import tomllib
+
+from frontdoor.config import ConfigError, Tls
+from frontdoor.http.tls import load_pair
+from frontdoor.observability.events import EventLog
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def digest(secret: str) -> str:
+    """How a key is written into the file. Keys are long and random, so a plain digest tells nothing about them."""
+    return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_key() -> str:
+    """A new key, 256 bits of it."""
+    return "b70-" + secrets.token_urlsafe(32)
+
+
+def key_line(name: str, secret: str) -> str:
+    """The line for the file of keys; raise ConfigError unless the name can be one."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits and _ . - are")
+    # in quotes, because a dot would make a table of it
+    return f'"{name}" = "{digest(secret)}"'
+
+
+def parse_keys(text: str) -> dict[str, bytes]:
+    """Read `[keys]` with `NAME = "sha256:..."`; raise ConfigError that names what is wrong."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(f"not valid TOML: {exc}") from exc
+    keys = table.get("keys")
+    if set(table) != {"keys"} or not isinstance(keys, dict) or not keys:
+        raise ConfigError('must hold one table [keys] with "NAME" = "sha256:<64 hexadecimal digits>"')
+    found = {}
+    for name, value in keys.items():
+        match = _DIGEST.fullmatch(value) if isinstance(value, str) else None
+        if not _NAME.fullmatch(name) or not match:
+            dotted = "; a name with a dot needs quotes" if isinstance(value, dict) else ""
+            raise ConfigError(
+                f'the key {name!r} is not "NAME" = "sha256:<64 hexadecimal digits>" (see --make-key){dotted}'
+            )
+        found[name] = bytes.fromhex(match[1])
+    return found
+
+
+class Keys:
+    """The keys of one file, which may change at any time."""
+
+    def __init__(self, path: str) -> None:
+        """Read the file; raise ConfigError."""
+        self._path = path
+        #: what is wrong with the file now, while the keys of before are kept; empty when nothing is
+        self.error = ""
+        self._seen: tuple[int, int] | None = None
+        self._keys: dict[str, bytes] = {}
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the keys that count now."""
+        return tuple(self._keys)
+
+    def refresh(self) -> bool:
+        """Read the file again when it changed; True when it did. If it is wrong, keep the keys; raise ConfigError."""
+        try:
+            found = os.stat(self._path)
+            seen = (found.st_mtime_ns, found.st_ino)
+            if seen == self._seen:
+                return False
+            with open(self._path, encoding="utf-8") as handle:
+                text = handle.read()
+        except (OSError, UnicodeDecodeError) as exc:
+            self._seen = None
+            self.error = f"{self._path}: cannot be read: {exc}"
+            raise ConfigError(self.error) from exc
+        self._seen = seen
+        try:
+            self._keys = parse_keys(text)
+        except ConfigError as exc:
+            self.error = f"{self._path}: {exc}"
+            raise ConfigError(self.error) from exc
+        self.error = ""
+        return True
+
+    def refreshed(self, events: EventLog) -> None:
+        """`refresh`, told to the log: that the keys were read, or once what is wrong with them."""
+        known = self.error
+        try:
+            if self.refresh():
+                events.emit("keys_read", file=self._path, count=len(self))
+        except ConfigError as exc:
+            if str(exc) != known:
+                events.emit("keys_unusable", error=str(exc), kept=len(self))
+
+    def identify(self, secret: bytes) -> str | None:
+        """Name of the key, or None. Every key is compared, so time does not tell which one came close."""
+        offered = hashlib.sha256(secret).digest()
+        name = None
+        for known, expected in self._keys.items():
+            if hmac.compare_digest(offered, expected):
+                name = known
+        return name
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """The server's TLS context, or None without a certificate; raise ConfigError."""
+    if not tls.cert_file and not tls.key_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_certificate(context, tls)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
+    try:
+        load_pair(context, tls.cert_file, tls.key_file)
+    except ValueError as exc:
+        raise ConfigError(f"tls: {exc}") from exc

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The two states a host may be in, asserted from outside.
+
+A verified model is served, or nothing is and clients are told why.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from scenarios.recording import ask
+from scenarios.rig import Rig, names_of, wait_for
+
+
+def status(rig: Rig) -> dict[str, Any]:
+    """The frontdoor's /status, whatever its HTTP status."""
+    try:
+        with urllib.request.urlopen(f"{rig.url}/status", timeout=30) as reply:
+            text = reply.read()
+    except urllib.error.HTTPError as error:
+        text = error.read()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def assert_serves(rig: Rig, *profiles: str) -> str:
+    """Assert that one of these profiles is served, verified, by the one engine there is, and boots. Return which."""
+    told, state = status(rig), rig.state()
+    facts = rig.facts()
+    assert (told["open"], told["verified"], told["phase"]) == (True, True, "serving"), told
+    name = str(told["model_slot"]["name"])
+    assert name in profiles, f"{name} is served, wanted {' or '.join(profiles)}: {told}"
+    assert names_of(facts.running) == [name], facts
+    assert len(facts.engines) == 1, facts
+    assert facts.invocation == state["engine"]["invocation_id"], (facts, state)
+    assert names_of(facts.enabled) == [name], f"{name} is verified, but what boots is {facts.enabled}"
+    answer = ask(rig.address, stream=False)
+    assert (answer.status, answer.text) == (200, f"I am {name}."), answer
+    assert answer.stamp.split(" ")[1] == facts.invocation, (answer, facts)
+    assert_journal_closed(rig)
+    return name
+
+
+def loading(rig: Rig) -> bool:
+    """Does the new engine run, and not answer yet?"""
+    return bool((rig.state().get("switch") or {}).get("loading"))
+
+
+def assert_stopped(rig: Rig, *reasons: str) -> None:
+    """Assert that nothing runs, nothing boots, and that a client is told why in these words."""
+    told, facts = status(rig), rig.facts()
+    assert (told["open"], told["verified"]) == (False, False), told
+    assert told["phase"] in ("stopped", "failed"), told
+    assert (facts.running, facts.engines) == ((), ()), facts
+    assert facts.enabled == (), f"nothing was verified, but {facts.enabled} boots"
+    answer = ask(rig.address, stream=False)
+    assert answer.status == 503, answer
+    assert int(answer.retry_after) > 0, answer
+    for reason in reasons:
+        assert reason in answer.error, f"a client is not told {reason!r}: {answer.error}"
+        assert reason in told["reason"], told
+    assert_journal_closed(rig)
+
+
+def assert_journal_closed(rig: Rig) -> None:
+    """Assert that every attempt in the journal has come to its end, once."""
+    assert rig.attempts_open() == []
+    ended = [record["id"] for record in rig.journal() if record["event"] == "end"]
+    assert len(ended) == len(set(ended)), ended
+
+
+def assert_two_states(rig: Rig) -> str | None:
+    """Assert that the host is in one of the two states. Return the profile that is served, or None."""
+
+    def settled() -> bool:
+        return status(rig)["phase"] in ("serving", "failed", "stopped")
+
+    wait_for(settled, 120, "the slot is in neither of its two states")
+    if status(rig)["open"]:
+        return assert_serves(rig, *_known(rig))
+    assert_stopped(rig)
+    return None
+
+
+def _known(rig: Rig) -> list[str]:
+    return [path.stem for path in (rig.root / "etc/b70-vllm-slot/profiles").glob("*.json")]

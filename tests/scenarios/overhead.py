@@ -1,0 +1,98 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`.
+
+Switches a converged lab host to and fro between two profiles and prints, for each switch: the engine's own time (the
+old unit's stop as systemd has it, and the new unit's start until it says that it is ready), the whole command, the
+difference, and how long clients were kept out. Then the time of a switch to what is served already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from labkit.layout import open_lab
+from scenarios.rig import PREFIX, Rig
+
+READY = "Application startup complete"
+
+
+def unit_of(profile: str) -> str:
+    return f"{PREFIX}{profile}.service"
+
+
+def moments(rig: Rig, unit: str) -> dict[str, float]:
+    """When the unit was last told to stop, was gone, and was started, in seconds since the machine's boot."""
+    names = {"ActiveExitTimestampMonotonic": "told", "InactiveEnterTimestampMonotonic": "gone"}
+    names["ExecMainStartTimestampMonotonic"] = "started"
+    shown = rig.must("systemctl", "show", f"--property={','.join(names)}", unit)
+    pairs = dict(line.split("=", 1) for line in shown.splitlines())
+    return {names[key]: int(value) / 1e6 for key, value in pairs.items()}
+
+
+def ready_at(rig: Rig, unit: str) -> float:
+    """When the unit's last process said that it is ready; that line comes as its port is opened."""
+    invocation = rig.must("systemctl", "show", "--value", "--property=InvocationID", unit).strip()
+    text = rig.must("journalctl", "--output=json", f"_SYSTEMD_INVOCATION_ID={invocation}")
+    for record in map(json.loads, text.splitlines()):
+        if READY in str(record.get("MESSAGE")):
+            return int(record["__MONOTONIC_TIMESTAMP"]) / 1e6
+    raise SystemExit(f"{unit} never said {READY!r}")
+
+
+def measure(rig: Rig, old: str, new: str) -> tuple[dict[str, float], dict[str, float]]:
+    """(seconds of each phase, the figures of the table)."""
+    done = rig.ctl("switch", new, limit_s=900)
+    if done.code != 0:
+        raise SystemExit(f"the switch to {new} failed: {done.output}{done.errors}")
+    rig.wait_settled()
+    before, after = moments(rig, unit_of(old)), moments(rig, unit_of(new))
+    stop, start = before["gone"] - before["told"], ready_at(rig, unit_of(new)) - after["started"]
+    phases = {record["name"]: record["seconds"] for record in done.data["phases"]}
+    names = list(phases)
+    closed = sum(phases[name] for name in names[names.index("close") : names.index("open") + 1])
+    overhead = done.seconds - stop - start
+    return phases, {"stop": stop, "start": start, "whole": done.seconds, "closed": closed, "overhead": overhead}
+
+
+def table(rows: list[dict[str, float]]) -> list[str]:
+    lines = ["  ".join(f"{name:>8}" for name in rows[0])]
+    return lines + ["  ".join(f"{value:8.2f}" for value in row.values()) for row in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names")
+    parser.add_argument("profiles", nargs=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    lab = open_lab()
+    rig = Rig(lab, int(given.host.removeprefix(lab.name)))
+    old, new = given.profiles
+    if rig.ctl("switch", old, limit_s=900).code != 0:
+        raise SystemExit(f"{old} cannot be served")
+    rig.wait_settled()
+    rows = []
+    for _round in range(2 * given.rounds):
+        rows.append(measure(rig, old, new))
+        old, new = new, old
+    again = [rig.ctl("switch", old) for _round in range(5)]
+    if any(done.data["changed"] for done in again):
+        raise SystemExit("a switch to what is served changed something")
+    figures = [row for _phases, row in rows]
+    print("\n".join(table(figures)))
+    print("median seconds of each phase, the engine's own part in stop, alive and health:")
+    print("  ".join(f"{name} {statistics.median(phases[name] for phases, _row in rows):.2f}" for name in rows[0][0]))
+    print(f"overhead, median: {statistics.median(row['overhead'] for row in figures):.2f} s")
+    print(f"to what is served already, median: {statistics.median(done.seconds for done in again):.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switches that somebody ends, and a host that settles what they leave behind without being asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from scenarios.outcome import assert_serves, assert_stopped
+from scenarios.recording import Recording
+from scenarios.rig import CTL, SETTLE, Rig, wait_for
+from scenarios.test_ansible import play
+from scenarios.test_crashes import kill_at
+
+pytestmark = pytest.mark.scenario
+Begin = Callable[[], Recording]
+LOAD_S = 6.0
+PROGRESS = "run/b70/main/progress.jsonl"
+
+
+def test_a_key_that_ends_the_command_leads_back_also_when_it_is_pressed_again(rig: Rig, recorded: Begin) -> None:
+    """The terminal sends the signal to all of its foreground: to what b70ctl asks of systemd at that moment, too."""
+    rig.have("sim-a")
+    rig.tell("sim-b", load_s=LOAD_S)
+    recorded()
+    with rig.popen("setsid", "--wait", CTL, "switch", "sim-b", "--json") as process:
+        wait_for(lambda: '"to": "sim-b"' in json.dumps(rig.state()), 120, "the switch works")
+        wait_for(lambda: '"health"' in rig.read(PROGRESS), 120, "the engine loads")
+        pid = json.loads(rig.read(PROGRESS).splitlines()[0])["pid"]
+        press = ("sh", "-c", f"kill -INT -{pid}")
+        rig.must(*press)
+        wait_for(lambda: '"back"' in rig.read(PROGRESS), 120, "the way back has begun")
+        while process.poll() is None and '"event": "end"' not in rig.read(PROGRESS):
+            rig.run(*press)
+        output, errors = process.communicate(timeout=300)
+    rig.wait_settled()
+    result = json.loads(output)
+    assert (result["outcome"], result["profile"]) == ("rolled_back", "sim-a"), (output, errors)
+    assert "told to end (SIGINT)" in result["failure"]["message"], result
+    assert "told to end" in errors, errors
+    assert_serves(rig, "sim-a")
+
+
+def test_a_switch_that_is_killed_right_after_another_is_settled(rig: Rig, recorded: Begin) -> None:
+    """The host's own run for the switch before is about to end then, and would take no notice of this one."""
+    rig.have("sim-a")
+    rig.tell("sim-b")
+    recording = recorded()
+    for _time in range(4):
+        done = rig.ctl("switch", "sim-b")
+        assert done.code == 0, done
+        kill_at(rig, "close", "forward", "end", "switch", "sim-a")
+        rig.wait_settled()
+        assert_serves(rig, "sim-b")
+        done = rig.ctl("switch", "sim-a")
+        assert done.code == 0, done
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+    assert recording.names() <= {"sim-a", "sim-b"}
+
+
+def test_a_settling_run_that_is_killed_is_begun_anew(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    rig.tell("sim-a", load_s=LOAD_S)
+    rig.tell("sim-b", load_s=LOAD_S)
+    recorded()
+    kill_at(rig, "health", "forward", "begin", "switch", "sim-b")
+    wait_for(lambda: rig.state().get("switch", {}).get("to") == "sim-a", 120, "the host settles it")
+    rig.must("systemctl", "kill", "--signal=KILL", SETTLE)
+    wait_for(lambda: rig.state().get("open"), 120, "a model is served")
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+
+
+def test_a_host_without_the_settling_unit_is_switched_and_warned(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recorded()
+    there, away = f"/etc/systemd/system/{SETTLE}", f"/etc/systemd/{SETTLE}"
+    rig.must("sh", "-c", f"systemctl stop {SETTLE}; mv {there} {away}; systemctl daemon-reload")
+    try:
+        done = rig.ctl("switch", "sim-b")
+    finally:
+        rig.must("sh", "-c", f"mv {away} {there}; systemctl daemon-reload")
+    assert done.code == 0, done
+    assert any("would not be settled" in text for text in done.data["warnings"]), done
+    assert_serves(rig, "sim-b")
+
+
+def test_a_slot_that_was_stopped_by_a_lost_card_is_served_after_the_reboot(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recorded()
+    for name in ("sim-a", "sim-b"):
+        rig.tell(name, "die")
+    done = rig.ctl("switch", "sim-b")
+    assert (done.code, done.data["outcome"]) == (1, "stopped"), done
+    assert done.data["quarantine"]["symptom"] == "device_lost", done
+    rig.wait_settled()
+    assert_stopped(rig, "first_token")
+    rig.reboot()
+    rig.wait_booted()
+    assert_serves(rig, "sim-a")
+    assert rig.ctl("status").data["quarantine"] is None
+
+
+def test_a_play_is_told_how_long_a_load_may_take(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    rig.tell("sim-b", load_s=LOAD_S)
+    recorded()
+    code, said = play(rig, "sim-b", "-e", "health_timeout=1")
+    assert code != 0, said
+    assert "was not ready within 1 s" in said, said
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the unit of an engine does by itself.
+
+It comes back however it ended, stays down where it was stopped, has what it writes to, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scenarios.outcome import assert_serves, assert_stopped, status
+from scenarios.recording import Recording, ask
+from scenarios.rig import PREFIX, Rig, wait_for
+
+pytestmark = pytest.mark.scenario
+Begin = Callable[[], Recording]
+UNIT_A, UNIT_B = f"{PREFIX}sim-a.service", f"{PREFIX}sim-b.service"
+STARTS = 5  # in half an hour, before systemd gives up
+HOME = "mnt/fast-ai/vllm-cache-exp/sim/home"
+
+
+def shown(rig: Rig, unit: str, name: str) -> str:
+    return rig.must("systemctl", "show", "--value", f"--property={name}", unit).strip()
+
+
+def end(rig: Rig, how: str) -> None:
+    """The engine ends, and the one after it is healthy."""
+    pids = set(rig.engines())
+    if how == "worker":
+        rig.tell_running("sim-a", "end")
+        ask(rig.address, stream=False)
+    else:
+        # as one client in the lab did it: the main process only, which ends with 0
+        rig.must("systemctl", "kill", f"--signal={how}", "--kill-who=main", UNIT_A)
+    wait_for(lambda: not pids & set(rig.engines()), 60, "the engine has ended")
+    rig.tell("sim-a")
+
+
+def wait_served(rig: Rig, before: str) -> None:
+    """Wait until another process than before is served, verified."""
+
+    def again() -> bool:
+        state = rig.state()
+        return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
+
+    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
+    rig.wait_settled()
+
+
+@pytest.mark.parametrize("how", ["worker", "SIGTERM", "SIGKILL"])
+def test_an_engine_that_ends_is_started_again_and_served_only_verified(rig: Rig, recorded: Begin, how: str) -> None:
+    # a start of its own: systemd counts those that nobody asked for
+    rig.serve("sim-a")
+    before = rig.facts().invocation
+    recording = recorded()
+    end(rig, how)
+    wait_served(rig, before)
+    assert_serves(rig, "sim-a")
+    assert shown(rig, UNIT_A, "NRestarts") == "1"
+    assert recording.names() <= {"sim-a"}
+
+
+def test_an_engine_that_is_stopped_stays_down(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recorded()
+    rig.must("systemctl", "stop", UNIT_A)
+    assert shown(rig, UNIT_A, "SubState") == "dead", "it is about to start again"
+    wait_for(lambda: ask(rig.address, stream=False).status == 503, 30, "clients are told that it does not run")
+    # By another engine's start as well, also while it waits for its own. Nobody serves what was started by hand.
+    rig.must("systemctl", "start", UNIT_A)
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+    rig.tell("sim-b")
+    rig.must("systemctl", "kill", "--signal=SIGKILL", "--kill-who=main", UNIT_A)
+    rig.must("systemctl", "start", UNIT_B)
+    rig.wait_settled()
+    assert shown(rig, UNIT_A, "SubState") == "dead"
+    assert rig.facts().running == (UNIT_B,)
+    assert ask(rig.address, stream=False).status == 503
+    rig.serve("sim-a")
+
+
+def test_an_engine_that_ends_again_and_again_stays_down(rig: Rig, recorded: Begin) -> None:
+    rig.serve("sim-a")
+    recorded()
+    for _start in range(1, STARTS):
+        before = rig.facts().invocation
+        end(rig, "SIGTERM")
+        wait_served(rig, before)
+    end(rig, "SIGTERM")
+    wait_for(lambda: shown(rig, UNIT_A, "ActiveState") == "failed", 60, "systemd has given up")
+    assert shown(rig, UNIT_A, "Result") == "start-limit-hit"
+    answer = ask(rig.address, stream=False)
+    assert answer.status == 503, answer
+    assert "does not run any more" in answer.error, answer
+    # Whoever wants it is not held to that limit.
+    assert rig.ctl("switch", "sim-a").code == 0
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+
+
+@pytest.mark.parametrize("way", ["back", "stop"])
+def test_an_engine_that_ends_with_0_while_it_loads_fails_its_switch(rig: Rig, recorded: Begin, way: str) -> None:
+    rig.have("sim-a")
+    rig.tell("sim-b", "end-at-start")
+    recording = recorded()
+    done = rig.ctl("switch", "sim-b", *(["--on-failure", "stop"] if way == "stop" else []))
+    rig.wait_settled()
+    failure = done.data["failure"]
+    assert (done.code, failure["phase"] in ("alive", "health")) == (1, True), done
+    assert "exited 0" in failure["got"], failure
+    assert any("died unexpectedly" in line for line in failure["log_tail"]), failure
+    if way == "back":
+        assert_serves(rig, "sim-a")
+    else:
+        assert_stopped(rig, f"phase {failure['phase']}")
+    assert recording.names() == {"sim-a"}
+
+
+def segments(rig: Rig) -> set[str]:
+    return {path.name for path in (rig.root / "dev/shm").glob("sim-*")}
+
+
+def test_a_killed_engine_leaves_no_shared_memory_behind(rig: Rig, recorded: Begin) -> None:
+    rig.serve("sim-a", "leave-shm")
+    # It goes with the last unit of its user, which is the keeper here.
+    rig.must("systemctl", "stop", "b70-sim-keeper")
+    try:
+        recorded()
+        left = segments(rig)
+        assert len(left) == 1
+        before = rig.facts().invocation
+        rig.must("systemctl", "kill", "--signal=SIGKILL", UNIT_A)
+        wait_served(rig, before)
+        now = segments(rig)
+        assert len(now) == 1, now
+        assert not now & left, now
+        rig.must("systemctl", "kill", "--signal=SIGKILL", UNIT_A)
+        rig.must("systemctl", "stop", UNIT_A)
+        assert segments(rig) == set()
+    finally:
+        rig.must("systemctl", "start", "b70-sim-keeper")
+
+
+def test_an_engine_has_a_home_of_its_own(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    recorded()
+    owner = int(rig.must("id", "-u", "b70"))
+    environ = Path(f"/proc/{next(rig.engines())}/environ").read_text().split("\0")
+    assert f"HOME=/{HOME}" in environ
+    for _time in ("made by its start", "made again after the caches were thrown away"):
+        home = rig.root / HOME
+        assert (home.stat().st_uid, home.stat().st_mode & 0o700) == (owner, 0o700), _time
+        rig.must("rm", "-r", f"/{HOME}")
+        rig.serve("sim-a")

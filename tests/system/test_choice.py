@@ -1,0 +1,147 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The profile decides the stack, on one bare host without cards: refused at once or chosen, and nothing is installed.
+
+It has a lab of its own, which is taken down afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+from system.product import ROOT, Play, play
+from system.test_pristine import MARKER, changed_files
+
+LAB = "choice"
+SITE = ROOT / "site.yml"
+# A refusal takes a look at the catalogue and one at the host; the rest is a busy machine.
+REFUSED_WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab() -> Iterator[None]:
+    """One bare host."""
+    os.environ["B70_LAB"] = LAB
+    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
+    subprocess.run([*command, "up", "--hosts", "1", "--fresh"], check=True, timeout=1200)
+    yield
+    subprocess.run([*command, "down"], check=True, timeout=300)
+
+
+@pytest.fixture(scope="session")
+def untouched(host: Host) -> Host:
+    """The host, with a marker that later files are newer than; the first look by Ansible is over."""
+    play(ROOT / "status.yml")
+    host.check_output("touch %s", MARKER)
+    return host
+
+
+def words(done: Play) -> str:
+    """A play's output with its line breaks and indentation taken out, to look for sentences in it."""
+    return " ".join(done.output.split())
+
+
+def profile(name: str, **more: Any) -> dict[str, Any]:
+    """A profile as an operator's inventory has it."""
+    made = {"extends": "tiny-a", "status": "candidate", "engine": {"cache_key": name}, **more}
+    return {"b70_profiles": {name: made}}
+
+
+REFUSED = {
+    "four-cards": (profile("four-cards", cards=4), "four-cards needs 4 cards, this host has no card."),
+    "parked": (profile("parked", status="blocked", status_reason="no kernel"), "parked is blocked: no kernel"),
+    "an-image": (
+        profile("an-image", stack="llm-scaler-0.21"),
+        "Stack llm-scaler-0.21 cannot be installed: It is published",
+    ),
+    "too-large": (
+        profile("too-large", model={"directory": "too-large", "hf_repo": "a/b", "size_gb": 9e6}),
+        "The weights of too-large take 9e+06 GB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_host_cannot_serve_is_refused_before_anything_is_changed(untouched: Host, name: str) -> None:
+    more, why = REFUSED[name]
+    began = time.monotonic()
+    refused = play(SITE, "-e", f"profile={name}", "-e", json.dumps(more))
+    assert refused.code != 0, refused.output
+    said = words(refused)
+    assert f"cannot serve {name} (it was asked for): {why}" in said
+    assert "Nearest that can be served here: tiny-" in said
+    assert "show_models.yml -e cards=0" in said
+    assert time.monotonic() - began < REFUSED_WITHIN_S
+    assert refused.changed == 0
+    assert changed_files(untouched) == []
+    for path in ("/opt/b70", "/etc/b70-vllm-slot", "/var/lib/b70", "/mnt/fast-ai"):
+        assert not untouched.file(path).exists, path
+
+
+def test_a_rule_of_the_stack_is_refused_before_any_host_is_reached(untouched: Host, tmp_path: Path) -> None:
+    (tmp_path / "ruled.yml").write_text(
+        json.dumps(
+            {
+                "name": "ruled",
+                "based_on": "cpu",
+                "installable": True,
+                "rules": [
+                    {
+                        "id": "short-contexts",
+                        "when": {"engine.settings.max_model_len": {"max": 4096}},
+                        "reason": "Short contexts loop.",
+                        "remedy": "Raise max_model_len.",
+                        "source": "this test",
+                    }
+                ],
+            }
+        )
+    )
+    more = {**profile("short", stack="ruled"), "b70_stack_dirs": [str(tmp_path)]}
+    refused = play(SITE, "-e", "profile=short", "-e", json.dumps(more))
+    assert refused.code != 0
+    assert 'breaks the rule "short-contexts" of the stack ruled: Short contexts loop. Raise max_model_len.' in words(
+        refused
+    )
+    more["b70_profiles"]["short"]["accepts_rules"] = ["short-contexts"]
+    accepted = play(SITE, "--tags", "always", "-e", "profile=short", "-e", json.dumps(more))
+    assert accepted.code == 0, accepted.output
+    assert "short; it was asked for. Stacks on this host: ruled." in words(accepted)
+
+
+BY_INVENTORY = "tiny-a; the slot is empty, and b70_profile in the inventory names it. Stacks on this host: cpu."
+RECOMMENDED = (
+    "qwen3-0.6b-cpu; nobody chose, and it is recommended for no card: It is small, and needs no card. To choose "
+    "another: -e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards=0 lists all. "
+    "Stacks on this host: cpu."
+)
+
+
+@pytest.mark.parametrize(("variables", "said"), [({}, BY_INVENTORY), ({"b70_profile": ""}, RECOMMENDED)])
+def test_an_empty_slot_gets_the_inventorys_profile_or_the_recommended_one(
+    untouched: Host, variables: dict[str, Any], said: str
+) -> None:
+    done = play(SITE, "--tags", "always", "-e", json.dumps(variables))
+    assert done.code == 0, done.output
+    assert said in words(done)
+    assert changed_files(untouched) == []
+
+
+def test_a_profile_brings_its_stack_and_no_other(untouched: Host) -> None:
+    predicted = play(SITE, "--check", "-e", "profile=tiny-b")
+    assert predicted.code == 0, predicted.output
+    assert "tiny-b; it was asked for. Stacks on this host: cpu." in words(predicted)
+    assert "would install stack cpu-" in predicted.output
+    assert "would install stack xpu" not in predicted.output
+    assert changed_files(untouched) == []

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host after ``site.yml``, seen over SSH and HTTP; the last test starts another engine by hand."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from testinfra.host import Host
+
+from system.product import ROOT, Frontdoor, answer_of, play
+
+ENGINE = "b70-slot-main-tiny-a.service"
+OTHER = "b70-slot-main-tiny-b.service"
+FRONTDOOR = "b70-openai-frontdoor.service"
+SETTLE = "b70-settle-main.service"
+
+# What both services must have; the engine needs devices and just-in-time compiled code, so it lacks the rest.
+HARDENING = {"NoNewPrivileges": "yes", "ProtectHome": "yes", "ProtectKernelModules": "yes", "RestrictSUIDSGID": "yes"}
+# systemd's own judgement, from 0 (safe) to 10 (unsafe).
+EXPOSURE = {ENGINE: 6.0, FRONTDOOR: 1.5}
+HEALTH = 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:18080/health", timeout=30)'
+
+
+def properties(host: Host, unit: str, *names: str) -> dict[str, str]:
+    listing = host.check_output("systemctl show %s --property=%s", unit, ",".join(names))
+    return dict(line.split("=", 1) for line in listing.splitlines())
+
+
+def active_engines(host: Host) -> set[str]:
+    listing = host.check_output(
+        "systemctl list-units 'b70-slot-*' --state=active,activating,deactivating --no-legend --plain"
+    )
+    return {line.split()[0] for line in listing.splitlines()}
+
+
+def test_the_frontdoor_answers_as_the_verified_model(frontdoor: Frontdoor) -> None:
+    status = frontdoor.status()
+    assert (status["phase"], status["open"], status["verified"]) == ("serving", True, True), status
+    assert status["model_slot"]["name"] == "tiny-a"
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
+
+
+def test_only_the_frontdoor_listens_to_the_network(host: Host) -> None:
+    listening = host.check_output("ss -Hltn")
+    public = {line.split()[3] for line in listing_outside_loopback(listening)}
+    assert {address.rpartition(":")[2] for address in public} == {"22", "8000"}, listening
+
+
+def listing_outside_loopback(listing: str) -> list[str]:
+    return [line for line in listing.splitlines() if not re.match(r"(127\.|\[::1\])", line.split()[3])]
+
+
+def test_exactly_the_verified_engine_runs_and_boots(host: Host) -> None:
+    assert active_engines(host) == {ENGINE}
+    files = host.check_output("systemctl list-unit-files 'b70-*' --no-legend").splitlines()
+    states = {line.split()[0]: line.split()[1] for line in files}
+    assert {name for name, state in states.items() if state == "enabled"} == {ENGINE, FRONTDOOR, SETTLE}
+    # The shipped catalogue is there too, side by side.
+    assert len([name for name in states if name.startswith("b70-slot-main-")]) >= 17
+
+
+def test_the_engine_is_started_without_a_shell(host: Host) -> None:
+    command = properties(host, ENGINE, "ExecStart")["ExecStart"]
+    program = re.search(r"path=(\S+)", command)
+    assert program is not None, command
+    assert program[1].startswith("/opt/b70/stacks/"), command
+    assert "sh" not in {Path(word).name for word in command.split()}, command
+
+
+@pytest.mark.parametrize("unit", [ENGINE, FRONTDOOR])
+def test_services_are_hardened(host: Host, unit: str) -> None:
+    found = properties(host, unit, "User", "ProtectSystem", *HARDENING)
+    assert found.pop("User") not in ("", "root")
+    assert found.pop("ProtectSystem") in ("strict", "full")
+    assert found == HARDENING
+    judged = host.run("systemd-analyze security --no-pager %s", unit).stdout
+    exposure = re.search(r"exposure level for \S+: ([0-9.]+)", judged)
+    assert exposure is not None, judged
+    assert float(exposure[1]) <= EXPOSURE[unit], judged
+
+
+def test_nothing_of_ours_is_world_writable_or_owned_by_strangers(host: Host) -> None:
+    places = "/opt/b70 /etc/b70-vllm-slot /etc/b70-frontdoor /var/lib/b70 /run/b70 /mnt/fast-ai /etc/systemd/system"
+    assert host.check_output(f"find {places} -xdev -perm -0002 ! -type l") == ""
+    strangers = r"\( -nouser -o -nogroup \)"
+    assert host.check_output(f"find {places} -xdev {strangers}") == ""
+    # What runs as root or decides what runs may be written by root alone.
+    decides = "/opt/b70/stacks /opt/b70/tools /opt/b70/lib /opt/b70/bin /etc/b70-vllm-slot /etc/systemd/system"
+    assert host.check_output(f"find {decides} -xdev ! -user root -print -quit") == ""
+
+
+def test_no_secret_lies_in_configuration(host: Host) -> None:
+    pattern = r"(BEGIN [A-Z ]*PRIVATE KEY|hf_[A-Za-z0-9]{20,}|://[^/@ ]+:[^/@ ]+@)"
+    found = host.run("grep -rIlE %s /etc/b70-vllm-slot /etc/systemd/system /run/b70 /var/lib/b70", pattern)
+    assert found.stdout == ""
+
+
+def test_the_stack_is_complete_and_says_what_it_is(host: Host) -> None:
+    stacks = host.check_output("ls /opt/b70/stacks").split()
+    assert len(stacks) == 1, stacks
+    assert re.fullmatch(r"cpu-[0-9a-f]{10}", stacks[0])
+    assert host.file(f"/opt/b70/stacks/{stacks[0]}/fingerprint.json").is_file
+
+
+def test_a_prediction_on_a_converged_host_predicts_nothing() -> None:
+    predicted = play(ROOT / "site.yml", "--check", "--diff")
+    assert predicted.code == 0, predicted.output
+    assert predicted.changed == 0, predicted.output
+
+
+def test_the_status_playbook_tells_a_person_what_is_served() -> None:
+    told = play(ROOT / "status.yml")
+    assert told.code == 0, told.output
+    assert told.changed == 0, told.output
+    assert "tiny-a" in told.output
+    assert "verified" in told.output
+
+
+def test_an_engine_started_by_hand_is_alone_and_is_not_served(host: Host, frontdoor: Frontdoor) -> None:
+    host.check_output("systemctl start --no-block %s", OTHER)
+    deadline = time.monotonic() + 600
+    seen: list[set[str]] = []
+    while OTHER not in (seen or [set()])[-1] or ENGINE in seen[-1]:
+        assert time.monotonic() < deadline, f"{OTHER} did not replace {ENGINE}: {seen}"
+        seen.append(active_engines(host))
+        running = host.check_output("pgrep --count --full '[v]llm serve' || true")
+        assert int(running) <= 1, f"{running} engines run at once: {seen}"
+    while (status := frontdoor.status())["verified"]:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.2)
+    answer = frontdoor.ask()
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["Retry-After"]) > 0
+    assert answer.json()["error"]["message"]
+    # And it stays so when that engine is up: it never gave its canary answers.
+    deadline = time.monotonic() + 600
+    while host.run(f"python3 -c '{HEALTH}'").rc != 0:
+        assert time.monotonic() < deadline, "the engine that was started by hand does not come up"
+        time.sleep(1)
+    assert frontdoor.ask().status_code == 503
+    assert requests.get(f"{frontdoor.url}/ready", timeout=60).status_code != 200

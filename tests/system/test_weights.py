@@ -1,0 +1,366 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Weights on a real host, by the role: from a hub that the lab plays, from a mirror, from a share. The hub's client is
+the real one, installed from its lock.
+
+The tests are one story on one host, in this order; the last one is about two. They have a lab of their own, which is
+taken down afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from testinfra.host import Host
+
+from demo import inventory_hosts
+from hub.server import COMMIT, Fault, Hub, serve
+from system.product import INVENTORY, ROOT, Play, play, reach
+from vendor.server import gateway
+
+LAB = "weights"
+MODELS = "/mnt/fast-ai/llm-models"
+TAGS = "model_weights"
+TOKEN = "hf_secret_of_the_lab"
+TINY = ROOT / "tests/lab/models/tiny-a"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab() -> Iterator[None]:
+    """Two bare hosts."""
+    os.environ["B70_LAB"] = LAB
+    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
+    subprocess.run([*command, "up", "--hosts", "2", "--fresh"], check=True, timeout=1200)
+    yield
+    subprocess.run([*command, "down"], check=True, timeout=300)
+
+
+@pytest.fixture(scope="session")
+def hub(lab: None) -> Iterator[Hub]:
+    with serve(Hub(TINY, token=TOKEN), gateway()) as served:
+        yield served
+
+
+class Operator:
+    """Runs roles as site.yml does, with the hub's address and token and whatever else is said."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        roles = [{"role": f"arcpro.b70.{name}", "tags": [name]} for name in ("host", "model_weights")]
+        self.playbook = folder / "roles.yml"
+        self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
+        self.hub = hub
+        self.pins = folder / "b70-pins.yml"
+        (folder / "token").write_text(f"{TOKEN}\n")
+        profile = {
+            "title": "x",
+            "status": "research",
+            "stack": "cpu",
+            "modalities": ["text"],
+            "cards": 1,
+            "model": {"hf_repo": "lab/tiny-a", "directory": "tiny-a", "size_gb": 0.1},
+            "engine": {"served_model_name": "x", "settings": {"max_model_len": 64}},
+        }
+        self.variables = {
+            "model_weights_hub_url": hub.url,
+            "model_weights_hub_token_file": str(folder / "token"),
+            "model_weights_stall_timeout": 30,
+            "model_weights_attempts": 2,
+            "model_weights_models": {},
+            "b70_pins_file": str(self.pins),
+            "b70_profiles": {"tiny": profile},
+        }
+
+    def words(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> list[str]:
+        return ["--limit", limit, "--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
+
+    def begin(self, log: Path, *words: str, **variables: object) -> subprocess.Popen[bytes]:
+        """Start a run and return at once; what it prints goes to `log`."""
+        command = [
+            "ansible-playbook",
+            "-i",
+            str(INVENTORY),
+            str(self.playbook),
+            *self.words(*words, tags=TAGS, limit=f"{LAB}1", **variables),
+        ]
+        with log.open("wb") as file:
+            return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    def __call__(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> Play:
+        done = play(self.playbook, *self.words(*words, tags=tags, limit=limit, **variables), limit_s=1200)
+        assert TOKEN not in done.output
+        return done
+
+
+@pytest.fixture(scope="session")
+def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return Operator(hub, tmp_path_factory.mktemp("operator"))
+
+
+def words_of(output: str) -> str:
+    return " ".join(output.split())
+
+
+def pinned_of(run: Operator) -> dict[str, str]:
+    found: dict[str, str] = yaml.safe_load(run.pins.read_text())["all"]["vars"]["b70_pins"]["weights"]["lab/tiny-a"]
+    return found
+
+
+SOURCE = {"tiny-a": {"hub": "lab/tiny-a", "revision": COMMIT}}
+
+
+def test_a_prediction_on_a_bare_host_says_what_would_be_fetched_and_asks_nobody(run: Operator, hub: Hub, host: Host):
+    predicted = run("--check", "--diff", model_weights_models=SOURCE)
+    assert predicted.code == 0, predicted.output
+    said = words_of(predicted.output)
+    assert f"tiny-a: would be fetched from lab/tiny-a at {COMMIT[:12]}" in said
+    assert "/opt/b70/hub/venv: would install the hub's client, because there is no finished environment" in said
+    assert hub.asked == []
+    assert not host.file(MODELS).exists
+    assert not host.file("/opt/b70/hub").exists
+
+
+def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: Operator, hub: Hub, host: Host):
+    ready = run(tags="host")
+    assert ready.code == 0, ready.output
+    predicted = run("--check", model_weights_profiles=["tiny"])
+    assert predicted.code == 0, predicted.output
+    said = words_of(predicted.output)
+    assert f"lab/tiny-a: its revision would be asked for at {hub.url} and recorded in {run.pins}" in said
+    refused = run(model_weights_profiles=["tiny"], b70_pins_file=str(run.pins / "nowhere"))
+    assert refused.code != 0
+    said = words_of(refused.output)
+    assert (
+        "model tiny-a (profile tiny) comes from the hub's repository lab/tiny-a, and no revision of it is known" in said
+    )
+    assert "set b70_pins_file to a file that can be written" in said
+    assert (hub.asked, run.pins.exists(), host.file(f"{MODELS}/tiny-a").exists) == ([], False, False)
+
+    done = run("-v", model_weights_profiles=["tiny"])
+    assert done.code == 0, done.output
+    assert f"lab/tiny-a: revision {COMMIT} is recorded in {run.pins}" in words_of(done.output)
+    pinned = pinned_of(run)
+    assert (pinned["revision"], pinned["from"]) == (COMMIT, hub.url)
+    assert f"tiny-a: fetching 5 files, 508.4 kB from lab/tiny-a at {COMMIT[:12]}" in done.output
+    for path in TINY.iterdir():
+        assert host.file(f"{MODELS}/tiny-a/{path.name}").sha256sum == host_sum(path)
+    record = json.loads(host.file(f"{MODELS}/tiny-a/.b70-weights.json").content_string)
+    assert (record["source"]["repository"], record["source"]["revision"]) == ("lab/tiny-a", COMMIT)
+    assert host.file(f"{MODELS}/tiny-a").user == "root"
+    assert sorted(host.check_output(f"ls -A {MODELS}").split()) == ["tiny-a"]
+    assert {one.token for one in hub.asked if one.storage} == {""}
+
+    hub.asked.clear()
+    again = run(model_weights_profiles=["tiny"])
+    assert (again.code, again.changed) == (0, 0), again.output
+    predicted = run("--check", model_weights_models=SOURCE)
+    assert (predicted.code, predicted.changed) == (0, 0), predicted.output
+    assert hub.asked == []
+
+
+def test_another_host_takes_the_pinned_revision_and_what_changed_is_an_error(run: Operator, hub: Hub, host: Host):
+    elsewhere: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
+    before, moved = run.pins.read_text(), "f" * 40
+    hub.commit = moved  # upstream's history was written anew
+    refused = run(**elsewhere)
+    assert refused.code != 0
+    said = words_of(refused.output)
+    assert f"lab/tiny-a has no revision {COMMIT} at {hub.url}; its main branch is {moved} now" in said
+    hub.commit = COMMIT
+    done = run(**elsewhere)
+    assert done.code == 0, done.output
+    assert run.pins.read_text() == before
+
+    run.pins.write_text(before.replace(COMMIT, moved))
+    for words in ((), ("--check",)):
+        refused = run(*words, model_weights_profiles=["tiny"])
+        assert refused.code != 0
+        said = words_of(refused.output)
+        assert f"(tiny-a) has the revision {COMMIT}, and {run.pins} pins {moved} (first seen by" in said
+        assert "Either keep the pin: remove the model's directory on that host" in said
+    run.pins.write_text(before)
+
+
+def host_sum(path: Path) -> str:
+    return subprocess.run(["sha256sum", str(path)], capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def test_a_damaged_file_is_fetched_again_and_nothing_else(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"truncate -s 100 {MODELS}/tiny-a/model.safetensors")
+    hub.asked.clear()
+    done = run("-vvv", model_weights_models=SOURCE)
+    assert (done.code, done.changed) == (0, 1), done.output
+    assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == (TINY / "model.safetensors").stat().st_size
+    assert not [one for one in hub.asked if one.storage and "tokenizer.json" in one.path]
+
+
+def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, hub: Hub, host: Host, tmp_path: Path):
+    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    hub.asked.clear()
+    hub.pace_s = 5.0
+    plays: list[Play] = []
+    first = threading.Thread(target=lambda: plays.append(run("-v", model_weights_models=SOURCE)))
+    first.start()
+    unit = "b70-weights-tiny-a.service"
+    limit = time.monotonic() + 300
+    while host.run(f"systemctl is-active {unit}").stdout.strip() != "active":
+        assert time.monotonic() < limit, "no download began"
+        time.sleep(0.2)
+    shown = host.check_output(f"systemctl show -p User,ExecStart,Environment {unit}")
+    assert "User=b70" in shown
+    assert TOKEN not in shown + host.check_output("ps -ewwo args")
+    log = tmp_path / "joined.log"
+    with run.begin(log, "-v", model_weights_models=SOURCE) as joined:
+        # As slow as that the download goes on until there is somebody who joined it, and has seen how far it is.
+        said = ("a download is under way, joining it", "of 0.50 MB, ")
+        while not all(words in log.read_text() for words in said):
+            assert joined.poll() is None, log.read_text()
+            time.sleep(0.1)
+        hub.pace_s = 0
+        assert joined.wait(600) == 0, log.read_text()
+    first.join()
+    assert plays[0].code == 0, plays[0].output
+    assert TOKEN not in log.read_text()
+    asked = [one for one in hub.asked if one.storage and one.method == "GET"]
+    assert len(asked) == 1
+
+
+def test_a_killed_download_says_so_and_the_next_run_goes_on(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    hub.asked.clear()
+    hub.pace_s = 3.0
+    plays: list[Play] = []
+    first = threading.Thread(target=lambda: plays.append(run(model_weights_models=SOURCE)))
+    first.start()
+    limit = time.monotonic() + 300
+    part = f"find {MODELS}/.tiny-a.incoming -name '.*.part' -size +200k"
+    while not host.run(part).stdout.strip():
+        assert time.monotonic() < limit, "nothing came"
+        time.sleep(0.1)
+    host.check_output("systemctl kill -s KILL b70-weights-tiny-a.service")
+    first.join()
+    hub.pace_s = 0
+    assert plays[0].code != 0
+    assert "the download was ended" in words_of(plays[0].output)
+    # The hub notes what was asked when it is over, and sees only after its pause that nobody takes the rest.
+    while not [one for one in hub.asked if one.storage and one.method == "GET"]:
+        assert time.monotonic() < limit, "the download that was killed goes on"
+        time.sleep(0.1)
+    hub.asked.clear()
+    done = run(model_weights_models=SOURCE)
+    assert done.code == 0, done.output
+    ranges = [one.range for one in hub.asked if one.storage and one.method == "GET"]
+    assert ranges == ["bytes=262144-"]
+
+
+def test_what_cannot_be_had_is_refused_and_the_old_model_stays(run: Operator, hub: Hub, host: Host):
+    before = host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum
+    hub.faults["model.safetensors"] = Fault("corrupt", after=400_000, times=-1)
+    host.check_output(f"rm {MODELS}/tiny-a/tokenizer.json && mv {MODELS}/tiny-a {MODELS}/tiny-b")
+    source = {"tiny-c": {"hub": "lab/tiny-a", "revision": COMMIT}}
+    refused = run(model_weights_models=source)
+    assert refused.code != 0
+    assert "model.safetensors came with sha256" in words_of(refused.output)
+    assert not host.file(f"{MODELS}/tiny-c").exists
+    hub.faults.clear()
+    hub.token = "another"
+    refused = run(model_weights_models=source)
+    assert "refuses the token for lab/tiny-a (401): set model_weights_hub_token" in words_of(refused.output)
+    hub.token = TOKEN
+    host.check_output(f"mv {MODELS}/tiny-b {MODELS}/tiny-a")
+    assert host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum == before
+    fixed = run(model_weights_models=SOURCE)
+    assert (fixed.code, fixed.changed) == (0, 1), fixed.output
+
+
+def test_a_disk_that_is_too_small_is_said_with_figures(run: Operator, host: Host):
+    host.check_output("mkdir -p /mnt/small && mount -t tmpfs -o size=64m tmpfs /mnt/small")
+    refused = run(model_weights_models=SOURCE, model_weights_dir="/mnt/small/models")
+    assert refused.code != 0
+    assert "MB free and tiny-a needs 508.4 kB more (and 67.1 MB to spare)" in words_of(refused.output)
+    host.check_output("umount /mnt/small")
+
+
+def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Operator, hub: Hub, host: Host):
+    host.check_output(f"systemd-run -q --unit mirror -p WorkingDirectory={MODELS} python3 -m http.server 8099")
+    host.check_output("timeout 120 sh -c 'until ss -ltn | grep -q :8099; do sleep 0.1; done'")
+    hub.asked.clear()
+    through = {"model_weights_mirror_url": "http://127.0.0.1:8099", "model_weights_dir": "/mnt/fast-ai/second"}
+    other = {"tiny-a": {"hub": "lab/tiny-a", "revision": "f" * 40}}
+    refused = run(model_weights_models=other, **through)
+    assert f"holds revision {COMMIT}, and {'f' * 40} is wanted" in words_of(refused.output)
+    done = run(model_weights_models=SOURCE, **through)
+    assert (done.code, done.changed) == (0, 1), done.output
+    again = run(model_weights_models=SOURCE, **through)
+    assert (again.code, again.changed) == (0, 0), again.output
+    plain = {"copy": {"url": "http://127.0.0.1:8099/tiny-a"}, "share": {"host_path": f"{MODELS}/tiny-a"}}
+    for _attempt in range(2):
+        done = run(model_weights_models=plain)
+        assert done.code == 0, done.output
+    assert done.changed == 0, done.output
+    for name in ("copy", "share"):
+        assert host.file(f"{MODELS}/{name}/model.safetensors").sha256sum == host_sum(TINY / "model.safetensors")
+    assert hub.asked == []
+
+
+def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
+    run: Operator, hub: Hub, host: Host, tmp_path: Path
+):
+    tasks = [
+        {"include_role": {"name": "arcpro.b70.mirror", "public": True}},
+        {"include_role": {"name": "arcpro.b70.model_weights", "tasks_from": "to_mirror"}},
+    ]
+    playbook = tmp_path / "mirror.yml"
+    playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
+    variables = {**run.variables, "mirror_profiles": ["tiny"]}
+    words = ["--limit", f"{LAB}1", "-e", json.dumps(variables)]
+    first = play(playbook, *words, limit_s=1200)
+    assert first.code == 0, first.output
+    hub.asked.clear()
+    again = play(playbook, *words, limit_s=1200)
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert hub.asked == []
+    host.check_output("systemd-run -q --unit site -p WorkingDirectory=/srv/b70-mirror python3 -m http.server 8098")
+    host.check_output("timeout 120 sh -c 'until ss -ltn | grep -q :8098; do sleep 0.1; done'")
+    there = {"b70_mirror_url": "http://127.0.0.1:8098", "model_weights_dir": "/mnt/fast-ai/third"}
+    run.pins.unlink()
+    done = run(model_weights_profiles=["tiny"], **there)  # the mirror knows the revision
+    assert done.code == 0, done.output
+    record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)
+    assert record["source"]["revision"] == COMMIT
+    pinned = pinned_of(run)
+    assert (pinned["revision"], pinned["from"]) == (COMMIT, "http://127.0.0.1:8098/models")
+    again = run(model_weights_profiles=["tiny"], **there)
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert hub.asked == []
+
+
+def test_hosts_of_one_play_take_one_revision_whatever_each_of_them_was_told(run: Operator, hub: Hub):
+    every = f"{LAB}*"
+    ready = run(tags="host", limit=every)
+    assert ready.code == 0, ready.output
+    run.pins.unlink()
+    hub.asked.clear()
+    hub.coming = ["a" * 40, "b" * 40, "c" * 40]  # main moves on with every question
+    target: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/together"}
+    done = run(limit=every, **target)
+    assert done.code == 0, done.output
+    records = []
+    for variables in inventory_hosts(str(INVENTORY), "b70_hosts").values():
+        text = reach(variables).file("/mnt/fast-ai/together/tiny-a/.b70-weights.json").content_string
+        records.append(json.loads(text)["source"]["revision"])
+    assert records == [COMMIT, COMMIT]
+    assert pinned_of(run)["revision"] == COMMIT
+    assert hub.commit != COMMIT
+    again = run(limit=every, **target)
+    assert (again.code, again.changed) == (0, 0), again.output

@@ -1,0 +1,405 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host in memory: systemd, engines, frontdoor, files, lock and clock, driven by a clock that only moves on sleep.
+
+Every effect first lets time-driven things happen, then checks the invariants that must hold at every moment, then may
+kill the caller: `fake_host.kill_at = N` raises Killed at the Nth effect, as kill -9 would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request, ToldToEndFault
+from unit.plugins.module_utils._slot.fakes import (
+    LAYOUT,
+    FakeClock,
+    FakeFiles,
+    FakeHttp,
+    FakeLocks,
+    FakeProcesses,
+    FakeUnits,
+)
+
+STATE_FILE = LAYOUT.state_file
+BACKEND = "http://127.0.0.1:18080"
+EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
+
+# Faults of an engine, and whether an engine with it may ever be shown to a client.
+HARMLESS = {"", "ignore_term", "slow_stop", "slow_load", "never_ready", "never_stops"}
+FAULTS = (
+    "never_ready",
+    "exit_at_start",
+    "crash_loop",
+    "health_500",
+    "wrong_id",
+    "wrong_length",
+    "other_process",
+    "no_token",
+    "nan",
+    "wrong_answer",
+    "wrong_one_in_four",
+    "garbage",
+    "empty",
+    "dies_in_canary",
+    "restarts_in_canary",
+    "device_lost",
+)
+LEGACY = ["minimax-vllm.service", "b70-vllm-slot.service"]
+LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
+
+
+class Killed(BaseException):
+    """kill -9 of the switch."""
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+def profile_data(name: str, **changes: Any) -> dict[str, Any]:
+    """A resolved profile as the role renders it."""
+    data: dict[str, Any] = {
+        "schema": 1,
+        "name": name,
+        "title": f"Model {name}",
+        "status": "candidate",
+        "status_reason": "",
+        "modalities": ["text"],
+        "slot": "main",
+        "unit": LAYOUT.unit(name),
+        "stack": {"name": "cpu", "id": "cpu-1a2b3c4d5e", "dir": "/opt/b70/stacks/cpu-1a2b3c4d5e"},
+        "cards": 0,
+        "model": {"hf_repo": None, "revision": None, "path": f"/models/{name}"},
+        "engine": {
+            "kind": "vllm",
+            "served_model_name": name,
+            "max_model_len": 512,
+            "backend_url": BACKEND,
+            "argv": ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", "18080"],
+            "env": {"VLLM_CPU_KVCACHE_SPACE": "1"},
+            "start_timeout_s": 60,
+            "stop_timeout_s": 30,
+        },
+        "frontdoor": {
+            "max_active_generations": 2,
+            "queue_timeout_s": 0,
+            "backend_timeout_s": 7200,
+            "chat_template_kwargs": None,
+            "event_log": True,
+        },
+        "canary": {
+            "repeats": 4,
+            "timeout_s": 30,
+            "seed": 20260607,
+            "burst": 2,
+            "cases": [
+                {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"},
+                {"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"},
+            ],
+        },
+        "fingerprint": f"sha256:{name}-1",
+    }
+    for dotted, value in changes.items():
+        target = data
+        *path, last = dotted.split("__")
+        for key in path:
+            target = target[key]
+        target[last] = value
+    return data
+
+
+def rendering(name: str, **changes: Any) -> Rendering:
+    """The texts of a profile. What the engine does is told by its unit and its environment, as on a host."""
+    data = profile_data(name, **changes)
+    engine = data["engine"]
+    unit = (
+        f"[Service]\nExecStart={json.dumps(engine['argv'])}\nTimeoutStopSec={engine['stop_timeout_s']}\n"
+        f"# {data['title']}\n"
+    )
+    return Rendering(name, unit, json.dumps(data["engine"]["env"]), json.dumps(data, indent=2) + "\n")
+
+
+@dataclass
+class FakeUnit:
+    """A unit and the engine in it. fault: what the engine of this unit does wrong from its next start on."""
+
+    name: str
+    fault: str = ""
+    load_s: float = 5.0
+    stop_s: float = 0.5
+    exists: bool = True
+    enabled: bool = False
+    shown: bool = False  # what `systemctl status` says of that: what it was at the last reload
+    active: str = "inactive"
+    sub: str = "dead"
+    result: str = "success"
+    invocation: str = ""
+    pid: int = 0
+    restarts: int = 0
+    started: float = 0.0
+    started_at: datetime = EPOCH
+    stop_until: float | None = None
+    restart_at: float | None = None
+    live_fault: str = ""
+    cmdline: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    answers: int = 0
+    needs_reload: bool = False
+    loaded: str | None = None  # the unit's text as systemd has read it
+    started_from: str | None = None  # the same at its last start
+    stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
+
+    @property
+    def up(self) -> bool:
+        return self.pid > 0
+
+
+class FakeHost:
+    def __init__(self) -> None:
+        self.mono = 0.0
+        self.texts: dict[PurePosixPath, tuple[str, datetime]] = {}
+        self.units: dict[str, FakeUnit] = {}
+        self.starts = 0
+        self.effects_done = 0
+        self.kill_at: int | None = None
+        self.told_at: int | None = None  # the effect at which SIGTERM comes
+        self.told = False  # it came, and no wait has heeded it yet
+        self.frontdoor_present = True
+        self.frontdoor_stuck = False
+        self.frontdoor_sequence = 0
+        self.generations: list[float] = []  # monotonic ends of running generations
+        self.readonly: set[PurePosixPath] = set()
+        self.hidden: set[PurePosixPath] = set()  # what only root can read
+        self.unreadable: set[PurePosixPath] = set()  # no files, but something in their place
+        self.full: set[PurePosixPath] = set()
+        self.free = 10 * 2**30
+        self.foreign: tuple[Holder, ...] = ()
+        self.device_users: tuple[Holder, ...] = ()
+        self.cards = 0
+        self.memory_told = True
+        self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
+        self.lock_holder: str | None = None
+        self.lock_for_s = float("inf")  # so long the other one holds it
+        self.gate_verified = True
+        self.going_down = False
+        self.reload_fails = False
+        self._state_text: str | None = None
+        self._state: SlotState | None = None
+        self.logs: dict[str, tuple[str, ...]] = {}  # by invocation; log_lines for all others
+        self.kernel_lines: tuple[str, ...] = ("xe 0000:03:00.0: [drm] GT0: Engine reset",)
+        self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
+        self.mutations: list[str] = []
+        self.boots = 1
+        self.settle_installed = True
+        self.settle_queued = False  # the host will settle what is left as soon as the lock is free
+        self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
+
+    # -- setting up
+
+    def render(self, name: str, **changes: Any) -> dict[str, Any]:
+        """Renders a profile and its unit in place, installs its weights and its stack."""
+        data, texts = profile_data(name, **changes), rendering(name, **changes)
+        for path, text in zip(places(LAYOUT, name), (texts.unit, texts.env, texts.profile), strict=True):
+            self.put(path, text)
+        slot = {"schema": 1, "slot": "main", "legacy_units": LEGACY, "refused_statuses": ["rejected", "blocked"]}
+        self.put(LAYOUT.slot_file, json.dumps(slot))
+        # The role has systemd read what it wrote.
+        self.units.setdefault(data["unit"], FakeUnit(data["unit"])).loaded = None
+        self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
+        self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
+        stack = data["stack"]
+        self.put(PurePosixPath(stack["dir"]) / "fingerprint.json", json.dumps({"stack_id": stack["id"]}))
+        self.put(PurePosixPath(data["engine"]["argv"][0]), "#!")
+        return data
+
+    def render_held(self, name: str, **changes: Any) -> Rendering:
+        """Renders a profile that is in use: the rendering waits for a switch."""
+        texts = rendering(name, **changes)
+        self.put(LAYOUT.pending(name), texts.to_json())
+        return texts
+
+    def put(self, path: PurePosixPath, text: str) -> None:
+        self.texts[path] = (text, self.now())
+
+    def unit_text(self, unit: FakeUnit) -> str:
+        return self.texts.get(LAYOUT.unit_dir / unit.name, ("", None))[0]
+
+    def unit(self, profile: str) -> FakeUnit:
+        return self.units[LAYOUT.unit(profile)]
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.mono)
+
+    # -- what happens by itself
+
+    def tick(self) -> None:
+        for unit in self.units.values():
+            if unit.stop_until is not None and self.mono >= unit.stop_until:
+                self._down(unit, "inactive")
+            if unit.restart_at is not None and self.mono >= unit.restart_at:
+                unit.restarts += 1
+                self.launch(unit)
+            age = self.mono - unit.started
+            if unit.up and unit.live_fault == "exit_at_start" and age >= 1.0:
+                self._down(unit, "failed")
+                unit.result = "exit-code"
+            if unit.up and unit.live_fault == "crash_loop" and age >= 1.0:
+                self._loop(unit)
+        if self.frontdoor_present and not self.frontdoor_stuck:
+            state = self.state
+            self.frontdoor_sequence = state.sequence if state else 0
+
+    def _down(self, unit: FakeUnit, active: str) -> None:
+        unit.active, unit.sub, unit.pid = active, "dead" if active == "inactive" else "failed", 0
+        unit.stop_until = unit.restart_at = None
+
+    def _loop(self, unit: FakeUnit) -> None:
+        self._down(unit, "activating")
+        unit.sub, unit.restart_at = "auto-restart", self.mono + 15.0
+
+    def crash(self, profile: str) -> None:
+        """The engine dies and systemd starts it again at once."""
+        unit = self.unit(profile)
+        unit.restarts += 1
+        self.launch(unit)
+
+    def launch(self, unit: FakeUnit) -> None:
+        self.starts += 1
+        unit.active, unit.sub, unit.result, unit.restart_at = "active", "running", "success", None
+        unit.invocation, unit.pid = f"{self.starts:032x}", 1000 + self.starts
+        if unit.fault == "device_lost":
+            self.logs[unit.invocation] = ("INFO loading", LOST)
+        unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
+        if unit.loaded is None:
+            unit.loaded = self.unit_text(unit)
+        unit.started_from = unit.loaded
+        argv = unit.loaded.partition("ExecStart=")[2].partition("\n")[0]
+        if argv.startswith("["):
+            unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
+            env = json.loads(self.texts[LAYOUT.profile_env(LAYOUT.profile_of(unit.name))][0])
+            unit.environ = dict(env, PATH="/usr/bin")
+            unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
+            unit.stop_limit_s = float(unit.loaded.partition("TimeoutStopSec=")[2].partition("\n")[0])
+        if unit.fault == "other_process":
+            unit.cmdline = (*unit.cmdline, "--max-num-seqs", "99")
+        if unit.fault == "slow_load":
+            unit.started += 60.0
+
+    def lose_card(self, profile: str) -> None:
+        """The engine dies of a lost card and systemd starts it again."""
+        self.logs[self.unit(profile).invocation] = ("INFO serving", LOST)
+        self.crash(profile)
+
+    def reboot(self) -> None:
+        """Processes and /run are gone; what is enabled is started."""
+        self.boots += 1
+        self.settle_queued = False
+        for path in self.boot_only:
+            self.texts.pop(path, None)
+        self.frontdoor_sequence = 0
+        for unit in self.units.values():
+            self._down(unit, "inactive")
+            unit.restarts, unit.invocation, unit.loaded = 0, "", None
+        for unit in self.units.values():
+            if unit.enabled:
+                self.launch(unit)
+
+    # -- looking
+
+    @property
+    def state(self) -> Any:
+        text, _when = self.texts.get(STATE_FILE, (None, None))
+        if text is not self._state_text:
+            self._state_text, self._state = text, parse_state(text)
+        return self._state
+
+    @property
+    def running(self) -> list[str]:
+        return [unit.name for unit in self.units.values() if unit.up]
+
+    @property
+    def enabled(self) -> list[str]:
+        return sorted(unit.name for unit in self.units.values() if unit.enabled)
+
+    @property
+    def open(self) -> bool:
+        """Does the frontdoor let clients through?"""
+        return bool(self.state and self.state.open)
+
+    def engine(self) -> FakeUnit | None:
+        """The engine that holds the backend's port."""
+        return next((unit for unit in self.units.values() if unit.up and unit.name.startswith("b70-slot")), None)
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        slot = [name for name in self.running if name.startswith("b70-slot")]
+        if len(slot) > 1:
+            raise Broken(f"two engines run: {slot}")
+        if len(self.enabled) > 1:
+            raise Broken(f"two units are enabled: {self.enabled}")
+        engine = self.engine()
+        if engine is not None and self.gate_verified and self.open and engine.live_fault not in HARMLESS:
+            served = self.state.invocation_id == engine.invocation
+            if served:
+                raise Broken(f"the frontdoor is open for {engine.name}, whose engine is {engine.live_fault}")
+
+    def assert_invariants(self) -> None:
+        """Where a run may leave the host: verified and served, or nothing is and the frontdoor says why."""
+        self.check()
+        state = self.state
+        if state is not None and state.open:
+            engine = self.engine()
+            if engine is None or state.invocation_id != engine.invocation or not state.verified:
+                raise Broken(f"open without the verified engine: {state}")
+            if self.enabled != [engine.name] and not (self.enabled == [] and LAYOUT.unit_dir in self.readonly):
+                raise Broken(f"{engine.name} is served, enabled is {self.enabled}")
+        else:
+            if self.running:
+                raise Broken(f"closed, but {self.running} run")
+            if self.enabled:
+                raise Broken(f"stopped, but {self.enabled} would start at boot")
+            if state is not None and not state.reason:
+                raise Broken("closed without a reason")
+
+    def effects(self) -> Effects:
+        return Effects(
+            clock=FakeClock(self),
+            units=FakeUnits(self),
+            http=FakeHttp(self),
+            files=FakeFiles(self),
+            locks=FakeLocks(self),
+            processes=FakeProcesses(self),
+        )
+
+    def heed(self) -> None:
+        """Every wait comes by here, as with the real clock: being told to end is raised once."""
+        if self.told:
+            self.told = False
+            raise ToldToEndFault
+
+    def step(self, mutation: str | None = None) -> None:
+        self.effects_done += 1
+        self.tick()
+        self.check()
+        if self.kill_at is not None and self.effects_done >= self.kill_at:
+            self.kill_at = None
+            raise Killed
+        if self.told_at is not None and self.effects_done >= self.told_at:
+            self.told_at, self.told = None, True
+        if mutation is not None:
+            self.mutations.append(mutation)
+
+
+def request(profile: str | None = "a", **changes: Any) -> Request:
+    values: dict[str, Any] = {"profile": profile, "active": profile is not None, "switch_id": "test", "who": "tester"}
+    return Request(**(values | changes))
