@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _transient
-from ._slot import module_entry
+from . import _slot_module, _transient
 
 LIMIT_S = 24 * 3600  # the switch has limits of its own; this one only bounds a job that hangs
 KEPT_S = 24 * 3600
@@ -127,7 +126,7 @@ def own_archive() -> Path:
     return Path(archive)
 
 
-def main(words: list[str], run: Callable[..., dict[str, Any]] = module_entry.run_switch) -> None:
+def main(words: list[str], run: Callable[..., dict[str, Any]] = _slot_module.run_switch) -> None:
     """In the unit: runs the switch of the parameters' file and leaves its result, whole."""
     archive, given, result = map(Path, words)
     params = json.loads(given.read_text(encoding="utf-8"))
