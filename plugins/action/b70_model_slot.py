@@ -21,9 +21,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.watch import Look, Watcher, poll_script, read_look
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Look, Watcher, poll_script, read_look
 
 display = Display()
 T = TypeVar("T")

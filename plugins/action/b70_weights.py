@@ -18,9 +18,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _pins
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import pinning, progress, service, sources
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
@@ -29,8 +27,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     check_name,
     size_in_words,
 )
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import pinning, progress
 
 display = Display()
 

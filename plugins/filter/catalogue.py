@@ -10,16 +10,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _render, _render_unit
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import (
-    choose,
-    explain,
-    models,
-    offers,
-    problems,
-    stacks,
-)
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import models, problems, stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice import choose, offers
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render import explain, rendering, unit
 
 
 def stack_id(manifest: Mapping[str, Any]) -> str:
@@ -39,7 +33,7 @@ def render_slot(profiles: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
             "render_slot needs the profiles (a mapping, from the lookup) and the slot's settings (a mapping)"
         )
     try:
-        return _render.render_slot(plain(profiles), plain(settings))
+        return rendering.render_slot(plain(profiles), plain(settings))
     except ValueError as error:
         raise AnsibleFilterError(f"render_slot: {error}") from error
     except KeyError as error:
@@ -100,7 +94,7 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 def slot_unit(name: str, slot: str = "main") -> str:
     """The systemd unit of a profile in a slot."""
-    return _render_unit.unit_name(str(name), slot)
+    return unit.unit_name(str(name), slot)
 
 
 class FilterModule:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 
 
 def weight_sources(

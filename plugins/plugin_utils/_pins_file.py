@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _pins
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import Entry, Pins, PinsError
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Entry, Pins, PinsError
 
 LOCK_LIMIT_S = 60.0
 PAUSE_S = 0.05

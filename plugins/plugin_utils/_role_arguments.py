@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import closest
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import closest
 
 _WANTED = {
     "dict": ("a mapping of names to values", '{"NAME": "VALUE"}'),

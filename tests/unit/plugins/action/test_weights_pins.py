@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import PinsError
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 A, B = "a" * 40, "b" * 40
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, progress, sources, unit
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, sources, unit
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import progress
 
 COMMIT = "a" * 40
 OPTIONS: dict[str, Any] = {
