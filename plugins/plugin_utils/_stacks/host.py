@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 
 from . import planning
 
@@ -282,23 +283,7 @@ class Installer:
 
     def _act(self, name: str, arguments: Mapping[str, Any], *, check: bool | None = None) -> dict[str, Any]:
         """Another action, or the module where there is no such action. check: its check mode, else the task's."""
-        action = self._action
-        task = action._task.copy()
-        task.args = dict(arguments)
-        if check is not None:
-            task.check_mode = check
-        other = action._shared_loader_obj.action_loader.get(
-            name,
-            task=task,
-            connection=action._connection,
-            play_context=action._play_context,
-            loader=action._loader,
-            templar=action._templar,
-            shared_loader_obj=action._shared_loader_obj,
-        )
-        if other is None:
-            return self._module(name, arguments)
-        return _passed(other.run(task_vars=self._vars))
+        return _passed(run_other(self._action, name, arguments, self._vars, check=check))
 
 
 def _passed(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,17 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
 
-from ansible_collections.arcpro.b70.plugins.lookup import misshapen
+from ansible_collections.arcpro.b70.plugins.action import b70_role_arguments
+from ansible_collections.arcpro.b70.plugins.modules.b70_role_arguments import DOCUMENTATION
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults
 
 DICT, NAMES = {"type": "dict"}, {"type": "list", "elements": "str"}
 
 
 def told(option, value):
-    return list(misshapen.faults({"door_x": option}, {"door_x": value}, lambda value: value))
+    return list(faults({"door_x": option}, {"door_x": value}, lambda value: value))
 
 
 @pytest.mark.parametrize("value", ["a=1", '{"a": 1}', "a", "", ["a"], None, 3, True])
@@ -60,12 +63,12 @@ def test_no_value_is_told():
 
 def test_other_types_and_what_is_not_there_are_left_alone():
     assert told({"type": "int"}, "x") == []
-    assert list(misshapen.faults({"door_x": DICT}, {}, lambda value: value)) == []
+    assert list(faults({"door_x": DICT}, {}, lambda value: value)) == []
 
 
 def test_where_it_comes_from():
     variables = {"door_x": "{{ b70_dirs | default([]) }}"}
-    (said,) = misshapen.faults({"door_x": NAMES}, variables, lambda _: "/a")
+    (said,) = faults({"door_x": NAMES}, variables, lambda _: "/a")
     assert said.endswith("It comes from {{ b70_dirs | default([]) }}.")
 
 
@@ -76,30 +79,53 @@ def test_what_cannot_be_evaluated_is_the_fault_of_another_or_told():
         return value
 
     options = {"door_x": NAMES, "door_y": DICT}
-    (said,) = misshapen.faults(options, {"door_x": "{{ door_y.keys() }}", "door_y": "a"}, template)
+    (said,) = faults(options, {"door_x": "{{ door_y.keys() }}", "door_y": "a"}, template)
     assert said.startswith("door_y is text")
     with pytest.raises(AnsibleError, match="no attribute keys"):
-        list(misshapen.faults(options, {"door_x": "{{ door_y.keys() }}", "door_y": {}}, template))
+        list(faults(options, {"door_x": "{{ door_y.keys() }}", "door_y": {}}, template))
 
 
-class Lookup(misshapen.LookupModule):
-    """The lookup with options as its documentation declares them; Ansible's loader wants an installed collection."""
-
-    def set_options(self, task_keys=None, var_options=None, direct=None):
-        declared = yaml.safe_load(misshapen.DOCUMENTATION)["options"]
-        self.chosen = {name: option.get("default") for name, option in declared.items()} | (direct or {})
-
-    def get_option(self, option, hostvars=None):
-        return self.chosen[option]
+def run(monkeypatch, role, variables, **words):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
+    plugin = object.__new__(b70_role_arguments.ActionModule)
+    plugin._task = SimpleNamespace(args={"role_path": str(role), **words})
+    plugin._templar = SimpleNamespace(template=lambda value: value)
+    return plugin.run(None, variables)
 
 
-def test_all_entry_points_of_a_role_are_looked_at(tmp_path):
-    (tmp_path / "meta").mkdir()
+@pytest.fixture
+def role(tmp_path):
+    folder = tmp_path / "door"
+    (folder / "meta").mkdir(parents=True)
     specs = {"main": {"options": {"door_x": DICT, "door_only": NAMES, "door_raw": {"type": "raw"}}}}
     specs |= {"other": {"options": {"door_z": NAMES}}, "third": {}}
-    (tmp_path / "meta" / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": specs}))
-    lookup = Lookup()
-    lookup._templar = SimpleNamespace(template=lambda value: value)
+    (folder / "meta" / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": specs}))
+    return folder
+
+
+def test_all_entry_points_of_a_role_are_looked_at(monkeypatch, role):
     variables = {"door_x": "a=1", "door_only": "a,b", "door_raw": "a", "door_z": "a"}
-    (found,) = lookup.run([str(tmp_path)], variables, words=["door_only"], mappings=["door_raw"])
-    assert sorted(said.split()[0] for said in found) == ["door_raw", "door_x", "door_z"]
+    result = run(monkeypatch, role, variables, words=["door_only"], mappings=["door_raw"])
+    assert result["failed"]
+    named = [word for word in result["msg"].split() if word in variables]
+    assert sorted(named) == ["door_raw", "door_x", "door_z"]
+
+
+def test_good_variables_pass(monkeypatch, role):
+    result = run(monkeypatch, role, {"door_x": {}, "door_z": [], "door_unknown": 1})
+    assert result == {"changed": False, "failed": False, "msg": ""}
+
+
+def test_a_misspelt_name_is_refused_with_the_nearest_one(monkeypatch, role):
+    variables = {"door_onyl": [], "door_qqqqqqqq": 1, "__door_own": 1, "window_x": 1}
+    said = run(monkeypatch, role, variables, refuse_unknown=True)["msg"]
+    assert said == (
+        "The role door has no variable door_onyl; did you mean door_only or door_z or door_x? "
+        "The role door has no variable door_qqqqqqqq; did you mean one of those in its README?"
+    )
+
+
+def test_the_options_are_those_of_the_documentation():
+    said = yaml.safe_load(DOCUMENTATION)["options"]
+    known = ("type", "default", "elements", "required")
+    assert {n: {k: one[k] for k in known if k in one} for n, one in said.items()} == b70_role_arguments.OPTIONS
