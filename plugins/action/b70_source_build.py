@@ -13,7 +13,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.watch import Progress, Sample, idle_seconds, say
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+from ansible_collections.arcpro.b70.plugins.plugin_utils._build_watch import idle_seconds, say
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 
 display = Display()

@@ -31,7 +31,6 @@ _MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import ma
 _PROPERTIES = {
     "KillMode": "mixed",
     "TimeoutStopSec": "15",
-    "RuntimeMaxSec": str(LIMIT_S),
     "CollectMode": "inactive-or-failed",
     "Nice": "0",
     "CPUWeight": "100",
@@ -89,8 +88,9 @@ class Job:
         self.file("params").write_text(json.dumps(dict(params)), encoding="utf-8")
         words = [str(self.file(kind)) for kind in ("zip", "params", "result")]
         argv = [sys.executable, "-c", _MAIN, words[0], *words]
+        task = _transient.Task(self.unit, f"Switch of the b70 slot {self.slot}", argv, LIMIT_S, properties=_PROPERTIES)
         try:
-            self.ask(_transient.run_argv(self.unit, f"Switch of the b70 slot {self.slot}", _PROPERTIES, {}, argv))
+            self.ask(task.run_argv())
         except JobError:
             if not (self.file("result").exists() or self.running()):
                 raise
