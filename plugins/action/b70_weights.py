@@ -29,7 +29,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import pinning, progress
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress
 
 display = Display()
 
@@ -115,7 +115,7 @@ class ActionModule(ActionBase):
                 files[name] = self._look(roots[name])
             else:
                 if strict:
-                    sources.refuse_branch(name, known[name])
+                    hub.refuse_branch(name, known[name])
                 if pinning.is_open(known[name]):
                     pinned.append(name)
                     known[name] = {**known[name], "revision": pins.value("weights", known[name]["hub"]) or None}
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
         to_copy = [name for name in files if found[name]["state"] != "complete"]
         to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
         for name in to_fetch:
-            sources.refuse_branch(name, known[name])
+            hub.refuse_branch(name, known[name])
         for model in found.values():
             model.pop("unknown")
             model.pop("revision")

@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
 
 
 def weight_sources(
@@ -20,7 +20,7 @@ def weight_sources(
     """Directory to source, for those of the named profiles whose model is in a repository of the hub."""
     if not isinstance(catalogue, Mapping):
         raise AnsibleFilterError("weight_sources needs the profiles (a mapping, from the lookup arcpro.b70.catalogue)")
-    return sources.from_catalogue(plain(catalogue), [str(name) for name in names], plain(revisions or {}))
+    return hub.from_catalogue(plain(catalogue), [str(name) for name in names], plain(revisions or {}))
 
 
 class FilterModule:
