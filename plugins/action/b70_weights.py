@@ -17,8 +17,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
     Wanted,

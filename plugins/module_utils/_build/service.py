@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _transient
+from .. import _files, _transient
 from . import memory, source
 from .log import explain, first_error, progress
 from .recipe import BuildError, Recipe, command, parse_environment
@@ -89,7 +89,7 @@ def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
     try:
         record = json.loads((folder / "build.json").read_text())
         wheel = folder / record["file"]
-        right = record["key"] == recipe.key() and source.file_digest(str(wheel)) == record["sha256"]
+        right = record["key"] == recipe.key() and _files.sha256(wheel) == record["sha256"]
     except (OSError, ValueError, LookupError, TypeError, BuildError):
         return None
     return {**record, "path": str(wheel)} if right else None
@@ -103,7 +103,7 @@ def damage(recipe: Recipe, place: Place) -> str:
     try:
         record = json.loads((folder / "build.json").read_text())
         wheel = folder / record["file"]
-        return f"{wheel} has sha256 {source.file_digest(str(wheel))}, its record says {record['sha256']}"
+        return f"{wheel} has sha256 {_files.sha256(wheel)}, its record says {record['sha256']}"
     except (OSError, ValueError, LookupError, TypeError, BuildError) as error:
         return f"{folder} is not whole: {error}"
 
@@ -180,7 +180,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
         "key": recipe.key(),
         "commit": recipe.commit,
         "file": target.name,
-        "sha256": source.file_digest(str(target)),
+        "sha256": _files.sha256(target),
         "size": target.stat().st_size,
         "uses": dict(recipe.uses),
         "environment": dict(recipe.environment),

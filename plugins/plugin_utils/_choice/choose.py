@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._catalogue.places import weights_path
 from .._catalogue.stacks import stack_id
 from .._stacks import planning
 
@@ -41,17 +42,6 @@ def against_cards(profile: Profile, cards: int) -> list[str]:
     if profile["cards"] and last >= cards:
         return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
     return []
-
-
-def against_stack(manifest: Mapping[str, Any]) -> list[str]:
-    """Return why a stack cannot be installed on any host."""
-    return [] if manifest["installable"] else [f"Stack {manifest['name']} cannot be installed: {manifest['reason']}"]
-
-
-def weights_path(profile: Profile, models_dir: str) -> str:
-    """Return where the weights of a profile are on a host."""
-    directory = str(profile["model"]["directory"]).rstrip("/")
-    return directory if directory.startswith("/") else f"{models_dir.rstrip('/')}/{directory}"
 
 
 @dataclass(frozen=True)

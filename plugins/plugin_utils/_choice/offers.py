@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, against_stack, counted
+from .._stacks import planning
+from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted
 
 
 def rate(figure: Mapping[str, Any]) -> str:
@@ -95,7 +96,7 @@ def _named(profile: Profile, model: str) -> bool:
 
 
 def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[str]:
-    return [*against_profile(profile, refused), *against_stack(stacks[profile["stack"]])]
+    return [*against_profile(profile, refused), *planning.uninstallable(stacks[profile["stack"]])]
 
 
 def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:

@@ -90,12 +90,16 @@ def _pinned(manifest: Mapping[str, Any]) -> dict[str, str]:
     return locked_versions(Path(manifest["lock_file"]).read_text(encoding="utf-8"))
 
 
+def uninstallable(manifest: Mapping[str, Any]) -> list[str]:
+    """Return why a stack cannot be installed on any host; empty when it can."""
+    return [] if manifest["installable"] else [f"Stack {manifest['name']} cannot be installed: {manifest['reason']}"]
+
+
 def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) -> list[str]:
     """Why a stack cannot be installed on a host: one sentence each, with what to do; empty when it can."""
-    name = f"Stack {manifest['name']}"
-    if not manifest["installable"]:
-        return [f"{name} cannot be installed: {manifest['reason']}"]
-    found = []
+    name, found = f"Stack {manifest['name']}", uninstallable(manifest)
+    if found:
+        return found
     machine = host["system"]["machine"]
     if machine not in manifest["machines"]:
         found.append(
