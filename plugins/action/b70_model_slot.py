@@ -12,9 +12,8 @@ import getpass
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from ansible import constants as C
 from ansible.plugins.action import ActionBase
@@ -22,16 +21,14 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Look, Watcher, poll_script, read_look
 
 display = Display()
-T = TypeVar("T")
 
 MODULE = "arcpro.b70.b70_model_slot"
 CHECK = "arcpro.b70.b70_profile_check"
-POLL_S = 1.0
 GONE_LOOKS = 4
 
 
@@ -124,21 +121,24 @@ class ActionModule(ActionBase):
             **self._task.args,
         }
         watcher = Watcher(self._arguments["switch_id"], self._host)
-        keep_alive(self._connection)
+        self._job = HostJob(
+            self._connection,
+            f"the switch {watcher.switch_id}",
+            lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
+        )
         # A host that can't be reached at all is said to be so at once; from here on nobody knows what it was told.
         self._low_level_execute_command("true", sudoable=False)
-        started = self._ask("start", watcher)
+        started = self._ask("start")
         if started.get("failed"):
             return started
         if self._watch(watcher):
             return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": watcher.switch_id}
-        return self._ask("collect", watcher)
+        return self._ask("collect")
 
     def _watch(self, watcher: Watcher) -> bool:
         """Shows progress until the switch has its result. Returns whether there will never be one."""
         missing = 0
         while True:
-            time.sleep(POLL_S)
             look = self._look(watcher)
             for line in watcher.lines(look, time.monotonic()):
                 display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
@@ -156,19 +156,10 @@ class ActionModule(ActionBase):
             watcher.offset,
             unit_name(slot, watcher.switch_id),
         )
-        return self._patiently(watcher, lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
+        return self._job.look(lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
 
-    def _ask(self, step: str, watcher: Watcher) -> dict[str, Any]:
+    def _ask(self, step: str) -> dict[str, Any]:
         arguments = {**self._arguments, "step": step}
-        return self._patiently(
-            watcher,
-            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars)),
-        )
-
-    def _patiently(self, watcher: Watcher, ask: Callable[[], T]) -> T:
-        return ask_patiently(
-            self._connection,
-            ask,
-            lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
-            f"the switch {watcher.switch_id}",
+        return self._job.ask(
+            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
         )

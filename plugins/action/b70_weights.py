@@ -7,7 +7,6 @@ or has the host fetch it."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,18 +29,17 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import pinning, progress
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_weights"
 PROGRAM = Path(service.__file__).parent / "fetching"
-# Looks at a download: soon at first, because small models take seconds.
-FIRST_LOOK_S = 1.0
-LOOK_S = 10.0
+# The first pause is short because small models take seconds.
+PAUSES_S = (1.0, 10.0)
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -327,18 +325,10 @@ class ActionModule(ActionBase):
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
         origin = sources.in_words(task["source"])
         self._say(name, "a download is under way, joining it" if begun["joined"] else f"fetching {what} from {origin}")
-        pause, before = FIRST_LOOK_S, None
-        keep_alive(self._connection)
+        before = None
+        job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
         while True:
-            time.sleep(pause)
-            pause = min(LOOK_S, pause * 2)
-            # A lost connection does not end the download: this only looks.
-            found = ask_patiently(
-                self._connection,
-                lambda: self._ask({"step": "look", "name": name}),
-                lambda text: self._say(name, text),
-                "the download",
-            )
+            found = job.look(lambda: self._ask({"step": "look", "name": name}))
             if found["state"] == "absent":
                 there = self._put_by_another(name, task["source"])
                 if there is not None:

@@ -405,7 +405,7 @@ summary:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _switch_job
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.module_entry import run_switch
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_switch
 
 ARGUMENTS = {
     "profile": {"type": "str"},

@@ -230,7 +230,7 @@ summary:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.module_entry import run_info
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_info
 
 ARGUMENTS = {
     "slot": {"type": "str", "default": "main"},

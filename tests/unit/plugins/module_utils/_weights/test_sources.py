@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, sources, unit
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import progress
 
@@ -95,11 +95,13 @@ def test_a_file_without_sha256_is_never_kept_for_having_the_same_size():
 
 
 def test_the_unit_has_no_rights_and_the_token_is_a_credential():
-    asked = unit.Unit(
-        "b70-weights-m.service", ("python", "x"), "/d", "/d/log", "b70", ("/a", "/b"), {"A": "1"}, 60, "/t"
-    )
-    argv = unit.argv(asked)
+    options = {"limit_s": 60, "environment": {"A": "1"}}
+    request = job.Request("/d/m", {"kind": "url", "stall_s": 60}, {}, options, {})
+    argv = job.task(request, "b70", "/t").run_argv()
+    assert "--unit=b70-weights-m.service" in argv
     assert "--property=LoadCredential=token:/t" in argv
     assert "--property=CapabilityBoundingSet=" in argv
-    assert "--property=ReadWritePaths=/a /b" in argv
-    assert argv[-3:] == ("--", "python", "x")
+    assert "--property=ReadWritePaths=/d/.m.incoming /d/.m.fetch/out" in argv
+    assert {"--property=User=b70", "--property=StandardError=append:/d/.m.fetch/log", "--setenv=A=1"} < set(argv)
+    assert argv[-4:] == ("-m", "fetching.program", "fetch", "/d/.m.fetch/job.json")
+    assert not [word for word in job.task(request, "b70", "").run_argv() if "Credential" in word]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From plain parameters to a run on this host: shared by the modules and the command."""
+"""From the parameters of a module to a run of the slot engine on this host."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import api
-from .effects import Effects
-from .host.clock import SystemClock
-from .host.effects import host_effects
-from .host.http import HAS_REQUESTS
-from .planned import PlannedFiles
-from .rendering import in_place, pending
-from .state_file import stamp
-from .types import Gate, Layout, OnFailure, Request, SlotFault
+from ._slot import api
+from ._slot.effects import Effects
+from ._slot.host.clock import SystemClock
+from ._slot.host.effects import host_effects
+from ._slot.host.http import HAS_REQUESTS
+from ._slot.rendering import in_place, pending
+from ._slot.state_file import stamp
+from ._slot.types import Gate, Layout, OnFailure, Request, SlotFault
+from ._slot_planned import PlannedFiles
 
 
 def layout_of(params: Mapping[str, Any]) -> Layout:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
-from .effects import Clock, Files
+from ._slot.effects import Clock, Files
 
 
 class PlannedFiles:

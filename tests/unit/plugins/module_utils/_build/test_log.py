@@ -1,21 +1,13 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a build is, slow or stuck, and why it failed; lines as ninja, c++, ocloc and the kernel print them."""
+"""How far a build is and why it failed; lines as ninja, c++, ocloc and the kernel print them."""
 
 from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.watch import (
-    Progress,
-    Sample,
-    explain,
-    first_error,
-    idle_seconds,
-    progress,
-    say,
-)
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress, explain, first_error, progress
 
 NINJA = [
     "-- Build files have been written to: build/temp",
@@ -25,10 +17,6 @@ NINJA = [
 ]
 
 
-def sample(at: float, cpu_s: float) -> Sample:
-    return Sample(at, cpu_s, rss_gib=84.2, processes=3, largest="icpx paged_decode_xe2.cpp")
-
-
 def test_objects_and_the_newest_file_are_read_from_ninjas_lines() -> None:
     assert progress(NINJA) == Progress(2, 312, "paged_decode_xe2.cpp")
 
@@ -36,26 +24,6 @@ def test_objects_and_the_newest_file_are_read_from_ninjas_lines() -> None:
 def test_without_ninja_the_file_of_the_compiler_is_named() -> None:
     assert progress(["building 'ext' extension", "g++ -O2 -c ext.cpp -o build/ext.o"]) == Progress(0, 0, "ext.cpp")
     assert progress([]) == Progress()
-
-
-@pytest.mark.parametrize(
-    ("used", "idle_before", "idle_after"),
-    [(9.7, 50.0, 0.0), (0.0, 50.0, 60.0), (0.1, 0.0, 10.0), (-400.0, 50.0, 0.0)],
-    ids=["computes", "does nothing", "housekeeping", "a finished process took its time along"],
-)
-def test_only_a_build_that_computes_nothing_is_idle(used: float, idle_before: float, idle_after: float) -> None:
-    assert idle_seconds(sample(100, 500), sample(110, 500 + used), idle_before) == idle_after
-
-
-def test_slow_and_stuck_are_told_apart() -> None:
-    slow = say(Progress(2, 312, "paged_decode_xe2.cpp"), sample(0, 0), 2460, quiet_s=1320, idle_s=0)
-    assert slow == (
-        "2 of 312 objects, 41 min, 84.2 GiB in 3 processes, slow but healthy: computing, no line for 22 min, "
-        "paged_decode_xe2.cpp"
-    )
-    stuck = say(Progress(2, 312), sample(0, 0), 2460, quiet_s=1320, idle_s=300)
-    assert "nothing computed for 300 s" in stuck
-    assert "healthy" not in stuck
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob, keep_alive
 
 
 class Connection:
@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_lost_connection_is_made_again_and_that_is_said_once(tmp_path: Path, clock: list[float]) -> None:
     connection = Connection(tmp_path)
     said: list[str] = []
-    assert ask_patiently(connection, Host(3), said.append, "the switch x") == "answer"
+    assert HostJob(connection, "the switch x", said.append).ask(Host(3)) == "answer"
     assert said == ["connection lost; the switch x goes on there, connecting again for up to 600 s", "connected again"]
     assert (connection.resets, len(clock)) == (3, 3)
 
@@ -112,11 +112,28 @@ def test_a_lost_connection_is_made_again_and_that_is_said_once(tmp_path: Path, c
 def test_patience_has_an_end(tmp_path: Path, clock: list[float]) -> None:
     said: list[str] = []
     with pytest.raises(AnsibleConnectionFailure, match="lost for 600 s while the switch x went on"):
-        ask_patiently(Connection(tmp_path), Host(1000), said.append, "the switch x")
+        HostJob(Connection(tmp_path), "the switch x", said.append).ask(Host(1000))
     assert len(said) == 1
 
 
 def test_nothing_is_said_of_a_connection_that_holds(tmp_path: Path) -> None:
     said: list[str] = []
-    assert ask_patiently(Connection(tmp_path), Host(0), said.append, "x") == "answer"
+    assert HostJob(Connection(tmp_path), "x", said.append).ask(Host(0)) == "answer"
     assert said == []
+
+
+def test_the_connection_of_a_job_notices_its_own_end(tmp_path: Path) -> None:
+    connection = Connection(tmp_path)
+    HostJob(connection, "x", print)
+    assert "ServerAliveInterval=5" in words(connection)
+
+
+def test_looks_come_soon_at_first_and_outlive_a_lost_connection(tmp_path: Path, clock: list[float]) -> None:
+    said: list[str] = []
+    host = Host(0)
+    job = HostJob(Connection(tmp_path), "the build", said.append, (1.0, 5.0))
+    assert [job.look(host) for _look in range(4)] == ["answer"] * 4
+    host.losses = 1
+    assert job.look(host) == "answer"
+    assert clock == [1.0, 2.0, 4.0, 5.0, 5.0, 2.0]
+    assert [line.split(";")[0] for line in said] == ["connection lost", "connected again"]

@@ -1,11 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a build is, whether it is slow or stuck, and why it failed. Pure: text and figures in, words out.
-
-One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. What tells that from a
-hang is processor time: a build that computes is alive.
-"""
+"""What the log of a build tells: how far it is, and why it failed. Pure: lines in, words out."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from dataclasses import dataclass
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\]\s*(.*)")
 _SOURCE = re.compile(r"([\w.+-]+\.(?:cpp|cc|cxx|c|cu|sycl))\b")
 _ERROR = re.compile(r"\berror: |undefined (?:reference|symbol)|^\w*Error: ")
-BUSY_SHARE = 0.02  # of one core: less is housekeeping, not work
 
 
 @dataclass(frozen=True)
@@ -26,20 +21,6 @@ class Progress:
     done: int = 0
     total: int = 0
     what: str = ""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A look at the build's processes. at: monotonic seconds. cpu_s: processor seconds so far, with ended children's.
-
-    rss_gib: memory of all processes. largest: command line of the one with the most memory.
-    """
-
-    at: float
-    cpu_s: float
-    rss_gib: float
-    processes: int
-    largest: str = ""
 
 
 def progress(lines: Sequence[str]) -> Progress:
@@ -53,32 +34,6 @@ def progress(lines: Sequence[str]) -> Progress:
         if found:
             return Progress(int(found[1]), int(found[2]), what)
     return Progress(what=what)
-
-
-def idle_seconds(before: Sample, now: Sample, idle_s: float) -> float:
-    """For how long nothing was computed, given that it was `idle_s` at the sample before."""
-    wall = now.at - before.at
-    used = now.cpu_s - before.cpu_s
-    # Ended children whose parents were ended too take their time with them: a smaller sum is work as well.
-    if wall <= 0 or used < 0 or used / wall >= BUSY_SHARE:
-        return 0.0
-    return idle_s + wall
-
-
-def say(seen: Progress, sample: Sample | None, seconds: float, quiet_s: float, idle_s: float) -> str:
-    """One line for the person who waits. quiet_s: since the log's last line; idle_s: since the last computing."""
-    begun = "compiling" if seen.what else "preparing"
-    done = f"{seen.done} of {seen.total} objects" if seen.total else begun
-    parts = [done, f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"]
-    if sample is not None:
-        parts.append(f"{sample.rss_gib:.1f} GiB in {sample.processes} processes")
-    if idle_s >= 60:
-        parts.append(f"nothing computed for {idle_s:.0f} s")
-    elif quiet_s >= 60:
-        parts.append(f"slow but healthy: computing, no line for {quiet_s / 60:.0f} min")
-    if seen.what:
-        parts.append(seen.what)
-    return ", ".join(parts)
 
 
 @dataclass(frozen=True)
