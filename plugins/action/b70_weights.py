@@ -15,6 +15,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
@@ -28,7 +29,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     size_in_words,
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress
 
@@ -81,6 +84,13 @@ class ActionModule(ActionBase):
                 "report": {"type": "list", "elements": "str", "default": []},
                 "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
                 "lenient": {"type": "list", "elements": "str", "default": []},
+                "profiles": {"type": "list", "elements": "str", "default": []},
+                "lenient_profiles": {"type": "bool", "default": True},
+                "revisions": {"type": "dict", "default": {}},
+                "profile_dirs": {"type": "list", "elements": "str", "default": []},
+                "stack_dirs": {"type": "list", "elements": "str", "default": []},
+                "inline_profiles": {"type": "dict", "default": {}},
+                "client": {"type": "dict"},
                 "pins_file": {"type": "path", "default": ""},
                 "options": {"type": "dict", "default": {}, "options": sources.OPTIONS},
                 "hub_token": {"type": "str", "default": "", "no_log": True},
@@ -92,12 +102,42 @@ class ActionModule(ActionBase):
         self._full = arguments["verify"] == "checksum"
         self._pins_file = arguments["pins_file"]
         try:
+            arguments = self._with_profiles(arguments)
+            client = self._client(arguments)
+            if client.get("failed"):
+                return {**result, **client}
             result.update(self._bring(arguments))
+            result["changed"] = bool(result["changed"] or client.get("changed"))
         except (WeightsError, PinsError) as error:
             raise AnsibleActionFail(str(error)) from error
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
+
+    def _with_profiles(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the sources that profiles name; one of `models` for the same directory wins."""
+        names = arguments["profiles"]
+        if not names:
+            return arguments
+        lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
+        where = {"dirs": arguments["profile_dirs"], "stack_dirs": arguments["stack_dirs"]}
+        catalogue = lookup.run([], self._vars, kind="profiles", inline=arguments["inline_profiles"], **where)[0]
+        own = hub.from_catalogue(plain(catalogue), names, arguments["revisions"])
+        own = {name: source for name, source in own.items() if name not in arguments["models"]}
+        wanted = arguments["wanted"]
+        return {
+            **arguments,
+            "models": {**own, **arguments["models"]},
+            "wanted": None if wanted is None else list(dict.fromkeys([*wanted, *own])),
+            "lenient": [*arguments["lenient"], *(own if arguments["lenient_profiles"] else ())],
+        }
+
+    def _client(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Install the hub's client on a host that fetches from the hub; return the result, empty for others."""
+        hub = any(isinstance(source, Mapping) and "hub" in source for source in arguments["models"].values())
+        if not arguments["client"] or not hub or self._options["mirror"]:
+            return {}
+        return run_other(self, "arcpro.b70.b70_python_environment", arguments["client"], self._vars)
 
     def _bring(self, arguments: dict[str, Any]) -> dict[str, Any]:
         known: dict[str, Any] = dict(arguments["models"])
@@ -166,7 +206,12 @@ class ActionModule(ActionBase):
         now = found if self._task.check_mode else after
         said = [self._would(name, known[name]) for name in to_fetch] if self._task.check_mode else []
         summary = [*summary_of(now), *said, *answer["pins"]]
-        answer.update(changed=changed, models=now, summary=summary, brings=to_bring)
+        answer.update(
+            changed=changed,
+            models=now,
+            summary=summary,
+            brings=[os.path.join(arguments["directory"], name) for name in to_bring],
+        )
         if self._task.diff:
             answer["diff"] = diff_of(found, after)
         return answer

@@ -42,8 +42,7 @@ options:
     type: dict
     default: {}
 seealso:
-  - plugin: arcpro.b70.render_slot
-    plugin_type: filter
+  - module: arcpro.b70.b70_slot_files
   - plugin: arcpro.b70.stack_id
     plugin_type: filter
 """

@@ -122,9 +122,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         )
         known = ours or boot or program or item.path in (place.settle, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
-            raise SlotFilesError(
-                f"{item.path} is no file of slot {place.slot}; render the files with arcpro.b70.render_slot"
-            )
+            raise SlotFilesError(f"{item.path} is no file of slot {place.slot}; leave the files to the option settings")
         if item.path in seen:
             raise SlotFilesError(f"{item.path} is given twice")
         seen.add(item.path)
@@ -138,11 +136,16 @@ def absent(directories: Sequence[Directory]) -> list[Directory]:
     return [directory for directory in directories if not directory.path.exists()]
 
 
-def pending_files(plan: Plan, place: Place) -> list[dict[str, str]]:
-    """Return ``[{path, content}]`` of what waits, and of what would wait no longer: what check mode tells a switch."""
+def planned_files(plan: Plan, place: Place) -> list[dict[str, str]]:
+    """Return ``[{path, content}]`` of profiles, environments, units and what waits: what check mode tells a switch.
+
+    A file that would wait no longer has an empty text.
+    """
+    ours = (".json", ".env", ".service")
+    files = {str(item.path): item.content for item in plan.writes if item.path.suffix in ours}
     gone = [path for path in plan.removals if path.parent == Path(place.layout.pending_dir)]
-    waits = {str(held.file): held.new.to_json() for held in plan.held} | {str(path): "" for path in gone}
-    return [{"path": path, "content": content} for path, content in waits.items()]
+    files |= {str(held.file): held.new.to_json() for held in plan.held} | {str(path): "" for path in gone}
+    return [{"path": path, "content": content} for path, content in files.items()]
 
 
 def make_plan(
@@ -287,6 +290,26 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
         if _is_drop_in(path):
             with contextlib.suppress(OSError):  # somebody else's drop-ins stay
                 path.parent.rmdir()
+
+
+def reload(plan: Plan, run: Run) -> None:
+    """Have systemd read its units again where it must; raise SlotFilesError where it does not take them as written."""
+    if not plan.reload_needed:
+        return
+    code, _output, errors = run(["systemctl", "daemon-reload"])
+    if code:
+        raise SlotFilesError(f"systemctl daemon-reload ended with {code}: {errors.strip()}")
+    shown = show([unit.path.name for unit in plan.units], run) or {}
+    wanted = {"LoadState": "loaded", "NeedDaemonReload": "no"}
+    strange = []
+    for unit in plan.units:
+        known = {key: shown.get(unit.path.name, {}).get(key, "unknown") for key in wanted}
+        if known != wanted:
+            strange.append(f"{unit.path.name} {' '.join(f'{key}={value}' for key, value in known.items())}")
+    if strange:
+        raise SlotFilesError(
+            f"systemd does not use the units as written: {'; '.join(strange)}. Read: systemctl status UNIT"
+        )
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ from ._slot.effects import Effects
 from ._slot.host.clock import SystemClock
 from ._slot.host.effects import host_effects
 from ._slot.host.http import HAS_REQUESTS
+from ._slot.rendering import in_place, pending
 from ._slot.state_file import stamp
 from ._slot.types import Gate, Layout, OnFailure, Request, SlotFault
 from ._slot_planned import PlannedFiles
@@ -45,7 +47,6 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         canary_repeats=params["canary_repeats"],
         record_baseline=active and params["record_baseline"],
         accept_status=tuple(params["accept_status"]),
-        planned=tuple(params["planned"]),
         switch_id=switch_id,
         who=api.caller(params["requested_by"]),
         why=params["reason"],
@@ -74,9 +75,10 @@ def _run(
     request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
     if check_mode:
         files = {PurePosixPath(item["path"]): item["content"] for item in params["planned_files"]}
-        if layout.unit_dir / layout.unit(request.profile or "") in files:
-            request = replace(request, planned=(*request.planned, "unit"))
-        return api.check(replace(fx, files=PlannedFiles(fx.files, fx.clock, files)), layout, request)
+        fx = replace(fx, files=PlannedFiles(fx.files, fx.clock, files))
+        return api.check(
+            fx, layout, replace(request, planned=_planned_parts(fx, layout, request.profile or "", params))
+        )
     if not HAS_REQUESTS:
         return {
             "failed": True,
@@ -85,6 +87,21 @@ def _run(
         }
     clock.heed_signals()
     return api.switch(fx, layout, request)
+
+
+def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of unit, stack and weights of a profile the same play would have brought by now."""
+    unit = str(layout.unit_dir / layout.unit(name))
+    parts = ["unit"] if any(item["path"] == unit for item in params["planned_files"]) else []
+    try:
+        rendering = pending(fx.files, layout, name) or in_place(fx.files, layout, name)
+        profile = json.loads(rendering.profile) if rendering else {}
+        stack, weights = profile["stack"]["id"], profile["model"]["path"]
+    except (SlotFault, ValueError, KeyError, TypeError):
+        # What is wrong with it is said where it is read for the switch.
+        return tuple(parts)
+    parts += ["stack"] if stack in params["planned_stacks"] else []
+    return (*parts, "weights") if weights in params["planned_weights"] else tuple(parts)
 
 
 def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:

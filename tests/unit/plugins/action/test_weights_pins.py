@@ -53,7 +53,7 @@ class Host(b70_weights.ActionModule):
 
     def bring(self, **source: Any) -> dict[str, Any]:
         models = {"m": {"hub": "o/n", **source}}
-        return self._bring({"models": models, "wanted": None, "lenient": ["m"], "report": []})
+        return self._bring({"directory": "/m", "models": models, "wanted": None, "lenient": ["m"], "report": []})
 
 
 @pytest.fixture

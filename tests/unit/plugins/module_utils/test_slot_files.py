@@ -46,6 +46,8 @@ class Systemd:
             return self.verify
         if not self.answers:
             return 1, "", "System has not been booted with systemd"
+        if "--" not in argv:
+            return 0, "", ""
         blocks = [
             f"Id={unit}\nLoadState=loaded\nActiveState={self.active.get(unit, 'inactive')}\n"
             f"NeedDaemonReload={'yes' if unit in self.reload else 'no'}"
@@ -291,6 +293,33 @@ def test_a_reload_that_an_interrupted_run_owes_is_done(place, systemd):
     systemd.reload.add(place.unit("a").name)
     plan = make_plan(files(place, "a"), place, OWNER, systemd)
     assert (plan.changed, plan.reload_needed, plan.units_changed) == (True, True, False)
+    with pytest.raises(SlotFilesError, match=r"a.service LoadState=loaded NeedDaemonReload=yes"):
+        _slot_files.reload(plan, systemd)
+    assert ["systemctl", "daemon-reload"] in systemd.calls
+    systemd.reload.clear()
+    _slot_files.reload(plan, systemd)
+
+
+def test_systemd_is_left_alone_when_no_unit_changed(place, systemd):
+    converge(place, systemd, files(place, "a"))
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    systemd.calls.clear()
+    _slot_files.reload(plan, systemd)
+    assert systemd.calls == []
+
+
+def test_a_systemd_that_does_not_answer_is_an_error(place, systemd):
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    systemd.answers = False
+    with pytest.raises(SlotFilesError, match="daemon-reload ended with 1: System has not been booted"):
+        _slot_files.reload(plan, systemd)
+
+
+def test_check_mode_tells_a_switch_what_would_be_written(place, systemd):
+    plan = make_plan([*files(place, "a"), *program(place, "x.py")], place, OWNER, systemd)
+    told = {item["path"]: item["content"] for item in _slot_files.planned_files(plan, place)}
+    assert told.items() >= {str(item.path): item.content for item in files(place, "a")}.items()
+    assert not any(path.endswith((".py", ".conf", "b70ctl")) for path in told)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_rendering_that_is_in_place_waits_no_longer(place, systemd):
     converge(place, systemd, files(place, "a", text="new"))
     back = converge(place, systemd, files(place, "a"))
     assert (back.removals, waits(place, "a")) == ([place.pending("a")], None)
-    told = _slot_files.pending_files(back, place)
+    told = _slot_files.planned_files(back, place)
     assert told == [{"path": str(place.pending("a")), "content": ""}]
     converge(place, systemd, files(place, "a", text="new"))
     systemd.active.clear()

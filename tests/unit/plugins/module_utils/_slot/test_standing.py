@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ PARAMS: dict[str, Any] = {
     "canary_repeats": None,
     "record_baseline": False,
     "accept_status": [],
-    "planned": [],
+    "planned_stacks": [],
+    "planned_weights": [],
     "planned_files": [],
     "switch_id": "x",
     "requested_by": "test",
@@ -50,6 +52,13 @@ def fake_host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 def asked(**changes: object) -> dict[str, object]:
     return _slot_module.run_switch({**PARAMS, **changes}, check_mode=True)
+
+
+def test_what_the_same_play_installs_is_not_looked_for(fake_host: FakeHost) -> None:
+    profile = json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")) or "{}")
+    planned = {"planned_stacks": [profile["stack"]["id"]], "planned_weights": [profile["model"]["path"]]}
+    assert asked(profile="a", **planned)["not_looked_at"] == ["stack", "weights"]
+    assert asked(profile="a", planned_stacks=["other-1"], planned_weights=["/other"])["not_looked_at"] == []
 
 
 def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(fake_host: FakeHost) -> None:

@@ -1,14 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person reads at the end of a play: what is served, where, and where the time went."""
+"""What a person reads at the end of a play: what is served, where, and where the time went. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from ansible.errors import AnsibleFilterError
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import accepted, asked, not_looked_at, pending
 
@@ -16,13 +14,16 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import acce
 LOG_LINES = 8
 
 
-def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
-    """Lines about one result of b70_model_slot.
+def switch_report(result: Mapping[str, Any], host: str, url: str, *, active: bool = True) -> list[str]:
+    """Return lines about one result of b70_model_slot; none about one that failed before it looked at the slot.
 
-    `result` is the module's return value, `host` the inventory name, `url` the frontdoor's base URL (`http://h:8000/v1`).
+    `result` is the module's return value, `host` the inventory name, `url` the frontdoor's base URL
+    (`http://h:8000/v1`), empty where it is not known. `active`: whether the slot was to serve something.
     """
-    if not isinstance(result, Mapping) or "slot" not in result:
-        raise AnsibleFilterError("switch_report needs the result of b70_model_slot (a mapping with 'slot')")
+    if "slot" not in result:
+        return []
+    if active and result.get("wanted") is None:
+        return [f"{host} serves nothing yet: choose a profile with -e profile=NAME or b70_profile in the inventory"]
     actions = result.get("actions") or []
     unseen = result.get("not_looked_at") or []
     assumed = [f"{host}: {not_looked_at(unseen)}"] if unseen else []
@@ -31,7 +32,7 @@ def switch_report(result: Mapping[str, Any], host: str, url: str) -> list[str]:
     failure = result.get("failure")
     lines = [f"{host}: {result.get('msg', 'the switch failed')}", *_evidence(failure)] if failure else []
     lines.append(_headline(result, host))
-    if result.get("profile"):
+    if result.get("profile") and url:
         lines.append(f"frontdoor: {url}")
     phases = result.get("phases") or []
     if phases:
@@ -69,15 +70,14 @@ def _timing(phases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
-    """Lines about one result of b70_model_slot_info; the arguments are those of `switch_report`."""
-    if not isinstance(info, Mapping) or "engine" not in info:
-        raise AnsibleFilterError("slot_status needs the result of b70_model_slot_info (a mapping with 'engine')")
+    """Return lines about one result of b70_model_slot_info; the arguments are those of `switch_report`."""
     profile, engine = info.get("profile"), info["engine"]
     if not profile or not engine:
         lines = [f"{host} serves nothing: {info.get('reason') or info.get('phase')}"]
     elif info.get("verified") and info.get("open"):
         proof = f"verified {info.get('verified_at')} by {asked(info.get('verified_by') or [])}"
-        lines = [f"{host} serves {profile} (model id {info.get('served_model')}; {proof})", f"frontdoor: {url}"]
+        lines = [f"{host} serves {profile} (model id {info.get('served_model')}; {proof})"]
+        lines += [f"frontdoor: {url}"] if url else []
     else:
         lines = [f"{host} runs {profile}, NOT open to clients: {info.get('reason') or info.get('phase')}"]
     if engine:
@@ -97,10 +97,3 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
     boots = info.get("enabled_units") or []
     lines.append(f"at boot: {', '.join(boots) if boots else 'nothing'}")
     return lines
-
-
-class FilterModule:
-    """The filters as Ansible finds them."""
-
-    def filters(self) -> dict[str, Any]:
-        return {"slot_status": slot_status, "switch_report": switch_report}

@@ -3,15 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import pytest
-from ansible.errors import AnsibleFilterError
-
-from ansible_collections.arcpro.b70.plugins.filter.report import slot_status, switch_report
+from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import slot_status, switch_report
 
 URL = "http://192.0.2.10:8000/v1"
 SWITCHED = {
     "slot": "main",
     "changed": True,
+    "wanted": "tiny-b",
     "profile": "tiny-b",
     "previous_profile": "tiny-a",
     "served_model": "tiny-b",
@@ -43,7 +41,7 @@ def test_an_unverified_model_is_never_called_verified():
 
 
 def test_a_stopped_slot_has_no_address():
-    lines = switch_report({"slot": "main", "changed": True, "profile": None, "phases": []}, "h1", URL)
+    lines = switch_report({"slot": "main", "changed": True, "profile": None, "phases": []}, "h1", URL, active=False)
     assert lines == ["h1 serves nothing: slot main is stopped"]
 
 
@@ -87,10 +85,19 @@ def test_a_failed_switch_says_what_failed_with_evidence_and_where_it_ended():
     assert "verified by 1 canary case)" in lines[-3]
 
 
-@pytest.mark.parametrize("bad", [None, "text", {"msg": "something else"}])
-def test_anything_but_the_modules_result_is_refused(bad):
-    with pytest.raises(AnsibleFilterError, match="b70_model_slot"):
-        switch_report(bad, "h1", URL)
+def test_a_slot_for_which_nobody_chose_says_how_to_choose():
+    nothing = {"slot": "main", "outcome": "unchanged", "wanted": None, "profile": None}
+    (line,) = switch_report(nothing, "h1", URL)
+    assert line == "h1 serves nothing yet: choose a profile with -e profile=NAME or b70_profile in the inventory"
+    assert switch_report(nothing, "h1", URL, active=False) == ["h1 serves nothing: slot main is stopped"]
+
+
+def test_nothing_is_said_of_a_slot_that_was_not_looked_at():
+    assert switch_report({"failed": True, "msg": "something else"}, "h1", URL) == []
+
+
+def test_an_address_that_is_not_known_is_left_out():
+    assert not any("frontdoor:" in line for line in switch_report(SWITCHED, "h1", "") + slot_status(SERVING, "h1", ""))
 
 
 ENGINE = {
@@ -160,8 +167,3 @@ def test_drift_and_an_unanswered_health_check_are_said():
     lines = slot_status(SERVING | {"drift": "runs X, rendered is Y", "engine": ENGINE | {"healthy": False}}, "h1", URL)
     assert any("NOT answering" in line for line in lines)
     assert any(line.startswith("drift: runs X") for line in lines)
-
-
-def test_the_status_of_something_else_is_refused():
-    with pytest.raises(AnsibleFilterError, match="b70_model_slot_info"):
-        slot_status({"msg": "hello"}, "h1", URL)
