@@ -12,24 +12,23 @@ import getpass
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.watch import Look, Watcher, poll_script, read_look
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
+from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Look, Watcher, poll_script, read_look
 
 display = Display()
-T = TypeVar("T")
 
 MODULE = "arcpro.b70.b70_model_slot"
-POLL_S = 1.0
+CHECK = "arcpro.b70.b70_profile_check"
 GONE_LOOKS = 4
 
 
@@ -51,38 +50,95 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         wrap = bool(self._task.async_val) and not self._connection.has_native_async
-        if self._task.check_mode or self._task.async_val:
+        self._vars = task_vars or {}
+        self._host = str(self._vars.get("inventory_hostname", "host"))
+        if self._task.async_val:
             result.update(self._execute_module(module_name=MODULE, task_vars=task_vars, wrap_async=wrap))
             if not wrap:
                 self._remove_tmp_path(self._connection._shell.tmpdir)
             return result
-        result.update(self._run_watched(task_vars or {}))
+        result.update(self._predicted_or_switched())
+        active = self._task.args.get("state", "active") == "active"
+        url = str(self._task.args.get("public_url") or "")
+        result["summary"] = switch_report(result, self._host, url, active=active)
         return result
 
-    def _run_watched(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        self._vars = task_vars
+    def _predicted_or_switched(self) -> dict[str, Any]:
+        """The prediction in check mode; else the switch, where a look does not say that there is nothing to do."""
+        check = self._task.args.get("engine_check")
+        if not self._task.check_mode and not check:
+            return self._run_watched()
+        try:
+            foreseen = self._foresee()
+            refused = self._check(foreseen, check) if check and foreseen.get("outcome") != "unchanged" else {}
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        if refused:
+            return refused
+        if self._task.check_mode or foreseen.get("outcome") == "unchanged":
+            return foreseen
+        return self._run_watched()
+
+    def _foresee(self) -> dict[str, Any]:
+        """What a switch would do. Outside check mode nothing is planned, and the switch itself shows differences."""
+        task = self._task
+        check_mode, diff, arguments = task.check_mode, task.diff, dict(task.args)
+        if not check_mode:
+            arguments = {key: value for key, value in arguments.items() if not key.startswith("planned_")}
+        try:
+            task.check_mode, task.diff = True, diff and check_mode
+            return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
+        finally:
+            task.check_mode, task.diff = check_mode, diff
+
+    def _check(self, foreseen: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """What the installed engine says against the profile, as a failed result, else nothing.
+
+        In check mode the profile may not be on the host yet: that it cannot be read is no refusal.
+        """
+        named = self._task.args.get("profile")
+        wanted = named or foreseen.get("wanted")
+        if not wanted:
+            return {}
+        arguments = {**options, "profiles": [wanted], "fit": [named] if named else []}
+        if "config_dir" in self._task.args:
+            arguments["config_dir"] = self._task.args["config_dir"]
+        found = self._execute_module(module_name=CHECK, module_args=arguments, task_vars=self._vars)
+        if any(found.get(key) for key in ("complaints", "unanswered")):
+            return {**found, "failed": True, "changed": False}
+        fit = (found.get("fit") or {}).get(named) or {}
+        verdict = fit.get("verdict", "unknown")
+        if verdict != "unknown":
+            color = C.COLOR_WARN if verdict in ("tight", "no") else C.COLOR_VERBOSE
+            display.display(f"{self._host} | {fit['text']}", color=color)
+        return {}
+
+    def _run_watched(self) -> dict[str, Any]:
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._arguments = {
             "switch_id": f"{moment}-{secrets.token_hex(3)}",
             "requested_by": _who(),
             **self._task.args,
         }
-        watcher = Watcher(self._arguments["switch_id"], str(task_vars.get("inventory_hostname", "host")))
-        keep_alive(self._connection)
+        watcher = Watcher(self._arguments["switch_id"], self._host)
+        self._job = HostJob(
+            self._connection,
+            f"the switch {watcher.switch_id}",
+            lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
+        )
         # A host that can't be reached at all is said to be so at once; from here on nobody knows what it was told.
         self._low_level_execute_command("true", sudoable=False)
-        started = self._ask("start", watcher)
+        started = self._ask("start")
         if started.get("failed"):
             return started
         if self._watch(watcher):
             return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": watcher.switch_id}
-        return self._ask("collect", watcher)
+        return self._ask("collect")
 
     def _watch(self, watcher: Watcher) -> bool:
         """Shows progress until the switch has its result. Returns whether there will never be one."""
         missing = 0
         while True:
-            time.sleep(POLL_S)
             look = self._look(watcher)
             for line in watcher.lines(look, time.monotonic()):
                 display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
@@ -100,19 +156,10 @@ class ActionModule(ActionBase):
             watcher.offset,
             unit_name(slot, watcher.switch_id),
         )
-        return self._patiently(watcher, lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
+        return self._job.look(lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
 
-    def _ask(self, step: str, watcher: Watcher) -> dict[str, Any]:
+    def _ask(self, step: str) -> dict[str, Any]:
         arguments = {**self._arguments, "step": step}
-        return self._patiently(
-            watcher,
-            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars)),
-        )
-
-    def _patiently(self, watcher: Watcher, ask: Callable[[], T]) -> T:
-        return ask_patiently(
-            self._connection,
-            ask,
-            lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
-            f"the switch {watcher.switch_id}",
+        return self._job.ask(
+            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
         )

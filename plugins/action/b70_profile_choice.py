@@ -10,8 +10,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import Here, choose
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "host": {"type": "dict", "required": True},

@@ -13,15 +13,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.spec import ARGUMENTS
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_python_environment"
 STATUS = "ansible.legacy.async_status"
-# Soon at first, because what the cache has takes seconds.
-FIRST_LOOK_S = 0.5
-LOOK_S = 4.0
+# The first pause is short because what the cache has takes seconds.
+PAUSES_S = (0.5, 4.0)
 SAY_S = 10.0
 OF_THE_JOB = ("ansible_job_id", "finished", "results_file", "started")
 
@@ -46,7 +45,7 @@ class ActionModule(ActionBase):
         found = self._ask("look")
         if found.get("failed") or not found["changed"]:
             return {**result, **found}
-        keep_alive(self._connection)
+        self._job = HostJob(self._connection, "the installation", self._say, PAUSES_S)
         self._folder = self.get_shell_option("async_dir", default="~/.ansible_async")
         job = self._start()
         if "ansible_job_id" not in job:
@@ -66,12 +65,8 @@ class ActionModule(ActionBase):
 
     def _watch(self, job: str) -> dict[str, Any]:
         begun = said = time.monotonic()
-        pause = FIRST_LOOK_S
         while True:
-            time.sleep(pause)
-            pause = min(pause * 1.5, LOOK_S)
-            # A lost connection does not end the job: this only looks.
-            done = ask_patiently(self._connection, lambda: self._status(job, "status"), self._say, "the installation")
+            done = self._job.look(lambda: self._status(job, "status"))
             if done.get("finished"):
                 if done.get("msg") == "could not find job":
                     done["msg"] = f"{self._label}: the installation vanished, as after a reboot; run again to go on"
@@ -84,7 +79,7 @@ class ActionModule(ActionBase):
                 self._say_progress(now - begun)
 
     def _say_progress(self, seconds: float) -> None:
-        found = ask_patiently(self._connection, lambda: self._ask("progress"), self._say, "the installation")
+        found = self._job.ask(lambda: self._ask("progress"))
         now = found.get("progress") or {
             "text": "waiting for another installation, or between two steps",
             "written_mib": 0,

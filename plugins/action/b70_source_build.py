@@ -13,14 +13,15 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.watch import Progress, Sample, idle_seconds, say
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+from ansible_collections.arcpro.b70.plugins.plugin_utils._build_watch import idle_seconds, say
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_source_build"
-FIRST_LOOK_S = 2.0
-LOOK_S = 10.0
+PAUSES_S = (2.0, 10.0)
 
 
 class ActionModule(ActionBase):
@@ -59,15 +60,12 @@ class ActionModule(ActionBase):
 
     def _watch(self) -> dict[str, Any]:
         limit = float(self._task.args.get("stall_timeout", 900))
-        keep_alive(self._connection)
         begun = time.monotonic()
         before: Sample | None = None
-        idle, pause = 0.0, FIRST_LOOK_S
+        idle = 0.0
+        job = HostJob(self._connection, "the build", self._say, PAUSES_S)
         while True:
-            time.sleep(pause)
-            pause = LOOK_S
-            # A lost connection does not end the build: this only looks.
-            found = ask_patiently(self._connection, lambda: self._ask("look"), self._say, "the build")
+            found = job.look(lambda: self._ask("look"))
             if found.get("failed") or found["state"] == "built":
                 return found
             if found["state"] == "failed":

@@ -19,9 +19,9 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _stack, _stack_build
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import stack_id
-from ansible_collections.arcpro.b70.plugins.plugin_utils._stack_host import OPTIONS, Installer, StackFault
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import building, planning
+from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks.host import OPTIONS, Installer, StackFault
 
 display = Display()
 
@@ -62,8 +62,8 @@ class ActionModule(ActionBase):
         """What the host is and lacks."""
         host = self._installer.host_facts()
         cards = len(host["cards"])
-        manifests = self._manifests(_stack.chosen(self._given["names"], cards))
-        plan = _stack.plan(manifests, host, self._given["root"], self._given["python"])
+        manifests = self._manifests(planning.chosen(self._given["names"], cards))
+        plan = planning.plan(manifests, host, self._given["root"], self._given["python"])
         problems = [problem for item in plan for problem in item["problems"]]
         if problems:
             raise StackFault(f"{self._host}: {' '.join(problems)}")
@@ -88,7 +88,7 @@ class ActionModule(ActionBase):
         plans = {host: found["plan"] for host, found in self._of_hosts(PLANNED).items()}
         looks = {
             name: {build["name"]: self._installer.look(items[name], build) for build in items[name]["builds"]}
-            for name in _stack_build.questions(list(items.values()), plans)
+            for name in building.questions(list(items.values()), plans)
         }
         return {"changed": False, "looks": looks}
 
@@ -98,13 +98,13 @@ class ActionModule(ActionBase):
         looked = self._of_hosts(LOOKED)
         looks = {host: found["looks"] for host, found in looked.items()}
         plans = {host: found["plan"] for host, found in self._of_hosts(PLANNED).items() if host in looked}
-        answers = _stack_build.shares(plans, looks, self._installer.stored())
+        answers = building.shares(plans, looks, self._installer.stored())
         shares: dict[str, Any] = {}
         builds = []
         for name, of_hosts in answers.items():
             at_stack = {host: look[name] for host, look in looks.items() if name in look}
             if not self._task.check_mode and name in looks[self._host]:
-                for source in _stack_build.lent(of_hosts, self._host, at_stack[self._host]):
+                for source in building.lent(of_hosts, self._host, at_stack[self._host]):
                     self._installer.to_store(source, at_stack[self._host][source]["wheel"])
             if self._host not in of_hosts:
                 continue
@@ -112,7 +112,7 @@ class ActionModule(ActionBase):
             problems = [problem for answer in mine.values() for problem in answer["problems"]]
             if problems:
                 raise StackFault(f"{self._host}: {' '.join(problems)}")
-            shares[name] = {"sources": mine, "waits": _stack_build.waits_for(mine, self._host, at_stack)}
+            shares[name] = {"sources": mine, "waits": building.waits_for(mine, self._host, at_stack)}
             builds += [at_stack[self._host][source] for source, answer in mine.items() if answer["do"] == "build"]
         wanted = [*(self._given["runtime_packages"] if planned["cards"] else [])]
         wanted += self._given["build_packages"] if builds else []
@@ -142,14 +142,14 @@ class ActionModule(ActionBase):
                 continue
             lock = item["manifest"].get("lock_file")
             text = Path(lock).read_text(encoding="utf-8") if lock else ""
-            locked = _stack.lock_requirements(text, item["series"], planned["system"]["machine"])
+            locked = planning.lock_requirements(text, item["series"], planned["system"]["machine"])
             why = f", again because {item['reason']}" if item["reason"] else ""
             self.say(
                 f"{would} stack {item['id']}: {len(locked) + len(item['steps'])} distributions, up to "
                 f"{item['manifest']['disk_mib']} MiB, in {item['dir']}{why}"
             )
             if item["id"] in shares:
-                for line in _stack_build.said(item, shares[item["id"]]["sources"], looks[item["id"]]):
+                for line in building.said(item, shares[item["id"]]["sources"], looks[item["id"]]):
                     self.say(f"{item['id']} {line}")
 
     def _install(self, taking: bool) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class ActionModule(ActionBase):
     def _contents(self) -> dict[str, Any]:
         """What a mirror brings for these stacks."""
         host = self._installer.host_facts()
-        found = _stack.contents(self._manifests(self._given["names"] or []), host["system"], host["python"])
+        found = planning.contents(self._manifests(self._given["names"] or []), host["system"], host["python"])
         repositories: list[dict[str, Any]] = []
         for stack in found:
             repositories += [one for one in stack["repositories"] if one not in repositories]

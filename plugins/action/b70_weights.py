@@ -7,7 +7,6 @@ or has the host fetch it."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,12 @@ from typing import Any
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _pins
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import pinning, progress, service, sources
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
+from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
     Wanted,
@@ -29,16 +28,19 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     check_name,
     size_in_words,
 )
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
-from ansible_collections.arcpro.b70.plugins.plugin_utils._reconnect import ask_patiently, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_weights"
 PROGRAM = Path(service.__file__).parent / "fetching"
-# Looks at a download: soon at first, because small models take seconds.
-FIRST_LOOK_S = 1.0
-LOOK_S = 10.0
+# The first pause is short because small models take seconds.
+PAUSES_S = (1.0, 10.0)
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -82,6 +84,13 @@ class ActionModule(ActionBase):
                 "report": {"type": "list", "elements": "str", "default": []},
                 "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
                 "lenient": {"type": "list", "elements": "str", "default": []},
+                "profiles": {"type": "list", "elements": "str", "default": []},
+                "lenient_profiles": {"type": "bool", "default": True},
+                "revisions": {"type": "dict", "default": {}},
+                "profile_dirs": {"type": "list", "elements": "str", "default": []},
+                "stack_dirs": {"type": "list", "elements": "str", "default": []},
+                "inline_profiles": {"type": "dict", "default": {}},
+                "client": {"type": "dict"},
                 "pins_file": {"type": "path", "default": ""},
                 "options": {"type": "dict", "default": {}, "options": sources.OPTIONS},
                 "hub_token": {"type": "str", "default": "", "no_log": True},
@@ -93,12 +102,42 @@ class ActionModule(ActionBase):
         self._full = arguments["verify"] == "checksum"
         self._pins_file = arguments["pins_file"]
         try:
+            arguments = self._with_profiles(arguments)
+            client = self._client(arguments)
+            if client.get("failed"):
+                return {**result, **client}
             result.update(self._bring(arguments))
+            result["changed"] = bool(result["changed"] or client.get("changed"))
         except (WeightsError, PinsError) as error:
             raise AnsibleActionFail(str(error)) from error
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
+
+    def _with_profiles(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the sources that profiles name; one of `models` for the same directory wins."""
+        names = arguments["profiles"]
+        if not names:
+            return arguments
+        lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
+        where = {"dirs": arguments["profile_dirs"], "stack_dirs": arguments["stack_dirs"]}
+        catalogue = lookup.run([], self._vars, kind="profiles", inline=arguments["inline_profiles"], **where)[0]
+        own = hub.from_catalogue(plain(catalogue), names, arguments["revisions"])
+        own = {name: source for name, source in own.items() if name not in arguments["models"]}
+        wanted = arguments["wanted"]
+        return {
+            **arguments,
+            "models": {**own, **arguments["models"]},
+            "wanted": None if wanted is None else list(dict.fromkeys([*wanted, *own])),
+            "lenient": [*arguments["lenient"], *(own if arguments["lenient_profiles"] else ())],
+        }
+
+    def _client(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Install the hub's client on a host that fetches from the hub; return the result, empty for others."""
+        hub = any(isinstance(source, Mapping) and "hub" in source for source in arguments["models"].values())
+        if not arguments["client"] or not hub or self._options["mirror"]:
+            return {}
+        return run_other(self, "arcpro.b70.b70_python_environment", arguments["client"], self._vars)
 
     def _bring(self, arguments: dict[str, Any]) -> dict[str, Any]:
         known: dict[str, Any] = dict(arguments["models"])
@@ -117,7 +156,7 @@ class ActionModule(ActionBase):
                 files[name] = self._look(roots[name])
             else:
                 if strict:
-                    sources.refuse_branch(name, known[name])
+                    hub.refuse_branch(name, known[name])
                 if pinning.is_open(known[name]):
                     pinned.append(name)
                     known[name] = {**known[name], "revision": pins.value("weights", known[name]["hub"]) or None}
@@ -138,7 +177,7 @@ class ActionModule(ActionBase):
         to_copy = [name for name in files if found[name]["state"] != "complete"]
         to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
         for name in to_fetch:
-            sources.refuse_branch(name, known[name])
+            hub.refuse_branch(name, known[name])
         for model in found.values():
             model.pop("unknown")
             model.pop("revision")
@@ -167,7 +206,12 @@ class ActionModule(ActionBase):
         now = found if self._task.check_mode else after
         said = [self._would(name, known[name]) for name in to_fetch] if self._task.check_mode else []
         summary = [*summary_of(now), *said, *answer["pins"]]
-        answer.update(changed=changed, models=now, summary=summary, brings=to_bring)
+        answer.update(
+            changed=changed,
+            models=now,
+            summary=summary,
+            brings=[os.path.join(arguments["directory"], name) for name in to_bring],
+        )
         if self._task.diff:
             answer["diff"] = diff_of(found, after)
         return answer
@@ -282,18 +326,10 @@ class ActionModule(ActionBase):
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
         origin = sources.in_words(task["source"])
         self._say(name, "a download is under way, joining it" if begun["joined"] else f"fetching {what} from {origin}")
-        pause, before = FIRST_LOOK_S, None
-        keep_alive(self._connection)
+        before = None
+        job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
         while True:
-            time.sleep(pause)
-            pause = min(LOOK_S, pause * 2)
-            # A lost connection does not end the download: this only looks.
-            found = ask_patiently(
-                self._connection,
-                lambda: self._ask({"step": "look", "name": name}),
-                lambda text: self._say(name, text),
-                "the download",
-            )
+            found = job.look(lambda: self._ask({"step": "look", "name": name}))
             if found["state"] == "absent":
                 there = self._put_by_another(name, task["source"])
                 if there is not None:

@@ -10,16 +10,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _render, _render_unit
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue import (
-    choose,
-    explain,
-    models,
-    offers,
-    problems,
-    stacks,
-)
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import models, problems, stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice import choose, offers
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render import explain
 
 
 def stack_id(manifest: Mapping[str, Any]) -> str:
@@ -30,22 +24,6 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
         return stacks.stack_id(manifest)
     except ValueError as error:
         raise AnsibleFilterError(f"stack_id: {error}") from error
-
-
-def render_slot(profiles: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, str]]:
-    """``[{path, content, mode}]`` for every file of a slot; profiles as the lookup returns them."""
-    if not isinstance(profiles, Mapping) or not isinstance(settings, Mapping):
-        raise AnsibleFilterError(
-            "render_slot needs the profiles (a mapping, from the lookup) and the slot's settings (a mapping)"
-        )
-    try:
-        return _render.render_slot(plain(profiles), plain(settings))
-    except ValueError as error:
-        raise AnsibleFilterError(f"render_slot: {error}") from error
-    except KeyError as error:
-        raise AnsibleFilterError(
-            f"render_slot: a profile has no {error}; take profiles from arcpro.b70.catalogue"
-        ) from error
 
 
 def explain_profile(
@@ -98,11 +76,6 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return problems.closest(str(name), [str(item) for item in known], count)
 
 
-def slot_unit(name: str, slot: str = "main") -> str:
-    """The systemd unit of a profile in a slot."""
-    return _render_unit.unit_name(str(name), slot)
-
-
 class FilterModule:
     """The filters as Ansible finds them."""
 
@@ -112,7 +85,5 @@ class FilterModule:
             "explain_profile": explain_profile,
             "known_models": known_models,
             "profile_offers": profile_offers,
-            "render_slot": render_slot,
-            "slot_unit": slot_unit,
             "stack_id": stack_id,
         }

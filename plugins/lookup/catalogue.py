@@ -42,8 +42,7 @@ options:
     type: dict
     default: {}
 seealso:
-  - plugin: arcpro.b70.render_slot
-    plugin_type: filter
+  - module: arcpro.b70.b70_slot_files
   - plugin: arcpro.b70.stack_id
     plugin_type: filter
 """
@@ -80,10 +79,10 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.models import load_models
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.problems import CatalogueError, did_you_mean
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models import load_models
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 
 class LookupModule(LookupBase):

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ansible_collections.arcpro.b70.plugins.module_utils._render_engine import Variable, environment_file
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import SYSTEM_PATH, Variable, environment_file
 
 # What the script starts from, so that nothing of the caller's environment ends up in the file.
-CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+CLEAN = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"}
 # What a shell sets by itself; CLEAN's own values are left out because they do not change.
 _OF_THE_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "BASH_ENV"})
 _RELEASE = re.compile(r"\d{4}\.\d+")

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import _files
 from ._slot.api import caller
 from ._slot.effects import RENDERING
 from ._slot.host.clock import SystemClock
@@ -121,9 +122,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         )
         known = ours or boot or program or item.path in (place.settle, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
-            raise SlotFilesError(
-                f"{item.path} is no file of slot {place.slot}; render the files with arcpro.b70.render_slot"
-            )
+            raise SlotFilesError(f"{item.path} is no file of slot {place.slot}; leave the files to the option settings")
         if item.path in seen:
             raise SlotFilesError(f"{item.path} is given twice")
         seen.add(item.path)
@@ -137,11 +136,16 @@ def absent(directories: Sequence[Directory]) -> list[Directory]:
     return [directory for directory in directories if not directory.path.exists()]
 
 
-def pending_files(plan: Plan, place: Place) -> list[dict[str, str]]:
-    """Return ``[{path, content}]`` of what waits, and of what would wait no longer: what check mode tells a switch."""
+def planned_files(plan: Plan, place: Place) -> list[dict[str, str]]:
+    """Return ``[{path, content}]`` of profiles, environments, units and what waits: what check mode tells a switch.
+
+    A file that would wait no longer has an empty text.
+    """
+    ours = (".json", ".env", ".service")
+    files = {str(item.path): item.content for item in plan.writes if item.path.suffix in ours}
     gone = [path for path in plan.removals if path.parent == Path(place.layout.pending_dir)]
-    waits = {str(held.file): held.new.to_json() for held in plan.held} | {str(path): "" for path in gone}
-    return [{"path": path, "content": content} for path, content in waits.items()]
+    files |= {str(held.file): held.new.to_json() for held in plan.held} | {str(path): "" for path in gone}
+    return [{"path": path, "content": content} for path, content in files.items()]
 
 
 def make_plan(
@@ -288,6 +292,26 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
                 path.parent.rmdir()
 
 
+def reload(plan: Plan, run: Run) -> None:
+    """Have systemd read its units again where it must; raise SlotFilesError where it does not take them as written."""
+    if not plan.reload_needed:
+        return
+    code, _output, errors = run(["systemctl", "daemon-reload"])
+    if code:
+        raise SlotFilesError(f"systemctl daemon-reload ended with {code}: {errors.strip()}")
+    shown = show([unit.path.name for unit in plan.units], run) or {}
+    wanted = {"LoadState": "loaded", "NeedDaemonReload": "no"}
+    strange = []
+    for unit in plan.units:
+        known = {key: shown.get(unit.path.name, {}).get(key, "unknown") for key in wanted}
+        if known != wanted:
+            strange.append(f"{unit.path.name} {' '.join(f'{key}={value}' for key, value in known.items())}")
+    if strange:
+        raise SlotFilesError(
+            f"systemd does not use the units as written: {'; '.join(strange)}. Read: systemctl status UNIT"
+        )
+
+
 @contextlib.contextmanager
 def locked(place: Place, patience_s: float) -> Iterator[None]:
     """Hold the slot's lock: no switch may find files that are being replaced. Raise SlotFilesError with its holder."""
@@ -301,22 +325,9 @@ def locked(place: Place, patience_s: float) -> Iterator[None]:
 
 
 def _replace(item: Wanted, owner: tuple[int, int]) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(dir=item.path.parent, prefix=f".{item.path.name}.")
-    except FileNotFoundError as error:
-        raise SlotFilesError(f"the directory {item.path.parent} does not exist; name it in directories") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(item.content)
-            stream.flush()
-            os.fchmod(stream.fileno(), int(item.mode, 8))
-            os.fchown(stream.fileno(), *owner)
-            os.fsync(stream.fileno())
-        os.replace(temporary, item.path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    if not item.path.parent.is_dir():
+        raise SlotFilesError(f"the directory {item.path.parent} does not exist; name it in directories")
+    _files.replace(item.path, item.content.encode(), int(item.mode, 8), owner)
 
 
 def diff(plan: Plan) -> list[dict[str, str]]:

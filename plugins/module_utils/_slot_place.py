@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import _paths
-from ._render_unit import MARKER
 from ._slot.host.files import HostFiles
 from ._slot.journal import Memory
 from ._slot.rendering import Rendering, committed, places
@@ -22,6 +21,7 @@ from ._slot.types import Layout
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 
+MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."  # the first line of every file of the role
 EXCLUSIVE = "10-b70-exclusive.conf"
 NAMED = "the slot's state names it"
 OLD_EXCLUSIVE = "50-b70-kept.conf"  # of releases whose units named each other

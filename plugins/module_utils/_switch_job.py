@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _transient
-from ._slot import module_entry
+from . import _slot_module, _transient
 
 LIMIT_S = 24 * 3600  # the switch has limits of its own; this one only bounds a job that hangs
 KEPT_S = 24 * 3600
@@ -32,7 +31,6 @@ _MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import ma
 _PROPERTIES = {
     "KillMode": "mixed",
     "TimeoutStopSec": "15",
-    "RuntimeMaxSec": str(LIMIT_S),
     "CollectMode": "inactive-or-failed",
     "Nice": "0",
     "CPUWeight": "100",
@@ -90,8 +88,9 @@ class Job:
         self.file("params").write_text(json.dumps(dict(params)), encoding="utf-8")
         words = [str(self.file(kind)) for kind in ("zip", "params", "result")]
         argv = [sys.executable, "-c", _MAIN, words[0], *words]
+        task = _transient.Task(self.unit, f"Switch of the b70 slot {self.slot}", argv, LIMIT_S, properties=_PROPERTIES)
         try:
-            self.ask(_transient.run_argv(self.unit, f"Switch of the b70 slot {self.slot}", _PROPERTIES, {}, argv))
+            self.ask(task.run_argv())
         except JobError:
             if not (self.file("result").exists() or self.running()):
                 raise
@@ -127,7 +126,7 @@ def own_archive() -> Path:
     return Path(archive)
 
 
-def main(words: list[str], run: Callable[..., dict[str, Any]] = module_entry.run_switch) -> None:
+def main(words: list[str], run: Callable[..., dict[str, Any]] = _slot_module.run_switch) -> None:
     """In the unit: runs the switch of the parameters' file and leaves its result, whole."""
     archive, given, result = map(Path, words)
     params = json.loads(given.read_text(encoding="utf-8"))

@@ -1,18 +1,18 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Transient units of systemd for long work: a lost connection does not end it, and it gives way to a served engine."""
+"""Long work on a host as a transient unit of systemd: a lost connection does not end it."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-LIMIT_S = 60.0
+ANSWER_LIMIT_S = 60.0
 RUNNING = ("active", "activating", "deactivating", "reloading")
-# What every such unit has, whatever it runs.
-COMMON = {
+# Every task has these properties unless its own say otherwise. It gives way to an engine that is served meanwhile.
+_COMMON = {
     "Type": "exec",
     "TimeoutStopSec": "30",
     "Nice": "10",
@@ -26,35 +26,92 @@ COMMON = {
 }
 
 
-def run_argv(
-    name: str,
-    description: str,
-    properties: Mapping[str, str],
-    environment: Mapping[str, str],
-    argv: Sequence[str],
-) -> tuple[str, ...]:
-    """The argv of systemd-run for a unit with the common properties and these."""
-    return (
-        "systemd-run",
-        "--quiet",
-        f"--unit={name}",
-        f"--description={description}",
-        *(f"--property={key}={value}" for key, value in {**COMMON, **properties}.items()),
-        *(f"--setenv={key}={value}" for key, value in sorted(environment.items())),
-        "--",
-        *argv,
-    )
+@dataclass(frozen=True)
+class Task:
+    """One command as a transient unit. What is left empty stays as systemd has it.
+
+    :param unit: the name of the unit, ending in ``.service``.
+    :param limit_s: seconds after which systemd ends the command.
+    :param writable: directories that the command may write to; with none named, ``properties`` decide.
+    :param properties: what this kind of work needs beside the common properties, or instead of them.
+    """
+
+    unit: str
+    description: str
+    argv: Sequence[str]
+    limit_s: int
+    directory: str = ""
+    log: str = ""
+    user: str = ""
+    group: str = ""
+    writable: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def run_argv(self) -> tuple[str, ...]:
+        """Return the argv of systemd-run that starts the unit."""
+        log = f"append:{self.log}" if self.log else ""
+        own = {
+            "User": self.user,
+            "Group": self.group,
+            "WorkingDirectory": self.directory,
+            "StandardOutput": log,
+            "StandardError": log,
+            "ReadWritePaths": " ".join(self.writable),
+        }
+        properties = {
+            **_COMMON,
+            **{key: value for key, value in own.items() if value},
+            "RuntimeMaxSec": str(self.limit_s),
+            **self.properties,
+        }
+        return (
+            "systemd-run",
+            "--quiet",
+            f"--unit={self.unit}",
+            f"--description={self.description}",
+            *(f"--property={key}={value}" for key, value in properties.items()),
+            *(f"--setenv={key}={value}" for key, value in sorted(self.environment.items())),
+            "--",
+            *self.argv,
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """What systemd knows of a unit, in its words.
+
+    :param active: such as ``active`` or ``failed``; ``inactive`` for a unit that systemd does not know.
+    :param result: ``success``, ``exit-code``, ``oom-kill``, ``timeout`` and the like.
+    :param status: the exit status of the command.
+    """
+
+    active: str
+    result: str
+    status: str
+
+    @property
+    def running(self) -> bool:
+        return self.active in RUNNING
+
+    @property
+    def failed(self) -> bool:
+        return self.active == "failed"
 
 
 @dataclass(frozen=True)
 class Systemd:
-    """The commands of systemd for one kind of work. fault: raised with what went wrong. what: names the work."""
+    """The commands of systemd for one kind of work.
+
+    :param fault: the exception that is raised with what went wrong.
+    :param what: names the work in messages, such as ``a build``.
+    """
 
     fault: type[Exception]
     what: str
 
-    def ask(self, argv: Sequence[str], *, check: bool = True, limit_s: float = LIMIT_S) -> str:
-        """What a command says; its exit status counts only with `check`."""
+    def ask(self, argv: Sequence[str], *, check: bool = True, limit_s: float = ANSWER_LIMIT_S) -> str:
+        """Return what a command prints. Its exit status counts only with `check`."""
         try:
             done = subprocess.run(
                 list(argv),
@@ -73,13 +130,19 @@ class Systemd:
             raise self.fault(f"`{argv[0]} {argv[1]}` failed: {done.stderr.strip()[-300:]}")
         return done.stdout
 
-    def stop(self, name: str) -> None:
-        self.ask(["systemctl", "stop", name])
+    def start(self, task: Task, *, limit_s: float = ANSWER_LIMIT_S) -> None:
+        """Start a unit, also where one of that name failed before. `limit_s` bounds the start, not the work."""
+        self.forget(task.unit)
+        self.ask(task.run_argv(), limit_s=limit_s)
 
-    def forget(self, name: str) -> None:
-        """Lets systemd drop a failed unit once its result was read."""
-        self.ask(["systemctl", "reset-failed", name], check=False)
+    def stop(self, unit: str) -> None:
+        self.ask(["systemctl", "stop", unit])
 
-    def show(self, name: str, *properties: str) -> dict[str, str]:
-        text = self.ask(["systemctl", "show", f"--property={','.join(properties)}", name])
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    def forget(self, unit: str) -> None:
+        """Let systemd drop a failed unit once its result is read."""
+        self.ask(["systemctl", "reset-failed", unit], check=False)
+
+    def state(self, unit: str) -> State:
+        text = self.ask(["systemctl", "show", "--property=ActiveState,Result,ExecMainStatus", unit])
+        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        return State(values.get("ActiveState", "inactive"), values.get("Result", ""), values.get("ExecMainStatus", ""))

@@ -37,6 +37,15 @@ options:
     description: Read every file of stacks and weights instead of comparing sizes. Takes minutes.
     type: bool
     default: false
+  name:
+    description: Name of the host, for the summary.
+    type: str
+    default: host
+  fail_on:
+    description: The level of findings that are named in RV(stops), V(WARN) with those at V(FAIL).
+    type: str
+    choices: [FAIL, WARN, never]
+    default: FAIL
 seealso:
   - module: arcpro.b70.b70_report
 """
@@ -44,7 +53,12 @@ seealso:
 EXAMPLES = r"""
 - name: Ask everything
   arcpro.b70.b70_doctor:
+    name: "{{ inventory_hostname }}"
   register: doctor
+
+- name: Print the findings
+  ansible.builtin.debug:
+    msg: "{{ doctor.summary | join('\n') }}"
 
 - name: Ask about the cards only, of which there should be four
   arcpro.b70.b70_doctor:
@@ -101,13 +115,23 @@ seconds:
   description: How long it took.
   returned: always
   type: float
+stops:
+  description: Ids of the findings at the level of O(fail_on).
+  returned: always
+  type: list
+  elements: str
+summary:
+  description: The findings as lines for people, at most 110 characters each.
+  returned: always
+  type: list
+  elements: str
 """
 
 import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor import examine, host, options, registry
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor import examine, host, options, registry, show
 
 
 def main() -> None:
@@ -120,12 +144,15 @@ def main() -> None:
         module.fail_json(msg=str(error))
     site = host.survey(wanted, wanted["manifests"])
     findings = examine.examine(site, host.HostEffects(site), checks, wanted["limit"])
+    seconds = round(time.monotonic() - started, 1)
     module.exit_json(
         changed=False,
         findings=findings,
         counts=examine.counts(findings),
         worst=examine.worst(findings),
-        seconds=round(time.monotonic() - started, 1),
+        seconds=seconds,
+        stops=show.stopped_by(findings, wanted["fail_on"]),
+        summary=show.table(findings, wanted["name"], seconds),
     )
 
 

@@ -77,6 +77,15 @@ options:
     description: Further variables; they win.
     type: dict
     default: {}
+  name:
+    description: Name of the host, for the summary.
+    type: str
+    default: host
+  fail_on:
+    description: The level of measures that are named in RV(stops), V(WARN) with those at V(FAIL).
+    type: str
+    choices: [FAIL, WARN, never]
+    default: FAIL
 """
 
 EXAMPLES = r"""
@@ -104,6 +113,16 @@ seconds:
   description: How long it took.
   returned: always
   type: float
+stops:
+  description: Names of the measures at the level of O(fail_on).
+  returned: always
+  type: list
+  elements: str
+summary:
+  description: The measures as lines for people.
+  returned: always
+  type: list
+  elements: str
 """
 
 import os
@@ -153,7 +172,13 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
         out, error = ("", "") if bench.reason else host.run(bench, wanted["limit"], environment)
         rows += plan.rows_of(bench, out, error)
     judged = judge.judge(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
-    return {"rows": judged, "counts": judge.counts(judged), "device": {"kind": device, "cards": cards}}
+    return {
+        "rows": judged,
+        "counts": judge.counts(judged),
+        "device": {"kind": device, "cards": cards},
+        "stops": judge.stops(judged, wanted["fail_on"]),
+        "summary": judge.table(judged, wanted["name"]),
+    }
 
 
 def main() -> None:
@@ -171,6 +196,8 @@ def main() -> None:
             "tool_dirs": {"type": "list", "elements": "path", "default": []},
             "environment_file": {"type": "path"},
             "environment": {"type": "dict", "default": {}},
+            "name": {"type": "str", "default": "host"},
+            "fail_on": {"type": "str", "choices": ["FAIL", "WARN", "never"], "default": "FAIL"},
         },
         supports_check_mode=True,
     )

@@ -312,8 +312,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host, _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.module_entry import run_occupied
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_occupied
 
 FILE = {
     "path": {"type": "path", "required": True},

@@ -102,12 +102,15 @@ options:
     type: list
     elements: str
     default: []
-  planned:
-    description:
-      - Only in check mode, what the earlier tasks of the same play would have installed by now and is not looked for.
+  planned_stacks:
+    description: Only in check mode, ids of stacks that the same play would have installed by now.
     type: list
     elements: str
-    choices: [stack, weights]
+    default: []
+  planned_weights:
+    description: Only in check mode, directories of weights that the same play would have brought by now.
+    type: list
+    elements: path
     default: []
   planned_files:
     description:
@@ -140,6 +143,29 @@ options:
   requested_by:
     description:
       - Who asks for it, for journal and lock. The action plugin names the user and the host that run Ansible.
+    type: str
+    default: ""
+  engine_check:
+    description:
+      - Ask the installed engine about the command line of the profile before a switch, as
+        M(arcpro.b70.b70_profile_check) does. The task fails with what it says against it, and nothing is switched.
+      - A slot that serves the profile, verified, is then left alone by one look at it.
+    type: dict
+    suboptions:
+      memory_dir:
+        description: Where it is recorded which command lines have passed.
+        type: path
+        required: true
+      user:
+        description: The user as which the engine is asked.
+        type: str
+        default: b70
+      timeout:
+        description: Seconds that the engine may take to answer.
+        type: int
+        default: 300
+  public_url:
+    description: Where clients reach the frontdoor, for RV(summary).
     type: str
     default: ""
   step:
@@ -369,12 +395,17 @@ failures:
   returned: always
   type: list
   elements: dict
+summary:
+  description: What is served, where, how long each phase took, and what failed with its evidence, as lines for people.
+  returned: always
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _switch_job
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.module_entry import run_switch
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_switch
 
 ARGUMENTS = {
     "profile": {"type": "str"},
@@ -388,7 +419,8 @@ ARGUMENTS = {
     "lock_timeout": {"type": "float", "default": 0.0},
     "canary_repeats": {"type": "int"},
     "accept_status": {"type": "list", "elements": "str", "default": []},
-    "planned": {"type": "list", "elements": "str", "choices": ["stack", "weights"], "default": []},
+    "planned_stacks": {"type": "list", "elements": "str", "default": []},
+    "planned_weights": {"type": "list", "elements": "path", "default": []},
     "planned_files": {
         "type": "list",
         "elements": "dict",
@@ -403,6 +435,15 @@ ARGUMENTS = {
     "switch_id": {"type": "str"},
     "reason": {"type": "str", "default": ""},
     "requested_by": {"type": "str", "default": ""},
+    "engine_check": {
+        "type": "dict",
+        "options": {
+            "memory_dir": {"type": "path", "required": True},
+            "user": {"type": "str", "default": "b70"},
+            "timeout": {"type": "int", "default": 300},
+        },
+    },
+    "public_url": {"type": "str", "default": ""},
     "step": {"type": "str", "choices": ["run", "start", "collect"], "default": "run"},
     "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
     "run_dir": {"type": "path", "default": _paths.RUN_DIR},

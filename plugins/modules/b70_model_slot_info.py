@@ -18,6 +18,11 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
+options:
+  public_url:
+    description: Where clients reach the frontdoor, for RV(summary).
+    type: str
+    default: ""
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 seealso:
@@ -215,12 +220,17 @@ switches:
   returned: always
   type: list
   elements: dict
+summary:
+  description: What the slot serves, what is wrong with it, and what starts at boot, as lines for people.
+  returned: always
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.module_entry import run_info
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_info
 
 ARGUMENTS = {
     "slot": {"type": "str", "default": "main"},
@@ -229,6 +239,7 @@ ARGUMENTS = {
     "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
     "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+    "public_url": {"type": "str", "default": ""},
 }
 
 

@@ -36,6 +36,11 @@ options:
   dest:
     description: The archive to write on the host, a V(.tar.gz). Left out, nothing is written.
     type: path
+  folder:
+    description:
+      - A folder on the controller. The archive is brought there as C(NAME.tar.gz), after O(name), and none is left on
+        the host. O(dest) is not used then.
+    type: path
   name:
     description: Name of the host, for the folder inside the archive.
     type: str
@@ -51,20 +56,14 @@ options:
     default: []
 seealso:
   - module: arcpro.b70.b70_doctor
+  - module: arcpro.b70.b70_report_page
 """
 
 EXAMPLES = r"""
-- name: Gather
+- name: Bring a report
   arcpro.b70.b70_report:
-    dest: /var/tmp/report.tar.gz
+    folder: reports
     name: "{{ inventory_hostname }}"
-  register: report
-
-- name: Bring the archive
-  ansible.builtin.fetch:
-    src: /var/tmp/report.tar.gz
-    dest: reports/{{ inventory_hostname }}.tar.gz
-    flat: true
 """
 
 RETURN = r"""

@@ -10,6 +10,9 @@ module: b70_slot_files
 short_description: Write every file of a slot in one round trip
 version_added: 0.1.0
 description:
+  - Renders the catalogue with the settings of a host on the controller - the resolved profile (JSON), the engine's
+    environment and the systemd unit of every profile, the command C(b70ctl) with the package behind it, and the unit
+    that verifies what runs. Everything is sent to the host at once.
   - Brings profiles, environments and systemd units of a slot to what was rendered, and removes those of profiles that
     have left the catalogue.
   - Everything is validated before anything is replaced; units through C(systemd-analyze verify), where only a program
@@ -19,8 +22,8 @@ description:
     files are never removed; a warning says so.
   - Every unit gets a drop-in that keeps it exclusive with the slot's other units and with legacy ones.
   - The slot's lock is held meanwhile, except in check mode, so that no switch reads what is being replaced.
-  - The unit that verifies what runs is linked to start at boot. Engines are never started, stopped or enabled, and
-    nothing is reloaded.
+  - The unit that verifies what runs is linked to start at boot. Engines are never started, stopped or enabled.
+  - systemd reads its units again where one has changed, and is asked whether it uses them as they were written.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -35,11 +38,96 @@ attributes:
   idempotent:
     support: full
 options:
+  settings:
+    description: What the host decides; everything else comes from the catalogue.
+    type: dict
+    suboptions:
+      tmpfiles_dir:
+        description: Where C(systemd-tmpfiles) finds the administrator's files.
+        type: str
+        required: true
+      lib_dir:
+        description: Holds the package C(b70slot), which is the engine of the slot.
+        type: str
+        required: true
+      bin_dir:
+        description: Holds the command C(b70ctl).
+        type: str
+        required: true
+      frontdoor_url:
+        description: The frontdoor as the host itself reaches it.
+        type: str
+        required: true
+      models_dir:
+        description: Relative model directories are below it.
+        type: str
+        required: true
+      stacks_dir:
+        description: Stacks are below it, under their ids.
+        type: str
+        required: true
+      cache_dir:
+        description: Compile caches are below it.
+        type: str
+        required: true
+      hf_home:
+        description: The hub's cache.
+        type: str
+        required: true
+      user:
+        description: The user that engines run as.
+        type: str
+        required: true
+      group:
+        description: Their group.
+        type: str
+        required: true
+      backend_host:
+        description: The address that engines listen on.
+        type: str
+        default: 127.0.0.1
+      backend_port:
+        description: The port that engines listen on.
+        type: int
+        required: true
+      env:
+        description: Variables of the site; they win over all others.
+        type: dict
+        default: {}
+      engine_ip_allow:
+        description: Addresses, networks, or systemd's words for some, that engines may reach; all where it is empty.
+        type: list
+        elements: str
+        default: []
+      legacy_units:
+        description: Other units that must never run beside an engine.
+        type: list
+        elements: str
+        default: []
+      refused_statuses:
+        description: Statuses of profiles that a switch refuses unless it is told to accept them.
+        type: list
+        elements: str
+        default: [rejected, blocked]
+  profile_dirs:
+    description: Further folders with profiles on the controller, as of the lookup P(arcpro.b70.catalogue#lookup).
+    type: list
+    elements: str
+    default: []
+  stack_dirs:
+    description: Further folders with stack manifests on the controller.
+    type: list
+    elements: str
+    default: []
+  inline_profiles:
+    description: Profiles as data, C(name) to profile.
+    type: dict
+    default: {}
   files:
-    description: All files of the slot, as the filter P(arcpro.b70.render_slot#filter) returns them.
+    description: Used between the two halves of this module; leave it alone.
     type: list
     elements: dict
-    required: true
+    default: []
     suboptions:
       path:
         description: Where the file is - in C(profiles) below O(config_dir), in O(unit_dir), or in C(tmpfiles.d).
@@ -123,8 +211,8 @@ options:
 EXAMPLES = r"""
 - name: Write every file of the slot
   arcpro.b70.b70_slot_files:
-    files: "{{ lookup('arcpro.b70.catalogue') | arcpro.b70.render_slot(slot_settings) }}"
-  notify: Reload systemd units
+    settings: "{{ slot_settings }}"
+    profile_dirs: [profiles]
 """
 
 RETURN = r"""
@@ -143,10 +231,10 @@ removed_paths:
   returned: success
   type: list
   elements: str
-pending_files:
+planned_files:
   description:
-    - Only in check mode, what would stand in C(pending) of profiles in use, in the form of the option C(planned_files)
-      of M(arcpro.b70.b70_model_slot). An empty text stands for a file that would be removed.
+    - Only in check mode, the files of profiles that would be written, in the form of the option C(planned_files) of
+      M(arcpro.b70.b70_model_slot). An empty text stands for a file that would be removed.
   returned: check mode
   type: list
   elements: dict
@@ -165,7 +253,7 @@ units_changed:
   returned: success
   type: bool
 reload_needed:
-  description: Whether systemd must reread its units, because of this run or of one that was interrupted.
+  description: Whether systemd had to reread its units, because of this run or of one that was interrupted.
   returned: success
   type: bool
 """
@@ -176,6 +264,26 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _slot_files, _slot_place
+
+_TEXT = {"type": "str", "required": True}
+SETTINGS = {
+    "tmpfiles_dir": _TEXT,
+    "lib_dir": _TEXT,
+    "bin_dir": _TEXT,
+    "frontdoor_url": _TEXT,
+    "models_dir": _TEXT,
+    "stacks_dir": _TEXT,
+    "cache_dir": _TEXT,
+    "hf_home": _TEXT,
+    "user": _TEXT,
+    "group": _TEXT,
+    "backend_host": {"type": "str", "default": "127.0.0.1"},
+    "backend_port": {"type": "int", "required": True},
+    "env": {"type": "dict", "default": {}},
+    "engine_ip_allow": {"type": "list", "elements": "str", "default": []},
+    "legacy_units": {"type": "list", "elements": "str", "default": []},
+    "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
+}
 
 
 def main() -> None:
@@ -193,7 +301,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "directories": {"type": "list", "elements": "dict", "default": [], "options": directory_spec},
-            "files": {"type": "list", "elements": "dict", "required": True, "options": file_spec},
+            "settings": {"type": "dict", "options": SETTINGS},
+            "profile_dirs": {"type": "list", "elements": "str", "default": []},
+            "stack_dirs": {"type": "list", "elements": "str", "default": []},
+            "inline_profiles": {"type": "dict", "default": {}},
+            "files": {"type": "list", "elements": "dict", "default": [], "options": file_spec},
             "slot": {"type": "str", "default": "main"},
             "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
@@ -237,6 +349,7 @@ def main() -> None:
             _slot_files.validate(plan, run)
             if not module.check_mode:
                 _slot_files.apply(plan, owner)
+                _slot_files.reload(plan, run)
     except (_slot_place.SlotFilesError, OSError) as error:
         module.fail_json(msg=str(error))
     for warning in plan.warnings:
@@ -248,7 +361,7 @@ def main() -> None:
         removed_paths=[str(path) for path in plan.removals],
         kept_profiles=plan.kept,
         pending_profiles=[held.name for held in plan.held],
-        pending_files=_slot_files.pending_files(plan, place) if module.check_mode else [],
+        **({"planned_files": _slot_files.planned_files(plan, place)} if module.check_mode else {}),
         units_changed=plan.units_changed,
         reload_needed=plan.reload_needed,
         diff=_slot_files.diff(plan),

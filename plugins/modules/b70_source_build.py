@@ -314,7 +314,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build import service, unit
+from ansible_collections.arcpro.b70.plugins.module_utils._build import service
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, parse
 from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGUMENTS
 
@@ -337,8 +337,7 @@ def main() -> None:
             swap_reserve_gib=given["swap_reserve_gib"],
         )
         if given["step"] == "stop":
-            unit.stop(recipe.unit)
-            unit.forget(recipe.unit)
+            service.stop(recipe)
         if given["step"] == "start" and not module.check_mode:
             found = service.start(recipe, place, given["mirrors"], given["source_timeout"], given["build_timeout"])
         else:

@@ -54,6 +54,40 @@ options:
     type: list
     elements: str
     default: []
+  profiles:
+    description:
+      - Profiles whose models are wanted too, as far as they name a repository of the hub. A source of O(models) for the
+        same directory wins.
+    type: list
+    elements: str
+    default: []
+  lenient_profiles:
+    description: Whether the models of O(profiles) are O(lenient).
+    type: bool
+    default: true
+  revisions:
+    description: Commits of repositories, C(OWNER/NAME) to commit. They win over those that profiles name.
+    type: dict
+    default: {}
+  profile_dirs:
+    description: Further folders with profiles on the controller, as of the lookup P(arcpro.b70.catalogue#lookup).
+    type: list
+    elements: str
+    default: []
+  stack_dirs:
+    description: Further folders with stack manifests on the controller.
+    type: list
+    elements: str
+    default: []
+  inline_profiles:
+    description: Profiles as data, C(name) to profile.
+    type: dict
+    default: {}
+  client:
+    description:
+      - The environment of the hub's client, as options of M(arcpro.b70.b70_python_environment). It is made where a
+        model comes from the hub and no mirror is named.
+    type: dict
   pins_file:
     description:
       - A YAML file on the controller with the revisions of repositories for which a source names none.
@@ -188,7 +222,7 @@ models:
       description: Number of files that were copied, 0 in check mode.
       type: int
 brings:
-  description: Names of the models that were brought, or would be in check mode.
+  description: Directories of the models that were brought, or would be in check mode.
   returned: always
   type: list
   elements: str
@@ -227,6 +261,13 @@ def main() -> None:
             "verify": {"type": "str", "choices": ["stat", "checksum"], "default": "stat"},
             "request": {"type": "dict"},
             "lenient": {"type": "list", "elements": "str", "default": []},
+            "profiles": {"type": "list", "elements": "str", "default": []},
+            "lenient_profiles": {"type": "bool", "default": True},
+            "revisions": {"type": "dict", "default": {}},
+            "profile_dirs": {"type": "list", "elements": "str", "default": []},
+            "stack_dirs": {"type": "list", "elements": "str", "default": []},
+            "inline_profiles": {"type": "dict", "default": {}},
+            "client": {"type": "dict"},
             "options": {"type": "dict", "default": {}, "options": OPTIONS},
             "pins_file": {"type": "path", "default": ""},
             "hub_token": {"type": "str", "default": "", "no_log": True},

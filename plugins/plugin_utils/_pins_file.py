@@ -13,13 +13,14 @@ import contextlib
 import fcntl
 import getpass
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _pins
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import Entry, Pins, PinsError
+from ansible_collections.arcpro.b70.plugins.module_utils import _files
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Entry, Pins, PinsError
 
 LOCK_LIMIT_S = 60.0
 PAUSE_S = 0.05
@@ -93,16 +94,4 @@ def _alone(folder: str) -> Iterator[None]:
 
 def _replace(path: str, text: str) -> None:
     mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
-    target = os.path.realpath(path)
-    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    _files.replace(Path(os.path.realpath(path)), text.encode(), mode)

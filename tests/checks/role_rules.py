@@ -129,8 +129,8 @@ def check_role_shapes(root: Path) -> list[str]:
     for role in roles(root):
         kinds = {spec.get("type") for specs in entry_points(role).values() for spec in specs.values()}
         tasks = "".join(file.read_text() for file in sorted(role.glob("tasks/*.yml")))
-        if kinds & {"dict", "list"} and "lookup('arcpro.b70.misshapen', role_path" not in tasks:
-            found.append(f"{role.name}: nothing asks lookup('arcpro.b70.misshapen', role_path)")
+        if kinds & {"dict", "list"} and "arcpro.b70.b70_role_arguments:" not in tasks:
+            found.append(f"{role.name}: no task has arcpro.b70.b70_role_arguments")
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from tools import model_table
 
 

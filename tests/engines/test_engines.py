@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _render
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.engines import table, versions
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.engines import table, versions
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from tools import engines
 
 STACKS = load_stacks()
@@ -40,7 +40,7 @@ BROKEN = {
 
 def arguments(name: str) -> list[str]:
     """Return what a profile's unit gives to ``vllm serve``."""
-    resolved, _environment = _render.resolve(CATALOGUE[name], _render.check_settings(SLOT))
+    resolved, _environment = rendering.resolve(CATALOGUE[name], rendering.check_settings(SLOT))
     argv = resolved["engine"]["argv"]
     assert argv[1] == "serve"
     return list(argv[2:])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks, locked_versions
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, locked_versions
 from labkit.hosts import package_clients
 from labkit.sources import PackageClients
 from tools import engines

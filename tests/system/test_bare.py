@@ -25,9 +25,9 @@ import pytest
 import yaml
 from testinfra.host import Host
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.choose import recommended
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import recommended
 from as_recipe import recipe_model
 from demo import inventory_hosts
 from hub import server as hub_server

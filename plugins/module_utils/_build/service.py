@@ -16,15 +16,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import memory, source, unit
+from .. import _files, _transient
+from . import memory, source
+from .log import explain, first_error, progress
 from .recipe import BuildError, Recipe, command, parse_environment
 from .room import here
-from .watch import explain, first_error, progress
+from .sample import sample
 
 LOG_BYTES = 64 * 2**10
 TAIL_LINES = 12
 LINE_CHARS = 300
 COMPILER_S = 60.0
+SWAP_UNIT = "b70-build-swap.service"
+SWAP_LIMIT_S = 3660.0  # what that unit may take where a swap file is made by writing every byte
+SYSTEMD = _transient.Systemd(BuildError, "a build")
 _SCHEMA = 1
 
 
@@ -84,7 +89,7 @@ def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
     try:
         record = json.loads((folder / "build.json").read_text())
         wheel = folder / record["file"]
-        right = record["key"] == recipe.key() and source.file_digest(str(wheel)) == record["sha256"]
+        right = record["key"] == recipe.key() and _files.sha256(wheel) == record["sha256"]
     except (OSError, ValueError, LookupError, TypeError, BuildError):
         return None
     return {**record, "path": str(wheel)} if right else None
@@ -98,7 +103,7 @@ def damage(recipe: Recipe, place: Place) -> str:
     try:
         record = json.loads((folder / "build.json").read_text())
         wheel = folder / record["file"]
-        return f"{wheel} has sha256 {source.file_digest(str(wheel))}, its record says {record['sha256']}"
+        return f"{wheel} has sha256 {_files.sha256(wheel)}, its record says {record['sha256']}"
     except (OSError, ValueError, LookupError, TypeError, BuildError) as error:
         return f"{folder} is not whole: {error}"
 
@@ -121,7 +126,7 @@ def look(recipe: Recipe, place: Place, *, write: bool) -> dict[str, Any]:
     record = finished(recipe, place)
     if record is not None:
         return {"state": "built", "wheel": record}
-    seen = unit.look(recipe.unit)
+    seen = SYSTEMD.state(recipe.unit)
     if seen.running:
         return {"state": "running", **_progress(recipe, place)}
     if seen.failed:
@@ -136,10 +141,10 @@ def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
     log = place.log(recipe)
     age = time.time() - log.stat().st_mtime if log.exists() else 0.0
     seen = progress(tail(log))
-    return {"progress": asdict(seen), "sample": asdict(unit.sample(recipe.unit)), "quiet_s": max(0.0, age)}
+    return {"progress": asdict(seen), "sample": asdict(sample(recipe.unit)), "quiet_s": max(0.0, age)}
 
 
-def failure(recipe: Recipe, place: Place, seen: unit.UnitLook) -> dict[str, Any]:
+def failure(recipe: Recipe, place: Place, seen: _transient.State) -> dict[str, Any]:
     """Why, the log's end, and where all of it is."""
     lines = tail(place.log(recipe))
     why = explain(lines, seen.result) or first_error(lines) or "its log says why"
@@ -175,7 +180,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
         "key": recipe.key(),
         "commit": recipe.commit,
         "file": target.name,
-        "sha256": source.file_digest(str(target)),
+        "sha256": _files.sha256(target),
         "size": target.stat().st_size,
         "uses": dict(recipe.uses),
         "environment": dict(recipe.environment),
@@ -207,7 +212,7 @@ def start(
     for path in (place.ccache_dir, place.out(recipe), place.log(recipe)):
         shutil.chown(path, place.user, place.group)
     _give(tree, place.user, place.group)
-    unit.start(_job(recipe, place, budget, variables, limit_s))
+    _run(task(recipe, place, budget, variables, limit_s), swap=budget.adding)
     return {"state": "running", "resumed": not fresh, "budget": budget.describe(recipe, here)}
 
 
@@ -263,7 +268,28 @@ def compiler(place: Place) -> str:
     return done.stdout.splitlines()[0][:LINE_CHARS] if done.stdout.strip() else ""
 
 
-def _job(recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping[str, str], limit_s: int) -> unit.Job:
+def _run(work: _transient.Task, *, swap: bool) -> None:
+    """Start the unit; with swap, say why no swap could be made for it."""
+    try:
+        SYSTEMD.start(work, limit_s=SWAP_LIMIT_S if swap else _transient.ANSWER_LIMIT_S)
+    except BuildError as error:
+        if not swap:
+            raise
+        said = SYSTEMD.ask(["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"], check=False).splitlines()
+        why = [line for line in said if "no swap for the build" in line][-1:]
+        raise BuildError(why[0] if why else f"{error}; the build wants the swap of {SWAP_UNIT}") from error
+
+
+def stop(recipe: Recipe) -> None:
+    """End a build that is under way."""
+    SYSTEMD.stop(recipe.unit)
+    SYSTEMD.forget(recipe.unit)
+
+
+def task(
+    recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping[str, str], limit_s: int
+) -> _transient.Task:
+    """Return the unit of a build. It is ended before an engine when memory runs out."""
     environment = {
         "HOME": "/tmp",
         **variables,
@@ -277,16 +303,24 @@ def _job(recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping
         "UV_PYTHON_DOWNLOADS": "never",
         **dict(recipe.environment),
     }
-    return unit.Job(
+    properties = {
+        "OOMPolicy": "stop",
+        "OOMScoreAdjust": "800",
+        "ProtectHome": "yes",
+        "PrivateNetwork": "no" if recipe.network else "yes",
+    }
+    if budget.adding:
+        properties |= {"Requires": SWAP_UNIT, "After": SWAP_UNIT}
+    return _transient.Task(
         unit=recipe.unit,
+        description=f"Build of {recipe.unit.removeprefix('b70-build-').removesuffix('.service')}",
         argv=command(recipe, place.uv, str(place.out(recipe))),
+        limit_s=limit_s,
         directory=str(place.tree(recipe) / recipe.subdirectory),
         log=str(place.log(recipe)),
         user=place.user,
         group=place.group,
         writable=(str(place.tree(recipe)), str(place.out(recipe)), str(place.ccache_dir)),
         environment=environment,
-        limit_s=limit_s,
-        network=recipe.network,
-        swap=budget.adding,
+        properties=properties,
     )

@@ -23,9 +23,9 @@ from typing import Any
 
 from .. import _host
 from .._build import room
+from .._environment import SYSTEM_PATH
 from .._oneapi import releases
-from .._render_engine import SYSTEM_PATH
-from .._slot.module_entry import layout_of, run_info
+from .._slot_module import layout_of, run_info
 from .._weights.host import inspect as inspect_weights
 from .._weights.manifest import WeightsError
 from . import environment

@@ -47,11 +47,14 @@ DOCTOR: dict[str, dict[str, Any]] = {
     "only": WORDS,
     "skip": WORDS,
     "deep": {"type": "bool", "default": False},
+    "name": {"type": "str", "default": "host"},
+    "fail_on": {"type": "str", "choices": ["FAIL", "WARN", "never"], "default": "FAIL"},
 }
 
 REPORT: dict[str, dict[str, Any]] = {
     **HOST,
     "dest": {"type": "path"},
+    "folder": {"type": "path"},
     "name": {"type": "str", "default": "host"},
     "max_item_kib": {"type": "int", "default": 512},
     "people": WORDS,

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings for people: the table on the screen, and the page over all hosts of a report. Pure: data in, text out."""
+"""Findings for people: the table on the screen. Pure: data in, text out."""
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,72 +67,3 @@ def stopped_by(findings: Sequence[Mapping[str, Any]], fail_on: str) -> list[str]
     """The ids for which a run ends as failed: those at `FAIL`, or at `WARN` too; none with `never`."""
     bad = {"FAIL": {Level.FAIL}, "WARN": {Level.FAIL, Level.WARN}, "never": set()}[fail_on]
     return [str(item["id"]) for item in findings if item["level"] in bad]
-
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; }
-td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left; vertical-align: top; }
-.FAIL { color: #c22; font-weight: 600; } .WARN { color: #b70; font-weight: 600; }
-.PASS { color: #282; } .SKIP { color: #888; }
-code, pre { font: 13px/1.4 ui-monospace, monospace; } pre { margin: .2rem 0; white-space: pre-wrap; }
-details { margin: .3rem 0; } summary { cursor: pointer; }
-"""
-
-
-def index_page(reports: Sequence[Mapping[str, Any]], made: str) -> str:
-    """A page over all hosts of a report, complete in itself (no script, nothing loaded).
-
-    Each report has `host`, `archive` (file name beside the page, empty where none was brought), `problem` (why not,
-    else empty), and of b70_report `size`, `findings`, `contents` and `redactions`.
-    """
-    rows = "".join(_row(report) for report in reports)
-    parts = "".join(_section(report) for report in reports)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Report of {len(reports)} hosts</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Report of {len(reports)} host{'' if len(reports) == 1 else 's'}</h1><p>Made {html.escape(made)}. "
-        "Secrets, people's names and home directories were taken out on the hosts, by pattern: read an archive before "
-        "you hand it on.</p><table><tr><th>host</th><th>findings</th><th>archive</th><th>taken out</th></tr>"
-        f"{rows}</table>{parts}</body></html>\n"
-    )
-
-
-def _row(report: Mapping[str, Any]) -> str:
-    numbers = counts(report.get("findings") or [])
-    shown = " ".join(f'<span class="{level}">{numbers[level]} {level}</span>' for level in numbers if numbers[level])
-    name = html.escape(str(report["host"]))
-    if report.get("archive"):
-        file = html.escape(str(report["archive"]), quote=True)
-        archive = f'<a href="{file}">{file}</a> ({int(report.get("size", 0)) / 1000:.0f} kB)'
-    else:
-        archive = f'<span class="FAIL">none: {html.escape(str(report.get("problem", "")))}</span>'
-    taken = sum((report.get("redactions") or {}).values())
-    return f'<tr><td><a href="#{name}">{name}</a></td><td>{shown}</td><td>{archive}</td><td>{taken}</td></tr>'
-
-
-def _section(report: Mapping[str, Any]) -> str:
-    name = html.escape(str(report["host"]))
-    findings = [item for item in report.get("findings") or [] if item["level"] in (Level.FAIL, Level.WARN)]
-    told = "".join(
-        f'<tr><td class="{item["level"]}">{item["level"]}</td><td><code>{html.escape(item["id"])}</code></td>'
-        f"<td>{html.escape(item['summary'])}<pre>{html.escape(chr(10).join(item['evidence']))}</pre>"
-        f"<div>{html.escape(item['meaning'])}</div><div><b>Do:</b> {html.escape(item['fix'])}</div>"
-        f"{'<div>Known from ' + html.escape(item['source']) + '</div>' if item['source'] else ''}</td></tr>"
-        for item in findings
-    )
-    inside = "".join(
-        f"<tr><td><code>{html.escape(item['name'])}</code></td><td>{html.escape(item['source'])}</td>"
-        f"<td>{html.escape(item['problem']) or _size(item)}</td></tr>"
-        for item in report.get("contents") or []
-    )
-    return (
-        f'<h2 id="{name}">{name}</h2>'
-        + (f"<table>{told}</table>" if told else "<p>No finding.</p>")
-        + (f"<details><summary>What is in the archive</summary><table>{inside}</table></details>" if inside else "")
-    )
-
-
-def _size(item: Mapping[str, Any]) -> str:
-    return f"{item['bytes']} bytes{' (the end of it)' if item['truncated'] else ''}"

@@ -20,10 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import host, unit
+from .. import _transient
+from . import host
 from .fetching.program import part_name
 from .manifest import Entry, Manifest, Wanted, WeightsError, check_relative, missing_parts, size_in_words
 
+_SYSTEMD = _transient.Systemd(WeightsError, "a download")
 _LIST_LIMIT_S = 300.0
 _TOKENS = "/run/b70-weights"
 _TAIL = 5
@@ -64,10 +66,10 @@ def unit_of(directory: str) -> str:
 def begin(request: Request) -> dict[str, Any]:
     """``{"state": "running" | "ended", "joined": bool, "left": files, "bytes": to bring}``; raises WeightsError."""
     job = _read(os.path.join(request.folder, "job.json"))
-    if unit.look(unit_of(request.directory))[0]:
+    if _SYSTEMD.state(unit_of(request.directory)).running:
         if job is not None and job["key"] == request.key:
             return {"state": "running", "joined": True, "left": len(job["files"]), "bytes": 0}
-        unit.stop(unit_of(request.directory))
+        _SYSTEMD.stop(unit_of(request.directory))
     user = _user(request.options["user"])
     _place(request, user)
     found = listed(request, user)
@@ -242,45 +244,56 @@ def _launch(request: Request, user: pwd.struct_passwd) -> None:
         credential = os.path.join(_TOKENS, name)
         with open(os.open(credential, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
             stream.write(request.token)
-    staging = os.path.join(os.path.dirname(request.directory), f".{name}.incoming")
-    out = os.path.join(request.folder, "out")
     try:
-        unit.start(
-            unit.Unit(
-                name=unit_of(request.directory),
-                argv=(_python(request), "-m", "fetching.program", "fetch", os.path.join(request.folder, "job.json")),
-                directory=request.folder,
-                log=os.path.join(request.folder, "log"),
-                user=user.pw_name,
-                writable=(staging, out),
-                environment=_environment(request),
-                limit_s=request.options["limit_s"],
-                credential=credential,
-            )
-        )
+        _SYSTEMD.start(task(request, user.pw_name, credential))
     finally:
         if credential:
             os.unlink(credential)  # systemd has read it
 
 
+def task(request: Request, user: str, credential: str) -> _transient.Task:
+    """Return the unit of a download: it has no rights but its user's. `credential` is the token's file, or empty."""
+    parent, name = os.path.split(request.directory)
+    properties = {
+        "CapabilityBoundingSet": "",
+        "ProtectHome": "read-only",
+        "PrivateDevices": "yes",
+        "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+    }
+    if credential:
+        properties["LoadCredential"] = f"token:{credential}"
+    return _transient.Task(
+        unit=unit_of(request.directory),
+        description="Download of a model",
+        argv=(_python(request), "-m", "fetching.program", "fetch", os.path.join(request.folder, "job.json")),
+        limit_s=request.options["limit_s"],
+        directory=request.folder,
+        log=os.path.join(request.folder, "log"),
+        user=user,
+        writable=(os.path.join(parent, f".{name}.incoming"), os.path.join(request.folder, "out")),
+        environment=_environment(request),
+        properties=properties,
+    )
+
+
 def look(directory: str) -> dict[str, Any]:
     """``{"state": "running" | "done" | "failed" | "absent", "progress", "message"}``."""
     folder = _folder(directory)
-    running, result = unit.look(unit_of(directory))
+    seen = _SYSTEMD.state(unit_of(directory))
     progress = _read(os.path.join(folder, "out", "progress.json"))
-    if running:
+    if seen.running:
         return {"state": "running", "progress": progress, "message": ""}
     said = _read(os.path.join(folder, "out", "result.json"))
     if said is not None and "digests" in said:
         return {"state": "done", "progress": progress, "message": ""}
-    unit.forget(unit_of(directory))
+    _SYSTEMD.forget(unit_of(directory))
     if said is not None:
         return {"state": "failed", "progress": progress, "message": str(said["error"])}
     if not os.path.exists(os.path.join(folder, "job.json")):
         return {"state": "absent", "progress": None, "message": "the download vanished: run again to go on there"}
     reasons = {"timeout": "it took longer than model_weights_timeout", "oom-kill": "the kernel ended it for memory"}
     tail = _tail(os.path.join(folder, "log"))
-    why = reasons.get(result, tail or "somebody ended it, or the host restarted")
+    why = reasons.get(seen.result, tail or "somebody ended it, or the host restarted")
     return {
         "state": "failed",
         "progress": progress,

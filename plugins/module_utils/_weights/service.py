@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._files import sha256
 from . import host, job
 from .manifest import Wanted, WeightsError, check_name, check_relative
 from .sources import same
@@ -85,7 +86,7 @@ def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> ho
     found = host.inspect(path, files, source, full, write)
     if found.unknown:
         for name in found.unknown:
-            files[name] = replace(files[name], sha256=host.sha256(os.path.join(source["path"], name)))
+            files[name] = replace(files[name], sha256=sha256(os.path.join(source["path"], name)))
         found = host.inspect(path, files, source, full, write)
     return found
 

@@ -33,13 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hub_python": {"type": "path", "default": f"{_paths.HUB_DIR}/venv/bin/python"},
     "environment": {"type": "dict", "default": {}},
 }
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
-
-
-def is_commit(revision: object) -> bool:
-    """Whether a revision names exactly one state of a repository for ever."""
-    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
 def kind_of(name: str, source: Any) -> str:
@@ -105,38 +99,3 @@ def in_words(source: Mapping[str, Any]) -> str:
         revision = source.get("revision")
         return f"{source['repository']} at {revision[:12]}" if revision else str(source["repository"])
     return str(source.get("url") or source.get("path") or "the controller")
-
-
-def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
-    """Raise WeightsError for a repository whose revision is named and no commit."""
-    said = source.get("revision")
-    if "hub" not in source or not said or is_commit(said):
-        return
-    repository, profile = source["hub"], source.get("profile")
-    whose = f" (profile {profile})" if profile else ""
-    raise WeightsError(
-        f"model {name}{whose} comes from the hub's repository {repository}, but its revision {said!r} is no full "
-        f"commit: what is fetched today and tomorrow could differ. Name a commit of 40 hex digits (the hub shows it "
-        f"under Files, {said}, History), or none: then the first download records the one that it finds"
-    )
-
-
-def from_catalogue(
-    catalogue: Mapping[str, Any], names: Iterable[str], revisions: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """The sources that profiles name themselves: directory to source, for those with a repository of the hub.
-
-    ``revisions`` (repository to commit) is the operator's word and wins over the profile's.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        model = (catalogue.get(name) or {}).get("model") or {}
-        directory, repository = model.get("directory"), model.get("hf_repo")
-        if not directory or not repository or directory.startswith("/"):
-            continue
-        source: dict[str, Any] = {"hub": repository, "profile": name}
-        revision = revisions.get(repository) or model.get("revision")
-        extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
-        source.update({key: value for key, value in extra.items() if value})
-        found[directory] = source
-    return found

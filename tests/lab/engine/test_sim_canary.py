@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from test_engine_sim import Sim
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from unit.plugins.module_utils._slot.fake_host import FakeHost, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import corpus
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import degenerate, needle
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 
 HERE = Path(__file__).parent
 PROFILES = HERE.parents[2] / "inventory" / "lab_profiles"

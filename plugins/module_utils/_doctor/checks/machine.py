@@ -11,8 +11,7 @@ from typing import Any
 
 from ..._apt import DPKG_FORMAT, installed_versions
 from ..._build.memory import Room, budget
-from ..._build.recipe import BuildError, Recipe
-from ..._stack_build import FORGE
+from ..._build.recipe import FORGE, BuildError, Recipe
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
 from ..parse import apt_settings, boots, journal_stops, memory, reset_reason, trouble, unclean
 

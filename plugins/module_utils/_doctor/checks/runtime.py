@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import _apt, _gpu_driver
+from ..._environment import SYSTEM_PATH
 from ..._host import version_key
-from ..._render_engine import SYSTEM_PATH
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
 from ..parse import libraries, opencl_devices, sycl_devices, xpu_smi_devices
 from .machine import DPKG, installed

@@ -16,8 +16,9 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.action import b70_stacks
 from ansible_collections.arcpro.b70.plugins.modules.b70_stacks import DOCUMENTATION
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file, _stack_host
-from ansible_collections.arcpro.b70.plugins.plugin_utils._stack_host import OPTIONS, Installer, StackFault
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import host as stack_host
+from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks.host import OPTIONS, Installer, StackFault
 
 DEFAULTS = {key: option.get("default") for key, option in OPTIONS.items()}
 FACTS = {"digest": "sha256:d", "python": {}, "imports": {}, "distributions": [], "devices": 0, "problems": []}
@@ -166,7 +167,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_stack_host, "keep_alive", lambda _connection: None)
+    monkeypatch.setattr(stack_host, "keep_alive", lambda _connection: None)
 
 
 def test_one_host_builds_for_all_and_a_second_run_changes_nothing(tmp_path: Path) -> None:

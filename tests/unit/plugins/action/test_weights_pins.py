@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import PinsError
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job, _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 A, B = "a" * 40, "b" * 40
 
@@ -53,14 +53,13 @@ class Host(b70_weights.ActionModule):
 
     def bring(self, **source: Any) -> dict[str, Any]:
         models = {"m": {"hub": "o/n", **source}}
-        return self._bring({"models": models, "wanted": None, "lenient": ["m"], "report": []})
+        return self._bring({"directory": "/m", "models": models, "wanted": None, "lenient": ["m"], "report": []})
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(b70_weights, "FIRST_LOOK_S", 0)
-    monkeypatch.setattr(b70_weights, "keep_alive", lambda _connection: None)
-    monkeypatch.setattr(b70_weights, "ask_patiently", lambda _connection, ask, *_words: ask())
+    monkeypatch.setattr(b70_weights, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
     return tmp_path / "b70-pins.yml"
 
 

@@ -14,8 +14,6 @@ FILTERS = FilterModule().filters()
 
 
 def test_names_and_ids():
-    assert FILTERS["slot_unit"]("tiny-a") == "b70-slot-main-tiny-a.service"
-    assert FILTERS["slot_unit"]("tiny-a", "other") == "b70-slot-other-tiny-a.service"
     assert FILTERS["stack_id"]({"name": "x"}).startswith("x-")
 
 
@@ -40,8 +38,6 @@ def test_closest():
         ("explain_profile", [{"origin_files": {}, "stack": "cpu"}, {}], "the stack manifests, among them cpu"),
         ("known_models", [[], {}], "two mappings"),
         ("known_models", [{}, {}, "", "int3"], 'no list has the precision "int3"'),
-        ("render_slot", [[], {}], "a mapping, from the lookup"),
-        ("render_slot", [{}, {}], "slot setting config_dir must be text"),
     ],
 )
 def test_wrong_input_is_explained(name, arguments, message):

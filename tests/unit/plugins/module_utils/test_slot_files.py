@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _render_unit, _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import absent, apply, diff, make_plan, validate
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, Place, SlotFilesError, Wanted
 
@@ -46,6 +46,8 @@ class Systemd:
             return self.verify
         if not self.answers:
             return 1, "", "System has not been booted with systemd"
+        if "--" not in argv:
+            return 0, "", ""
         blocks = [
             f"Id={unit}\nLoadState=loaded\nActiveState={self.active.get(unit, 'inactive')}\n"
             f"NeedDaemonReload={'yes' if unit in self.reload else 'no'}"
@@ -74,10 +76,10 @@ def files(place: Place, *names: str, text: str = "") -> list[Wanted]:
     for name in names:
         unit = place.unit(name).name
         data = json.dumps({"slot": place.slot, "unit": unit, "text": text})
-        head = f"{_render_unit.MARKER}\n# Environment of {unit}; not a shell script.\n"
+        head = f"{_slot_place.MARKER}\n# Environment of {unit}; not a shell script.\n"
         found.append(Wanted(place.profiles_dir / f"{name}.json", data))
         found.append(Wanted(place.profiles_dir / f"{name}.env", f'{head}# from slot main\nA="{text}"\n'))
-        found.append(Wanted(place.unit(name), f"{_render_unit.MARKER}\n{UNIT}"))
+        found.append(Wanted(place.unit(name), f"{_slot_place.MARKER}\n{UNIT}"))
     return found
 
 
@@ -206,7 +208,7 @@ def test_leftovers_of_an_interrupted_removal_are_removed(place, systemd):
 def test_files_of_others_stay(place, systemd):
     others = {
         place.unit_dir / "b70-slot-main-mine.service": "[Unit]\nDescription=by hand\n",
-        place.unit_dir / "b70-slot-other-x.service": f"{_render_unit.MARKER}\n{UNIT}",
+        place.unit_dir / "b70-slot-other-x.service": f"{_slot_place.MARKER}\n{UNIT}",
         place.profiles_dir / "notes.json": "{}",
         place.profiles_dir / "broken.json": "{",
         place.profiles_dir / "mine.env": "A=1\n",
@@ -291,6 +293,33 @@ def test_a_reload_that_an_interrupted_run_owes_is_done(place, systemd):
     systemd.reload.add(place.unit("a").name)
     plan = make_plan(files(place, "a"), place, OWNER, systemd)
     assert (plan.changed, plan.reload_needed, plan.units_changed) == (True, True, False)
+    with pytest.raises(SlotFilesError, match=r"a.service LoadState=loaded NeedDaemonReload=yes"):
+        _slot_files.reload(plan, systemd)
+    assert ["systemctl", "daemon-reload"] in systemd.calls
+    systemd.reload.clear()
+    _slot_files.reload(plan, systemd)
+
+
+def test_systemd_is_left_alone_when_no_unit_changed(place, systemd):
+    converge(place, systemd, files(place, "a"))
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    systemd.calls.clear()
+    _slot_files.reload(plan, systemd)
+    assert systemd.calls == []
+
+
+def test_a_systemd_that_does_not_answer_is_an_error(place, systemd):
+    plan = make_plan(files(place, "a"), place, OWNER, systemd)
+    systemd.answers = False
+    with pytest.raises(SlotFilesError, match="daemon-reload ended with 1: System has not been booted"):
+        _slot_files.reload(plan, systemd)
+
+
+def test_check_mode_tells_a_switch_what_would_be_written(place, systemd):
+    plan = make_plan([*files(place, "a"), *program(place, "x.py")], place, OWNER, systemd)
+    told = {item["path"]: item["content"] for item in _slot_files.planned_files(plan, place)}
+    assert told.items() >= {str(item.path): item.content for item in files(place, "a")}.items()
+    assert not any(path.endswith((".py", ".conf", "b70ctl")) for path in told)
 
 
 @pytest.mark.parametrize(
@@ -335,9 +364,7 @@ def test_all_changed_units_are_verified_in_one_call(place, systemd):
     assert len(calls[0]) == 3 + 3
     systemd.verify = (1, "", f"{place.unit('a').name}: Unit is broken")
     with pytest.raises(SlotFilesError, match="Unit is broken"):
-        converge(
-            place, systemd, [Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")]
-        )
+        converge(place, systemd, [Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")])
     assert "#\n" not in place.unit("a").read_text()[-3:]
 
 
@@ -387,10 +414,10 @@ def test_the_real_checker_refuses_a_broken_unit(place):
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         return answer.returncode, answer.stdout, answer.stderr
 
-    missing = Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
+    missing = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
     plan = _slot_files.Plan(writes=[missing], units=[missing])
     validate(plan, run)
-    broken = Wanted(place.unit("a"), f"{_render_unit.MARKER}\n{UNIT}Typ=exec\n")
+    broken = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}Typ=exec\n")
     with pytest.raises(SlotFilesError, match="Typ"):
         validate(_slot_files.Plan(writes=[broken], units=[broken]), run)
 
@@ -400,7 +427,7 @@ def program(place: Place, *names: str) -> list[Wanted]:
     return [
         *modules,
         Wanted(place.command, "#!/bin/true\n", "0755"),
-        Wanted(place.settle, f"{_render_unit.MARKER}\n{UNIT}"),
+        Wanted(place.settle, f"{_slot_place.MARKER}\n{UNIT}"),
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _render_unit, _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, SlotFilesError, Wanted
@@ -93,7 +93,7 @@ def test_a_rendering_that_is_in_place_waits_no_longer(place, systemd):
     converge(place, systemd, files(place, "a", text="new"))
     back = converge(place, systemd, files(place, "a"))
     assert (back.removals, waits(place, "a")) == ([place.pending("a")], None)
-    told = _slot_files.pending_files(back, place)
+    told = _slot_files.planned_files(back, place)
     assert told == [{"path": str(place.pending("a")), "content": ""}]
     converge(place, systemd, files(place, "a", text="new"))
     systemd.active.clear()
@@ -183,7 +183,7 @@ def test_what_kept_a_unit_exclusive_in_older_releases_goes(place, systemd):
     converge(place, systemd, files(place, "a", "b"))
     old = place.unit_dir / "b70-slot-main-a.service.d/50-b70-kept.conf"
     old.parent.mkdir()
-    old.write_text(f"{_render_unit.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
+    old.write_text(f"{_slot_place.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
     assert converge(place, systemd, files(place, "a", "b")).reload_needed
     assert not old.parent.exists()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._pins import PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 A, B = "a" * 40, "b" * 40
 

@@ -56,11 +56,30 @@ def test_the_programs_of_the_stack_come_before_those_of_the_compiler(
     file.write_text('PATH="/opt/intel/bin:/usr/bin"\nCMPLR_ROOT="/opt/intel"\n')
     variables = service._variables(service.Place(**{**vars(place), "environment_file": str(file)}))
     wanted = recipe(environment=(("CMPLR_ROOT", "/mine"),))
-    job = service._job(wanted, place, memory.Budget(3, swapping=True, adding=True), variables, 60)
-    path = job.environment["PATH"].split(":")
+    task = service.task(wanted, place, memory.Budget(3, swapping=True, adding=True), variables, 60)
+    path = task.environment["PATH"].split(":")
     assert path[:2] == ["/opt/b70/stacks/lab/venv/bin", "/opt/intel/bin"]
     assert len(path) == len(set(path))
-    assert (job.environment["CMPLR_ROOT"], job.environment["MAX_JOBS"], job.swap) == ("/mine", "3", True)
+    assert (task.environment["CMPLR_ROOT"], task.environment["MAX_JOBS"]) == ("/mine", "3")
+
+
+def test_the_build_can_write_only_where_it_works_and_has_no_network(recipe: Make, place: service.Place) -> None:
+    argv = service.task(recipe(), place, memory.Budget(4, swapping=False), {}, 60).run_argv()
+    assert argv[0] == "systemd-run"
+    assert argv[argv.index("--") + 1] == "/uv"
+    writable = f"{place.tree(recipe())} {place.out(recipe())} {place.ccache_dir}"
+    for expected in (
+        "ProtectSystem=strict", f"ReadWritePaths={writable}", "PrivateNetwork=yes", "User=root", "Group=root",
+        "RuntimeMaxSec=60", "OOMScoreAdjust=800", f"StandardOutput=append:{place.log(recipe())}",
+    ):  # fmt: skip
+        assert f"--property={expected}" in argv
+    assert not [word for word in argv if "b70-build-swap" in word]
+    assert "--setenv=MAX_JOBS=4" in argv
+
+
+def test_a_build_with_swap_runs_as_long_as_its_swap_is_there(recipe: Make, place: service.Place) -> None:
+    argv = service.task(recipe(), place, memory.Budget(4, swapping=True, adding=True), {}, 60).run_argv()
+    assert {"--property=Requires=b70-build-swap.service", "--property=After=b70-build-swap.service"} < set(argv)
 
 
 def test_a_missing_compiler_environment_says_who_makes_it(place: service.Place) -> None:

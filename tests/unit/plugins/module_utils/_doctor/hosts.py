@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import (
     Answers,
     Command,
@@ -22,6 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import (
     Site,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.registry import CHECKS
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 CAPTURED = Path(__file__).parent / "captured"
 BY_ID = {check.id: check for check in CHECKS}

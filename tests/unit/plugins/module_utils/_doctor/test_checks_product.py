@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import locked_versions
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import examine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import product
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import stack as stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level, Look, Output
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.registry import CHECKS
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import locked_versions
 from unit.plugins.module_utils._doctor.hosts import (
     BY_ID,
     MANIFEST,

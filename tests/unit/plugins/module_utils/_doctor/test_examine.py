@@ -26,6 +26,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import (
     warned,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.registry import CHECKS, GROUPS
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _report_page
 from unit.plugins.module_utils._doctor.hosts import FakeEffects, out, site
 
 ONE = Command(("one",))
@@ -175,7 +176,7 @@ def test_the_page_over_all_hosts_is_complete_and_escapes_what_hosts_say():
     good = {"host": "host1", "archive": "host1.tar.gz", "size": 2048, "findings": [evil, found("PASS", "one")],
             "contents": [item, {**item, "name": "b", "problem": "<gone>"}], "redactions": {"value": 3}}  # fmt: skip
     lost = {"host": "host2", "archive": "", "problem": "unreachable & gone"}
-    text = show.index_page([good, lost], "2026-06-07 09:00 UTC")
+    text = _report_page.index_page([good, lost], "2026-06-07 09:00 UTC")
     page = Page()
     page.feed(text)
     tags = [tag for tag, _attributes in page.tags]

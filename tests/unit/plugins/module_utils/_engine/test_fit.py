@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.module_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.module_utils._engine import check, fit
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 CATALOGUE = load_catalogue(stacks=load_stacks())
 GEMMA4 = "gemma4-12b-it-int4-autoround"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.filter.evaluate import FilterModule
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, judge, parse, plan
 
 CAPTURED = Path(__file__).parent / "captured"
@@ -177,11 +176,7 @@ def test_the_newest_complete_stack_for_the_device_is_taken(tmp_path):
         host.stack_python(str(tmp_path), "gemma4", "xpu")
 
 
-def test_the_filters_need_a_result():
-    filters = FilterModule().filters()
-    result = {"rows": judge.judge(rows(a=1.0), {}, 0.95, 0.85)}
-    assert filters["evaluate_table"](result, "h")[-1] == "h: 1 INFO"
-    assert filters["evaluate_stops"](result, "FAIL") == []
-    for arguments in ((1, "h"), (result, "sometimes")):
-        with pytest.raises(Exception, match="evaluate_stops"):
-            filters["evaluate_stops"](*arguments)
+def test_lines_and_stops_of_rows():
+    judged = judge.judge(rows(a=1.0), {}, 0.95, 0.85)
+    assert judge.table(judged, "h")[-1] == "h: 1 INFO"
+    assert judge.stops(judged, "FAIL") == []

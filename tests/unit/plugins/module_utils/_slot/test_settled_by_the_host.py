@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._render_unit import settle_name
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import locks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import settle_name
 from unit.plugins.module_utils._slot.calls import check, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed, request
 from unit.plugins.module_utils._slot.fakes import LAYOUT

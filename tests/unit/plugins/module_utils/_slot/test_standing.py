@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, module_entry
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_module
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import FakeHost
 from unit.plugins.module_utils._slot.fakes import LAYOUT
@@ -27,7 +29,8 @@ PARAMS: dict[str, Any] = {
     "canary_repeats": None,
     "record_baseline": False,
     "accept_status": [],
-    "planned": [],
+    "planned_stacks": [],
+    "planned_weights": [],
     "planned_files": [],
     "switch_id": "x",
     "requested_by": "test",
@@ -43,12 +46,19 @@ PARAMS: dict[str, Any] = {
 @pytest.fixture
 def fake_host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     made = host("ab")
-    monkeypatch.setattr(module_entry, "host_effects", lambda _clock: made.effects())
+    monkeypatch.setattr(_slot_module, "host_effects", lambda _clock: made.effects())
     return made
 
 
 def asked(**changes: object) -> dict[str, object]:
-    return module_entry.run_switch({**PARAMS, **changes}, check_mode=True)
+    return _slot_module.run_switch({**PARAMS, **changes}, check_mode=True)
+
+
+def test_what_the_same_play_installs_is_not_looked_for(fake_host: FakeHost) -> None:
+    profile = json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")) or "{}")
+    planned = {"planned_stacks": [profile["stack"]["id"]], "planned_weights": [profile["model"]["path"]]}
+    assert asked(profile="a", **planned)["not_looked_at"] == ["stack", "weights"]
+    assert asked(profile="a", planned_stacks=["other-1"], planned_weights=["/other"])["not_looked_at"] == []
 
 
 def test_a_host_that_never_served_takes_the_initial_profile_or_nothing(fake_host: FakeHost) -> None:
@@ -84,14 +94,14 @@ def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(fake_host: FakeHost) -> 
 
 
 def test_what_the_slot_holds_is_told_with_its_stacks(fake_host: FakeHost) -> None:
-    found = module_entry.run_occupied(PARAMS)
+    found = _slot_module.run_occupied(PARAMS)
     assert found == {"profile": None, "profiles": []}
     assert switch(fake_host, "a")["outcome"] == "committed"
     stack = {"stack": "cpu", "stack_id": "cpu-1a2b3c4d5e"}
-    assert module_entry.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
+    assert _slot_module.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
     fake_host.put(LAYOUT.slot_file, "{")
-    assert module_entry.run_occupied(PARAMS)["profile"] == "a", (
+    assert _slot_module.run_occupied(PARAMS)["profile"] == "a", (
         "a torn slot.json is written anew by the very play that asks"
     )
     fake_host.put(LAYOUT.profile_json("a"), "{")
-    assert module_entry.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]
+    assert _slot_module.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All of b70_role_arguments: it reads the role's specification on the controller and reaches no host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, options_of, unknown
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "role_path": {"type": "path", "required": True},
+    "words": {"type": "list", "elements": "str", "default": []},
+    "mappings": {"type": "list", "elements": "str", "default": []},
+    "refuse_unknown": {"type": "bool", "default": False},
+}
+
+
+class ActionModule(ActionBase):
+    """Fails with one sentence for each variable that is wrong."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
+        variables = task_vars or {}
+        role = Path(given["role_path"])
+        options = options_of(role)
+        shapes = {name: option for name, option in options.items() if name not in given["words"]}
+        shapes |= {name: {"type": "dict"} for name in given["mappings"]}
+        problems = list(faults(shapes, variables, self._templar.template))
+        if given["refuse_unknown"]:
+            problems += unknown(role.name, options, variables)
+        return {**result, "changed": False, "failed": bool(problems), "msg": " ".join(problems)}

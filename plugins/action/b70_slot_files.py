@@ -1,0 +1,53 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_slot_files: renders the catalogue with the settings of the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import render_slot
+
+MODULE = "arcpro.b70.b70_slot_files"
+# What the module and the rendering both know.
+SHARED = ("slot", "config_dir", "unit_dir", "run_dir", "state_dir")
+OWN = ("settings", "profile_dirs", "stack_dirs", "inline_profiles")
+
+
+class ActionModule(ActionBase):
+    """Gives the module the files in place of what they are made from."""
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given = dict(self._task.args)
+        missing = [name for name in ("settings", *SHARED) if not given.get(name)]
+        if missing:
+            raise AnsibleActionFail(f"b70_slot_files needs the option {missing[0]}")
+        arguments = {key: value for key, value in given.items() if key not in OWN}
+        arguments["files"] = self._files(given, task_vars or {})
+        try:
+            result.update(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars))
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return result
+
+    def _files(self, given: dict[str, Any], variables: dict[str, Any]) -> list[dict[str, str]]:
+        lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
+        stack_dirs, inline = given.get("stack_dirs") or [], given.get("inline_profiles") or {}
+        stacks = lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
+        dirs = given.get("profile_dirs") or []
+        profiles = lookup.run([], variables, kind="profiles", dirs=dirs, stack_dirs=stack_dirs, inline=inline)[0]
+        settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
+        try:
+            return render_slot(profiles, plain(settings))
+        except ValueError as error:
+            raise AnsibleActionFail(f"b70_slot_files: {error}") from error

@@ -1,6 +1,0 @@
-# Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""The catalogue: every profile after inheritance and validation. Pure Python, controller side, no Ansible import."""
-
-from __future__ import annotations

@@ -1,0 +1,30 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment of a program: its variables with their origins, and the file from which systemd reads them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable with where it comes from, in words."""
+
+    value: str
+    origin: str
+
+
+def environment_file(variables: Mapping[str, Variable], header: str) -> str:
+    """Return the text of a systemd EnvironmentFile: a comment with the origin above each variable."""
+    lines = [f"# {line}" for line in header.splitlines()]
+    for name, variable in variables.items():
+        # Inside double quotes systemd takes these four after a backslash, and nothing else.
+        quoted = re.sub(r'(["\\`$])', r"\\\1", variable.value)
+        lines += [f"# from {variable.origin}", f'{name}="{quoted}"']
+    return "\n".join(lines) + "\n"

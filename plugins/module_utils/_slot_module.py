@@ -1,0 +1,117 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the parameters of a module to a run of the slot engine on this host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from ._slot import api
+from ._slot.effects import Effects
+from ._slot.host.clock import SystemClock
+from ._slot.host.effects import host_effects
+from ._slot.host.http import HAS_REQUESTS
+from ._slot.rendering import in_place, pending
+from ._slot.state_file import stamp
+from ._slot.types import Gate, Layout, OnFailure, Request, SlotFault
+from ._slot_planned import PlannedFiles
+
+
+def layout_of(params: Mapping[str, Any]) -> Layout:
+    return Layout(
+        slot=params["slot"],
+        config_dir=PurePosixPath(params["config_dir"]),
+        run_dir=PurePosixPath(params["run_dir"]),
+        state_dir=PurePosixPath(params["state_dir"]),
+        unit_dir=PurePosixPath(params["unit_dir"]),
+        frontdoor_url=params["frontdoor_url"].rstrip("/"),
+    )
+
+
+def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
+    active = params["state"] == "active"
+    return Request(
+        slot=params["slot"],
+        profile=params["profile"] if active else None,
+        active=active,
+        gate=Gate(params["gate"]),
+        on_failure=OnFailure(params["on_failure"]),
+        drain_timeout_s=max(0.0, params["drain_timeout"]),
+        health_timeout_s=params["health_timeout"],
+        lock_timeout_s=max(0.0, params["lock_timeout"]),
+        canary_repeats=params["canary_repeats"],
+        record_baseline=active and params["record_baseline"],
+        accept_status=tuple(params["accept_status"]),
+        switch_id=switch_id,
+        who=api.caller(params["requested_by"]),
+        why=params["reason"],
+    )
+
+
+def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Result of the module b70_model_slot, with `failed`."""
+    clock = SystemClock()
+    fx, layout = host_effects(clock), layout_of(params)
+    if params["state"] == "active" and not params["profile"]:
+        try:
+            name = api.standing(fx, layout) or params["initial_profile"]
+        except SlotFault as fault:
+            return {"failed": True, "changed": False, "msg": fault.message}
+        if not name:
+            return api.nothing(layout)
+        params = {**params, "profile": name}
+    result = _run(fx, clock, layout, params, check_mode=check_mode)
+    return {"wanted": params["profile"] if params["state"] == "active" else None, **result}
+
+
+def _run(
+    fx: Effects, clock: SystemClock, layout: Layout, params: Mapping[str, Any], *, check_mode: bool
+) -> dict[str, Any]:
+    request = request_of(params, params["switch_id"] or api.new_switch_id(stamp(fx.clock.now())))
+    if check_mode:
+        files = {PurePosixPath(item["path"]): item["content"] for item in params["planned_files"]}
+        fx = replace(fx, files=PlannedFiles(fx.files, fx.clock, files))
+        return api.check(
+            fx, layout, replace(request, planned=_planned_parts(fx, layout, request.profile or "", params))
+        )
+    if not HAS_REQUESTS:
+        return {
+            "failed": True,
+            "changed": False,
+            "msg": "the Python library requests is missing on the host; install python3-requests (role host does)",
+        }
+    clock.heed_signals()
+    return api.switch(fx, layout, request)
+
+
+def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of unit, stack and weights of a profile the same play would have brought by now."""
+    unit = str(layout.unit_dir / layout.unit(name))
+    parts = ["unit"] if any(item["path"] == unit for item in params["planned_files"]) else []
+    try:
+        rendering = pending(fx.files, layout, name) or in_place(fx.files, layout, name)
+        profile = json.loads(rendering.profile) if rendering else {}
+        stack, weights = profile["stack"]["id"], profile["model"]["path"]
+    except (SlotFault, ValueError, KeyError, TypeError):
+        # What is wrong with it is said where it is read for the switch.
+        return tuple(parts)
+    parts += ["stack"] if stack in params["planned_stacks"] else []
+    return (*parts, "weights") if weights in params["planned_weights"] else tuple(parts)
+
+
+def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What b70_host_info says of a slot."""
+    return api.occupied(host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""}))
+
+
+def run_info(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Result of the module b70_model_slot_info."""
+    try:
+        return api.info(host_effects(SystemClock()), layout_of(params))
+    except SlotFault as fault:
+        return {"failed": True, "msg": fault.message}

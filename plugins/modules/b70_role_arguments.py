@@ -1,0 +1,55 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_role_arguments
+short_description: Refuse variables of a role that Ansible's own check lets pass
+version_added: 0.1.0
+description:
+  - Ansible's check of a role's arguments takes any text that it could turn into a mapping (C(a=1), JSON) or a list
+    (C(a,b)), and leaves the text in the variable. What comes from C(-e NAME=VALUE) on a command line is such a text.
+  - Fails with one sentence for each variable that is not what the role's C(meta/argument_specs.yml) says. No sentence
+    holds a value.
+  - Runs on the controller and reaches no host.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.info_module
+options:
+  role_path:
+    description: The folder of the role, C(role_path).
+    type: path
+    required: true
+  words:
+    description: Lists that may be given as words with commas in between, because only modules read them.
+    type: list
+    elements: str
+    default: []
+  mappings:
+    description: Mappings that the specification declares as C(raw), because their default is a template.
+    type: list
+    elements: str
+    default: []
+  refuse_unknown:
+    description: Refuse variables too that have the role's prefix and are not in its specification.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Refuse variables of the wrong shape
+  arcpro.b70.b70_role_arguments:
+    role_path: "{{ role_path }}"
+"""
+
+RETURN = r"""
+msg:
+  description: What is wrong, one sentence for each variable. Empty where nothing is.
+  returned: always
+  type: str
+"""

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a build is slow or stuck, and one line that says so. Pure: figures in, words out.
+
+One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. What tells that from a
+hang is processor time: a build that computes is alive.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+
+BUSY_SHARE = 0.02  # of one core: less is housekeeping, not work
+
+
+def idle_seconds(before: Sample, now: Sample, idle_s: float) -> float:
+    """For how long nothing was computed, given that it was `idle_s` at the sample before."""
+    wall = now.at - before.at
+    used = now.cpu_s - before.cpu_s
+    # Ended children whose parents were ended too take their time with them: a smaller sum is work as well.
+    if wall <= 0 or used < 0 or used / wall >= BUSY_SHARE:
+        return 0.0
+    return idle_s + wall
+
+
+def say(seen: Progress, sample: Sample | None, seconds: float, quiet_s: float, idle_s: float) -> str:
+    """One line for the person who waits. quiet_s: since the log's last line; idle_s: since the last computing."""
+    begun = "compiling" if seen.what else "preparing"
+    done = f"{seen.done} of {seen.total} objects" if seen.total else begun
+    parts = [done, f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"]
+    if sample is not None:
+        parts.append(f"{sample.rss_gib:.1f} GiB in {sample.processes} processes")
+    if idle_s >= 60:
+        parts.append(f"nothing computed for {idle_s:.0f} s")
+    elif quiet_s >= 60:
+        parts.append(f"slow but healthy: computing, no line for {quiet_s / 60:.0f} min")
+    if seen.what:
+        parts.append(seen.what)
+    return ", ".join(parts)

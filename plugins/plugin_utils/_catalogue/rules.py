@@ -1,0 +1,116 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of a stack: combinations that are known to be bad on it, as data of its manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .checking import value_at
+from .problems import did_you_mean
+from .schema import Fault
+from .typed import derived_environment, derived_settings
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "equals": lambda value, wanted: bool(value == wanted),
+    "not_equals": lambda value, wanted: bool(value != wanted),
+    "one_of": lambda value, wanted: value in wanted,
+    "matches": lambda value, wanted: re.search(wanted, str(value)) is not None,
+    "min": lambda value, wanted: _is_number(value) and value >= wanted,
+    "max": lambda value, wanted: _is_number(value) and value <= wanted,
+    "not_power_of_two": lambda value, _wanted: _is_number(value) and (value < 1 or value & (value - 1) != 0),
+    "not_multiple_of": lambda value, wanted: bool(_is_number(value) and wanted and value % wanted != 0),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what rules speak of: a merged profile with all settings and variables that its engine gets.
+
+    What is said of captured graphs has one place there, engine.settings.compilation_config.
+    """
+    engine = dict(profile.get("engine") or {})
+    derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
+    settings: dict[str, Any] = {**(engine.get("settings") or {}), **derived}
+    graphs = dict(settings.get("compilation_config") or {})
+    if settings.get("cudagraph_capture_sizes"):
+        graphs["cudagraph_capture_sizes"] = settings["cudagraph_capture_sizes"]
+    if settings.get("enforce_eager"):
+        graphs["cudagraph_mode"] = "NONE"
+    engine["settings"] = settings | {"compilation_config": graphs}
+    engine["env"] = {
+        **(manifest.get("env") or {}),
+        **derived_environment(engine, profile.get("cards") or 0),
+        **(engine.get("env") or {}),
+    }
+    return {**profile, "engine": engine}
+
+
+def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) -> bool:
+    """Whether a condition holds; of a list, for one entry. What is absent meets only present: false."""
+    value = value_at(whole, path)
+    if value is None:
+        value = condition.get("default")
+    if "present" in condition and condition["present"] != (value is not None):
+        return False
+    wanted = {key: item for key, item in condition.items() if key in _OPERATORS}
+    if value is None:
+        return not wanted and "present" in condition
+    if "not_multiple_of" in wanted:
+        base = value_at(whole, wanted["not_multiple_of"]["path"])
+        wanted["not_multiple_of"] = base + wanted["not_multiple_of"].get("plus", 0) if _is_number(base) else None
+    entries = value if isinstance(value, list) else [value]
+    return any(all(_OPERATORS[key](entry, item) for key, item in wanted.items()) for entry in entries)
+
+
+def broken(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rules of the stack that a merged profile breaks."""
+    rules = manifest.get("rules") or []
+    whole = subject(profile, manifest) if rules else {}
+    return [rule for rule in rules if all(_holds(whole, path, condition) for path, condition in rule["when"].items())]
+
+
+def rule_faults(
+    profile: Mapping[str, Any], manifest: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Fault]:
+    """Yield a fault for each rule that a merged profile breaks and does not accept, and each it accepts in vain."""
+    accepted = profile.get("accepts_rules") or []
+    known = {rule["id"] for stack in stacks.values() for rule in stack.get("rules") or []}
+    for index, name in enumerate(accepted):
+        if name not in known:
+            hint = did_you_mean(name, known) or f" (there are {', '.join(sorted(known)) or 'none'})"
+            yield f"accepts_rules[{index}]", f'no stack has a rule "{name}"{hint}'
+    for rule in broken(profile, manifest):
+        if rule["id"] in accepted:
+            continue
+        written = [path for path in rule["when"] if value_at(profile, path) is not None]
+        path = written[-1] if written else "stack"
+        yield path, f'breaks the rule "{rule["id"]}" of the stack {manifest["name"]}: {in_words(rule)}'
+
+
+def in_words(rule: Mapping[str, Any]) -> str:
+    """Return why, what to do instead, where that is known from, and how to serve it all the same."""
+    return (
+        f"{_sentence(rule['reason'])} {_sentence(rule['remedy'])} Source: {rule['source']}. "
+        f"Whoever serves it all the same writes accepts_rules: [{rule['id']}]"
+    )
+
+
+def _sentence(text: str) -> str:
+    words = " ".join(text.split())
+    return words if words.endswith(".") else f"{words}."
+
+
+def accepted(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return id and reason of the rules that a merged profile breaks on purpose."""
+    return [
+        {"id": rule["id"], "reason": " ".join(rule["reason"].split()), "source": rule["source"]}
+        for rule in broken(profile, manifest)
+        if rule["id"] in (profile.get("accepts_rules") or [])
+    ]

@@ -1,0 +1,183 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which profile a host is to serve, and which stacks it needs for that. Pure: plain data in, plain data out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._catalogue.places import weights_path
+from .._catalogue.stacks import stack_id
+from .._stacks import planning
+
+# Best first.
+STATUSES = ("production", "baseline", "candidate", "research", "experiment", "blocked", "rejected")
+REFUSED = ("rejected", "blocked")
+
+Profile = Mapping[str, Any]
+Stacks = Mapping[str, Mapping[str, Any]]
+
+
+def counted(cards: int) -> str:
+    """Return a number of cards in words."""
+    return {0: "no card", 1: "1 card"}.get(cards, f"{cards} cards")
+
+
+def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[str]:
+    """Return why nobody is served by a profile, whatever the host: its status."""
+    if profile["status"] not in refused:
+        return []
+    return [f"{profile['name']} is {profile['status']}: {' '.join(profile['status_reason'].split())}"]
+
+
+def against_cards(profile: Profile, cards: int) -> list[str]:
+    """Return why so many cards do not suffice for a profile."""
+    last = max(profile["engine"]["devices"] or [-1])
+    if profile["cards"] > cards:
+        return [f"{profile['name']} needs {counted(profile['cards'])}, this host has {counted(cards)}."]
+    if profile["cards"] and last >= cards:
+        return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
+    return []
+
+
+@dataclass(frozen=True)
+class Here:
+    """One host, as far as it decides what can be served."""
+
+    stacks: Stacks
+    host: Mapping[str, Any]  # what b70_host_info returned, with the slot
+    stack_root: str
+    models_dir: str
+    refused: Sequence[str] = REFUSED
+
+    def against(self, profile: Profile) -> list[str]:
+        """Return why the host cannot serve a profile; empty when it can."""
+        by_profile = [*against_profile(profile, self.refused), *against_cards(profile, len(self.host["cards"]))]
+        return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
+
+    def against_stack(self, name: str) -> list[str]:
+        """Return why the host cannot have a stack; one that is installed is had."""
+        known = stack_id(self.stacks[name])
+        if any(item["id"] == known and item["complete"] for item in self.host["stacks"]):
+            return []
+        return planning.problems(self.stacks[name], self.host, self.stack_root)
+
+    def _space(self, profile: Profile) -> list[str]:
+        path, size = weights_path(profile, self.models_dir), profile["model"]["size_gb"]
+        there = self.host["paths"].get(path)
+        if not size or there is None or there["exists"] or there["free_mib"] * 2**20 >= size * 1e9:
+            return []
+        free = there["free_mib"] * 2**20 / 1e9
+        text = f"The weights of {profile['name']} take {size:g} GB, and {free:.0f} GB are free for {path}"
+        return [f"{text}: free some, or set host_data_dir to a larger disk."]
+
+
+def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
+    """Return the profile that is most like the wanted one: the same weights, a like model, the better status."""
+
+    def likeness(other: Profile) -> tuple[Any, ...]:
+        ours, theirs = (str(item["model"]["hf_repo"] or item["name"]).lower() for item in (wanted, other))
+        return (
+            wanted["model"]["hf_repo"] is not None and wanted["model"]["hf_repo"] == other["model"]["hf_repo"],
+            wanted["engine"]["task"] == other["engine"]["task"],
+            set(wanted["modalities"]) <= set(other["modalities"]),
+            round(difflib.SequenceMatcher(None, ours, theirs).ratio(), 1),
+            -STATUSES.index(other["status"]),
+            other["cards"],
+            other["name"],
+        )
+
+    return max((other for other in others if other["name"] != wanted["name"]), key=likeness, default=None)
+
+
+def recommended(profiles: Iterable[Profile], cards: int) -> list[Profile]:
+    """Return what is recommended for so many cards, best first; with cards that is never what needs none.
+
+    What is recommended for fewer follows what is recommended for just so many.
+    """
+    ranked = []
+    for profile in profiles:
+        counts = (profile["recommended"] or {}).get("cards", [])
+        fitting = [count for count in counts if count <= cards and bool(count) == bool(cards)]
+        if fitting:
+            ranked.append((-max(fitting), STATUSES.index(profile["status"]), profile["name"], profile))
+    return [item[-1] for item in sorted(ranked, key=lambda item: item[:-1])]
+
+
+def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", default: str = "") -> dict[str, Any]:
+    """Return `profile` (or ""), `reason`, `stacks` (names), `compiles`, `cards`, `notes` and `problems` for a host.
+
+    What the slot serves, or served last, stays unless another one is `requested`; an empty slot gets `default`, else
+    what is recommended for the host's cards. A request for what runs or boots now is never refused. With `problems`
+    nothing may be changed; `advice` says what to do then.
+    """
+    cards = len(here.host["cards"])
+    slot = here.host["slot"] or {"profile": None, "profiles": []}
+    present = {item["name"] for item in slot["profiles"]}
+    stays = (requested if requested in present else "") if requested else slot["profile"] or ""
+    if requested:
+        name, reason = requested, "it was asked for"
+    elif stays:
+        name, reason = stays, "the slot serves it, or served it last; -e profile=NAME serves another"
+    elif default:
+        name, reason = default, "the slot is empty, and b70_profile in the inventory names it"
+    else:
+        name, reason = _recommendation(profiles.values(), here, cards)
+    taken = "" if stays else name
+    problems = here.against(profiles[taken]) if taken else []
+    stacks, notes = _stacks(profiles, here, taken, slot["profiles"])
+    return {
+        "profile": name,
+        "reason": reason,
+        "stacks": stacks,
+        "compiles": any(here.stacks[stack].get("sources") or here.stacks[stack].get("oneapi") for stack in stacks),
+        "cards": cards,
+        "notes": notes,
+        "problems": problems,
+        "advice": _advice(profiles[taken], profiles.values(), here, cards) if problems else "",
+    }
+
+
+def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
+    """Return what an empty slot is given when nobody chose, and why."""
+    instead = f"-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
+    hindered: list[str] = []
+    for profile in recommended(profiles, cards):
+        against = here.against(profile)
+        if not against:
+            reason = " ".join(profile["recommended"]["reason"].split())
+            why = f"nobody chose, and it is recommended for {counted(cards)}: {reason}"
+            return profile["name"], f"{why} To choose another: {instead}"
+        hindered += against
+    why = "can be served here" if hindered else "is in the catalogue"
+    said = f"nothing that is recommended for {counted(cards)} {why}; choose with {instead}."
+    return "", " ".join([said, *hindered]).rstrip(".")
+
+
+def _stacks(
+    profiles: Mapping[str, Profile], here: Here, taken: str, present: Iterable[Mapping[str, Any]]
+) -> tuple[list[str], list[str]]:
+    """Return the stacks of what is to be served and of what runs or boots now, and what to say of those left out."""
+    needed, notes = [profiles[taken]["stack"]] if taken else [], []
+    for item in present:
+        stack = profiles[item["name"]]["stack"] if item["name"] in profiles else item["stack"]
+        if stack in needed or stack not in here.stacks:
+            continue
+        lacking = here.against_stack(stack)
+        if lacking:
+            notes.append(f"{item['name']} keeps the stack that it runs on ({item['stack_id']}): {' '.join(lacking)}")
+        else:
+            needed.append(stack)
+    return needed, notes
+
+
+def _advice(wanted: Profile, profiles: Iterable[Profile], here: Here, cards: int) -> str:
+    near = nearest(wanted, [profile for profile in profiles if not here.against(profile)])
+    if near is None:
+        return f"No profile of the catalogue can be served here; show_models.yml -e cards={cards} says why."
+    every = f"show_models.yml -e cards={cards} lists all that {counted(cards)} can serve"
+    return f"Nearest that can be served here: {near['name']} ({near['title']}); {every}."

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What can be served on so many cards, how fast it was for whom, and how sure that is: lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .._stacks import planning
+from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted
+
+
+def rate(figure: Mapping[str, Any]) -> str:
+    """Return one figure with its conditions."""
+    top = f" to {figure['up_to']:g}" if "up_to" in figure else ""
+    conditions = [_streams(figure)]
+    for key, text in (
+        ("measure", "{}"),
+        ("cards", "on {} cards"),
+        ("prompt_tokens", "{:,} tokens loaded"),
+        ("output_tokens", "{:,} tokens out"),
+        ("ttft_s", "first token after {:g} s"),
+        ("note", "{}"),
+    ):
+        if key in figure:
+            conditions.append(text.format(figure[key]))
+    return f"{figure['value']:g}{top} tok/s ({', '.join(conditions)})"
+
+
+def summary(evidence: Mapping[str, Any]) -> str:
+    """Return the figure to expect and the highest one, in few words; empty without figures."""
+    figures = evidence.get("tok_s") or []
+    if not figures:
+        return ""
+    best = max(figures, key=lambda figure: figure.get("up_to", figure["value"]))
+    words = f"{figures[0]['value']:g} tok/s with {_streams(figures[0])}"
+    top = best.get("up_to", best["value"])
+    return words if top == figures[0]["value"] else f"{words}, up to {top:g} with {_streams(best)}"
+
+
+def _streams(figure: Mapping[str, Any]) -> str:
+    streams = figure.get("streams", 1)
+    return f"{streams} stream{'s' if streams > 1 else ''}"
+
+
+def provenance(evidence: Mapping[str, Any]) -> str:
+    """Return who recorded it, when, on what, how sure that is."""
+    words = [evidence.get("source", "none recorded"), evidence.get("date"), evidence.get("grade")]
+    said = ", ".join(str(word) for word in words if word)
+    host = evidence.get("host_class") or ("unknown" if evidence.get("tok_s") else "")
+    more = [f"host: {host}" if host else "", f"on {evidence['stack']}" if evidence.get("stack") else ""]
+    quality = evidence.get("quality")
+    if quality:
+        detail = f" ({quality['detail']})" if quality.get("detail") else ""
+        more.append(f"quality {quality['verdict']}{detail}")
+    elif evidence.get("tok_s"):
+        more.append("quality not recorded")
+    return "; ".join([said, *(word for word in more if word)])
+
+
+def offers(
+    profiles: Mapping[str, Profile],
+    stacks: Stacks,
+    cards: int | None = None,
+    model: str = "",
+    refused: Sequence[str] = REFUSED,
+) -> list[str]:
+    """Return lines about all profiles that go with so many cards, those for most cards and of the best status first.
+
+    :param cards: how many there are; None for all profiles.
+    :param model: part of a profile's or model's name, case ignored; empty for all.
+    """
+    found = [profile for profile in profiles.values() if _named(profile, model)]
+    fitting = [profile for profile in found if cards is None or bool(profile["cards"]) == bool(cards)]
+    shown = [profile for profile in fitting if cards is None or not against_cards(profile, cards)]
+
+    def rank(profile: Profile) -> tuple[Any, ...]:
+        served = not _against(profile, stacks, refused)
+        return (-profile["cards"], not served, STATUSES.index(profile["status"]), profile["name"])
+
+    lines: list[str] = []
+    for profile in sorted(shown, key=rank):
+        lines += _lines(profile, stacks, refused)
+    served = sum(not _against(profile, stacks, refused) for profile in shown)
+    where = "" if cards is None else f" on {counted(cards)}"
+    lines.append(f"{served} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
+    if len(fitting) > len(shown):
+        lines.append(f"{len(fitting) - len(shown)} more need more or other cards")
+    return lines
+
+
+def _named(profile: Profile, model: str) -> bool:
+    return model.lower() in profile["name"].lower() or model.lower() in str(profile["model"]["hf_repo"]).lower()
+
+
+def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[str]:
+    return [*against_profile(profile, refused), *planning.uninstallable(stacks[profile["stack"]])]
+
+
+def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:
+    against, evidence = _against(profile, stacks, refused), profile["evidence"]
+    head = f"{profile['name']}: {counted(profile['cards'])}, {profile['status']}, stack {profile['stack']}"
+    for count in (profile["recommended"] or {}).get("cards", []):
+        head += f", recommended for {counted(count)}"
+    yield f"{head}; model {profile['model']['hf_repo'] or profile['model']['directory']}"
+    for reason in against:
+        yield f"  NOT SERVED: {' '.join(reason.split())}"
+    for rule in profile["accepted_rules"]:
+        yield f"  breaks the rule {rule['id']} of its stack on purpose: {rule['reason']}"
+    for figure in (evidence.get("tok_s") or [])[:3]:
+        yield f"  {rate(figure)}"
+    yield f"  {provenance(evidence)}"

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The slot engine as files for a host: the package that the modules use, and the command b70ctl in front of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot
+
+PACKAGE = "b70slot"
+COMMAND = "b70ctl"
+_SOURCES = Path(_slot.__file__).parent
+_PROGRAM = '''\
+#!/usr/bin/python3 -I
+# Managed by Ansible, collection arcpro.b70, role slot.
+"""The command of this host's model slot: b70ctl --help."""
+
+import sys
+
+sys.path.insert(0, {lib_dir})
+
+from {package}.command import main
+
+SETTINGS = {{
+{settings}
+}}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], SETTINGS))
+'''
+_SETTINGS = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
+
+
+def program_path(settings: Mapping[str, str]) -> str:
+    """Return the path of the command on the host."""
+    return f"{settings['bin_dir']}/{COMMAND}"
+
+
+def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return ``[{path, content, mode}]``: every file of the package, then the command.
+
+    :param settings: checked slot settings.
+    """
+    root = f"{settings['lib_dir']}/{PACKAGE}"
+    files = [
+        {
+            "path": f"{root}/{source.relative_to(_SOURCES).as_posix()}",
+            "content": source.read_text(encoding="utf-8"),
+            "mode": "0644",
+        }
+        for source in sorted(_SOURCES.rglob("*.py"))
+    ]
+    rows = "\n".join(f"    {json.dumps(key)}: {json.dumps(settings[key])}," for key in _SETTINGS)
+    text = _PROGRAM.format(lib_dir=json.dumps(settings["lib_dir"]), package=PACKAGE, settings=rows)
+    return [*files, {"path": program_path(settings), "content": text, "mode": "0755"}]

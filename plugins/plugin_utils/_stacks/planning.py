@@ -1,0 +1,265 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decides what installing a stack on a host means: runs on the controller, reads locks and has no effects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._host import version_key
+
+from .._catalogue.stacks import locked_versions
+from . import building
+
+# The engine's own conditions: its user, nothing writable but a private /tmp, no network.
+_SANDBOX = (
+    "systemd-run",
+    "--quiet",
+    "--wait",
+    "--pipe",
+    "--collect",
+    "--property=ProtectSystem=strict",
+    "--property=ProtectHome=yes",
+    "--property=PrivateTmp=yes",
+    "--property=PrivateNetwork=yes",
+    "--property=NoNewPrivileges=yes",
+    "--setenv=HOME=/tmp",
+    "--setenv=HF_HUB_OFFLINE=1",
+    "--setenv=VLLM_NO_USAGE_STATS=1",
+)
+
+# What later steps need of a manifest.
+_KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", "title", "verify")
+
+
+def chosen(names: list[str] | None, cards: int) -> list[str]:
+    """The stacks of a host: those named, be it none; where nobody chose, upstream's for cards, else the CPU's."""
+    return (["xpu"] if cards else ["cpu"]) if names is None else names
+
+
+def plan(
+    stacks: Iterable[tuple[str, Mapping[str, Any]]], host: Mapping[str, Any], root: str, python: str
+) -> list[dict[str, Any]]:
+    """What is to be done for each of `stacks` (id and manifest) on a host.
+
+    `host` is what b70_host_info returned of the host and of its `python` (a path), with `root` among its paths. Each
+    answer has `id`, `dir`, `name`, `manifest`, `installed`, `reason` (what is wrong with an incomplete installation,
+    else empty), `python` (what its environment is made from), `steps` (what goes before the lock), `builds` (what is
+    built after it) and `problems` (why it cannot be installed; empty for an installed one, which is never touched).
+    """
+    present = {item["id"]: item for item in host["stacks"]}
+    answers = []
+    for stack_id, manifest in stacks:
+        found = present.get(stack_id, {"complete": False, "reason": ""})
+        series = python_series(manifest, host["python"])
+        of_system = version_key(host["python"] or "")[:2] == version_key(series)
+        answers.append(
+            {
+                "id": stack_id,
+                "dir": f"{root}/{stack_id}",
+                "name": manifest["name"],
+                "manifest": {key: manifest[key] for key in _KEPT if key in manifest},
+                "installed": found["complete"],
+                "reason": found["reason"],
+                "python": python if of_system else series,
+                "series": series,
+                "steps": [_step(item, series, host) for item in manifest.get("first", [])],
+                "builds": building.builds(manifest, _pinned(manifest), series, host["system"]),
+                "problems": [] if found["complete"] else problems(manifest, host, root),
+            }
+        )
+    return answers
+
+
+def python_series(manifest: Mapping[str, Any], system: str | None) -> str:
+    """The system's Python where the manifest takes it, else the oldest that it takes; `3.12`."""
+    wanted = manifest.get("python")
+    found = version_key(system or "0")
+    if not wanted or version_key(wanted["min"]) <= found < version_key(wanted["below"]):
+        return ".".join(str(part) for part in found[:2])
+    return str(wanted["min"])
+
+
+def _pinned(manifest: Mapping[str, Any]) -> dict[str, str]:
+    if not manifest.get("sources") or not manifest.get("lock_file"):
+        return {}
+    return locked_versions(Path(manifest["lock_file"]).read_text(encoding="utf-8"))
+
+
+def uninstallable(manifest: Mapping[str, Any]) -> list[str]:
+    """Return why a stack cannot be installed on any host; empty when it can."""
+    return [] if manifest["installable"] else [f"Stack {manifest['name']} cannot be installed: {manifest['reason']}"]
+
+
+def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) -> list[str]:
+    """Why a stack cannot be installed on a host: one sentence each, with what to do; empty when it can."""
+    name, found = f"Stack {manifest['name']}", uninstallable(manifest)
+    if found:
+        return found
+    machine = host["system"]["machine"]
+    if machine not in manifest["machines"]:
+        found.append(
+            f"{name} is for {' or '.join(manifest['machines'])}, this host is {machine}: choose another stack."
+        )
+    free = host["paths"][root]["free_mib"]
+    if free < manifest["disk_mib"]:
+        found.append(
+            f"{name} needs {manifest['disk_mib']} MiB below {root}, {free} MiB are free: free some, or set stack_root."
+        )
+    return found
+
+
+def _step(item: Mapping[str, Any], series: str, host: Mapping[str, Any]) -> dict[str, Any]:
+    """One requirement as a step of b70_python_environment: its digests for the Python and machine, and its place."""
+    hashes = item.get("hashes", {})
+    tag = f"cp{series.replace('.', '')}-{host['system']['machine']}"
+    known = hashes.get(tag) or hashes.get("any", [])
+    return {
+        "label": item["requirement"],
+        "requirements": " ".join([item["requirement"], *(f"--hash={digest}" for digest in known)]),
+        "hashed": bool(known),
+        **{key: item[key] for key in ("index", "url") if key in item},
+    }
+
+
+def pinned_steps(steps: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The steps with the digests that were seen on an earlier host (requirement to digest), where they have none."""
+    found = []
+    for step in steps:
+        digest = "" if step["hashed"] else pins.get(step["label"], "")
+        pinned = {"requirements": f"{step['requirements']} --hash={digest}", "hashed": True} if digest else {}
+        found.append({**step, **pinned})
+    return found
+
+
+def environment_steps(
+    item: Mapping[str, Any], lock: str, wheels: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """All steps of a stack's environment in their order: what goes first, the lock, and of the sources those wheels
+    that there are (`wheels`, by source)."""
+    # Engines run where nothing can be written, so bytecode that is not compiled now would be compiled at every start.
+    # The last step of all does it for the whole environment.
+    steps = [*item["steps"]]
+    names = [build["name"] for build in item["builds"]]
+    if lock:
+        label = f"all that {item['manifest']['lock']} names"
+        steps.append({"label": label, "requirements": lock, "hashed": True, "compile": not names})
+    for build in item["builds"]:
+        wheel = wheels.get(build["name"])
+        if wheel:
+            line = f"{build['distribution']} @ file://{wheel['path']} --hash=sha256:{wheel['sha256']}"
+            last = build["name"] == names[-1]
+            steps.append({"label": build["name"], "requirements": line, "hashed": True, "compile": last})
+    return steps
+
+
+def contents(
+    stacks: Iterable[tuple[str, Mapping[str, Any]]], system: Mapping[str, str], python: str | None
+) -> list[dict[str, Any]]:
+    """What a mirror brings of stacks for hosts like its machine: for each its `python` series, `wheels` (lists for one
+    run of pip each: `name`, `lines`, `hashed` and `index`, empty where the usual places have them), and
+    `repositories`."""
+    found = []
+    for stack_id, manifest in stacks:
+        series = python_series(manifest, python)
+        wheels = [_list_of(_step(item, series, {"system": system})) for item in manifest.get("first", [])]
+        if manifest.get("lock_file"):
+            lock = Path(manifest["lock_file"]).read_text(encoding="utf-8")
+            wheels.append({"name": manifest["lock"], "lines": lock, "hashed": True, "index": ""})
+        repositories = building.repositories(manifest)
+        found.append({"id": stack_id, "python": series, "wheels": wheels, "repositories": repositories})
+    return found
+
+
+def _list_of(step: Mapping[str, Any]) -> dict[str, Any]:
+    lines = step["requirements"]
+    if "url" in step:
+        name, _equals, rest = lines.partition("==")
+        lines = " ".join([f"{name} @ {step['url']}", *rest.split()[1:]])
+    return {"name": step["label"], "lines": lines, "hashed": step["hashed"], "index": step.get("index", "")}
+
+
+def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> list[str]:
+    """The argv, without its last argument, that runs the verification's program from standard input in the engine's own
+    conditions."""
+    venv = f"{item['dir']}/venv"
+    env = {name: value.replace("@venv@", venv) for name, value in item["manifest"].get("env", {}).items()}
+    return [
+        *_SANDBOX,
+        f"--property=User={user}",
+        f"--property=Group={group}",
+        f"--property=RuntimeMaxSec={limit_s}",
+        *(f"--setenv={name}={value}" for name, value in env.items()),
+        f"{venv}/bin/python",
+        "-B",
+        "-",
+    ]
+
+
+def probe_asked(item: Mapping[str, Any], cards: int) -> dict[str, Any]:
+    """What the verification asks: the manifest's wishes, the built extensions, as many devices as there are cards."""
+    extensions = [build["distribution"] for build in item["builds"]]
+    return {**item["manifest"].get("verify", {}), "extensions": extensions, "cards": cards}
+
+
+def fingerprint(
+    item: Mapping[str, Any],
+    host: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    wheels: Mapping[str, Mapping[str, Any]],
+    learned: Mapping[str, str],
+    created: str,
+) -> dict[str, Any]:
+    """What a verified stack is, for b70_host_info and for evidence. `facts` is the verification's answer, `wheels` are
+    those of the sources, `learned` the digests of what came without one."""
+    return {
+        "schema": 1,
+        "stack_id": item["id"],
+        "name": item["name"],
+        "title": item["manifest"].get("title", item["name"]),
+        "digest": facts["digest"],
+        "created": created,
+        "system": host["system"],
+        "python": facts["python"],
+        "imports_s": facts["imports"],
+        "distributions": facts["distributions"],
+        "sources": building.built(item, wheels),
+        "wheels": dict(learned),
+        "devices": facts["devices"],
+    }
+
+
+def lock_requirements(lock: str, python: str, machine: str) -> list[str]:
+    """The requirements (`name==version`) of a lock that apply to a Python (its version or series) and a machine.
+
+    Raises `ValueError` with the line where one cannot be understood.
+    """
+    # Only on the controller, where ansible-core brings it.
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    full = python if python.count(".") > 1 else f"{python}.0"
+    environment = {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": full,
+        "python_version": ".".join(python.split(".")[:2]),
+        "sys_platform": "linux",
+    }
+    found = []
+    for line in lock.splitlines():
+        if not re.match(r"[A-Za-z0-9]", line):
+            continue
+        try:
+            requirement = Requirement(line.removesuffix("\\").strip())
+        except InvalidRequirement as error:
+            raise ValueError(f"the lock's line {line!r} is not a requirement: {error}") from error
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            found.append(f"{requirement.name}{requirement.specifier}")
+    return found

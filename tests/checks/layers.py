@@ -1,0 +1,89 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which plugin imports which: code of the controller stays out of the modules, and a host gets only what it runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+COLLECTION = "ansible_collections.arcpro.b70.plugins"
+ON_HOSTS = ("modules/", "module_utils/")
+# What a host runs by itself: a folder of module_utils that is copied there, and the file that is started.
+COPIED = {
+    "module_utils/_slot": "module_utils/_slot/command.py",
+    "module_utils/_weights/fetching": "module_utils/_weights/fetching/program.py",
+}
+
+
+def imports(root: Path) -> dict[str, set[str]]:
+    """Return, for every file of ``root/plugins``, the files there that it imports; both relative to that folder."""
+    plugins = root / "plugins"
+    names = {file.relative_to(plugins).as_posix() for file in plugins.rglob("*.py")}
+    return {name: _imported(plugins, name) & names for name in sorted(names)}
+
+
+def _imported(plugins: Path, name: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse((plugins / name).read_text())):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = [COLLECTION, *Path(name).parts[: -node.level]] if node.level else []
+            module = ".".join([*package, *([node.module] if node.module else [])])
+            modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for module in modules:
+            path = module.removeprefix(f"{COLLECTION}.").replace(".", "/")
+            found |= {f"{path}.py", f"{path}/__init__.py"}
+    return found
+
+
+def reached(graph: Mapping[str, set[str]], entries: Iterable[str]) -> set[str]:
+    """Return the entries and all that they import, directly or not."""
+    found: set[str] = set()
+    left = list(entries)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += graph[name]
+    return found
+
+
+def check_direction(root: Path) -> list[str]:
+    """No module, and nothing that a module uses, imports code of the controller."""
+    return [
+        f"plugins/{name}: imports plugins/{other}, which only the controller has"
+        for name, others in imports(root).items()
+        if name.startswith(ON_HOSTS)
+        for other in sorted(others)
+        if not other.startswith(ON_HOSTS)
+    ]
+
+
+def check_host_only(root: Path) -> list[str]:
+    """Every file of module_utils is used by a module or by what a host runs by itself."""
+    graph = imports(root)
+    entries = [name for name in graph if name.startswith("modules/")]
+    used = reached(graph, [*entries, *(name for name in COPIED.values() if name in graph)])
+    return [
+        f"plugins/{name}: no module uses it; move it to plugins/plugin_utils"
+        for name in graph
+        if name.startswith("module_utils/") and not name.endswith("/__init__.py") and name not in used
+    ]
+
+
+def check_copied(root: Path) -> list[str]:
+    """Of a folder that is copied to hosts every file is used there, and it uses nothing beside that folder."""
+    graph = imports(root)
+    found = []
+    for folder, entry in COPIED.items():
+        copied = {name for name in graph if name.startswith(f"{folder}/") and not name.endswith("/__init__.py")}
+        used = {name for name in reached(graph, [entry] if copied else []) if not name.endswith("/__init__.py")}
+        found += [f"plugins/{name}: is copied to hosts, where nothing uses it" for name in sorted(copied - used)]
+        found += [f"plugins/{name}: {entry} needs it and it is not copied" for name in sorted(used - copied)]
+    return found

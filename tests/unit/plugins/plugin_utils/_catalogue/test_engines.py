@@ -1,0 +1,105 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings against what the pinned release accepts. That the tables are its own is tested in tests/engines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import engines
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import OWNED_FLAGS
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema
+
+STACK = {"name": "mine", "engine": {"kind": "vllm", "version": "0.21.0"}}
+SETTINGS = schema("vllm-settings.schema.json")["properties"]
+# Not for profiles: they belong to the slot, to TLS that the frontdoor ends, or to other ways of running an engine.
+LEFT_OUT = {flag.replace("-", "_") for flag in OWNED_FLAGS} | set(
+    "enable_ssl_refresh grpc grpc_port headless root_path ssl_ca_certs ssl_cert_reqs ssl_certfile ssl_ciphers "
+    "ssl_keyfile device_memory_utilization".split()
+)
+TYPES = {"text": "string", "integer": "integer", "number": "number", "array": "array", "object": "object"}
+
+
+def faults(**settings):
+    return [f"{path}: {message}" for path, message in engines.setting_faults(settings, STACK)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_num_queued_reqs": 4}, "pins, has no --max-num-queued-reqs"),
+        ({"mamba_cache_dtyp": "x"}, 'has no --mamba-cache-dtyp; did you mean "mamba_cache_dtype"?'),
+        ({"runner": "pool"}, "knows no 'pool' there"),
+        ({"convert": "embedd"}, 'did you mean "embed"? (it knows '),
+        ({"kv_cache_dtype": "fp9"}, "knows no 'fp9' there"),
+        ({"disable_log_stats": False}, "has no --no-disable-log-stats; leave the key out"),
+        ({"compilation_config": "x"}, "wants a mapping there, not text"),
+        ({"tool_call_parser": {"a": 1}}, "wants text there, not a mapping"),
+        ({"cudagraph_capture_sizes": [1, "x"]}, "engine.settings.cudagraph_capture_sizes[1]: vLLM 0.21.0"),
+    ],
+)
+def test_what_the_release_would_refuse_is_named(settings, message):
+    (found,) = faults(**settings)
+    assert message in found
+    assert "vLLM 0.21.0, which the stack mine pins," in found
+
+
+def test_what_it_takes_is_taken():
+    assert not faults(
+        max_num_seqs=8,
+        gpu_memory_utilization=1,
+        dtype="bfloat16",
+        disable_log_stats=True,
+        enable_prefix_caching=False,
+        hf_overrides={"a": 1},
+        allowed_origins=["*"],
+        middleware=["a.b"],
+        cudagraph_capture_sizes=[1, 8],
+        quantization="fp8",
+        tokenizer=None,
+    )
+
+
+def test_a_release_that_was_not_recorded_is_left_to_the_host():
+    stack = {"name": "mine", "engine": {"kind": "vllm", "version": "9.9.9"}}
+    assert not list(engines.setting_faults({"no_such": 1}, stack))
+    assert engines.table_of({"name": "mine"}) is None
+
+
+def test_releases_are_in_order():
+    assert engines.versions() == ["0.20.1", "0.21.0", "0.31.0", "0.32.0"]
+
+
+TABLES = {version: (engines.table("vllm", version) or {})["options"] for version in engines.versions()}
+
+
+def test_the_schema_has_every_flag_of_the_releases_and_no_other():
+    assert set(SETTINGS) == {key for options in TABLES.values() for key in options} - LEFT_OUT
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_the_schema_says_what_the_releases_say(key):
+    found = {version: options[key] for version, options in TABLES.items() if key in options}
+    said = SETTINGS[key].get("x-vllm", "")
+    first, last = min(found, key=engines.versions().index), max(found, key=engines.versions().index)
+    words = []
+    if first != engines.versions()[0]:
+        words.append("from " + re.sub(r"\.0$", "", first))
+    if last != engines.versions()[-1]:
+        words.append("until " + re.sub(r"\.0$", "", last))
+    assert said == ", ".join(words)
+    kinds = SETTINGS[key].get("type", ["string", "null"])
+    wanted = set()
+    for option in found.values():
+        if option["form"] in ("switch", "flag"):
+            wanted.add("boolean")
+        elif option["form"] in ("values", "repeated"):
+            wanted.add("array")
+        else:
+            wanted |= {TYPES[kind] for kind in option["accepts"]}
+    # What people write: JSON options as the mapping or list they hold, a word for a list of one.
+    assert set(kinds) - {"null"} <= wanted | {"string"} | ({"integer"} if key == "optimization_level" else set())
+    assert wanted & set(kinds), (wanted, kinds)

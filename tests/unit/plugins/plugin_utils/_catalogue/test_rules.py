@@ -1,0 +1,229 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of a stack: when one holds, what a profile that breaks it is told, and how one is accepted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
+
+WORDS = {"reason": "It hangs", "remedy": "Use one card.", "source": "vllm 41663"}
+
+
+def stack(**when: Any) -> dict[str, Any]:
+    """A manifest with one rule; dots of a path are written as two underscores."""
+    conditions = {path.replace("__", "."): condition for path, condition in when.items()}
+    return {"name": "s", "installable": False, "rules": [{"id": "r", "when": conditions, **WORDS}]}
+
+
+def profile(settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"name": "p", "cards": 2, "engine": {"settings": settings or {}}, **more}
+
+
+GRAPHS = "engine.settings.compilation_config.cudagraph_mode"
+SIZES = "engine.settings.compilation_config.cudagraph_capture_sizes"
+MTP = "engine.settings.speculative_config.num_speculative_tokens"
+
+
+@pytest.mark.parametrize(
+    ("condition", "settings", "holds"),
+    [
+        ({"cards": {"min": 2}}, {}, True),
+        ({"cards": {"min": 3}}, {}, False),
+        ({"cards": {"max": 2, "min": 2}}, {}, True),
+        ({"engine.settings.enable_prefix_caching": {"equals": True}}, {"enable_prefix_caching": True}, True),
+        ({"engine.settings.enable_prefix_caching": {"equals": True}}, {}, False),
+        ({"engine.settings.enable_prefix_caching": {"equals": True, "default": True}}, {}, True),
+        (
+            {"engine.settings.enable_prefix_caching": {"equals": True, "default": True}},
+            {"enable_prefix_caching": False},
+            False,
+        ),
+        ({GRAPHS: {"not_equals": "NONE", "default": "FULL_AND_PIECEWISE"}}, {}, True),
+        (
+            {GRAPHS: {"not_equals": "NONE", "default": "PIECEWISE"}},
+            {"compilation_config": {"cudagraph_mode": "NONE"}},
+            False,
+        ),
+        ({SIZES: {"not_power_of_two": True}}, {"compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8]}}, False),
+        ({SIZES: {"not_power_of_two": True}}, {"compilation_config": {"cudagraph_capture_sizes": [1, 2, 6]}}, True),
+        ({SIZES: {"not_power_of_two": True}}, {}, False),
+        (
+            {SIZES: {"not_multiple_of": {"path": MTP, "plus": 1}}},
+            {
+                "speculative_config": {"num_speculative_tokens": 3},
+                "compilation_config": {"cudagraph_capture_sizes": [4, 8]},
+            },
+            False,
+        ),
+        (
+            {SIZES: {"not_multiple_of": {"path": MTP, "plus": 1}}},
+            {
+                "speculative_config": {"num_speculative_tokens": 3},
+                "compilation_config": {"cudagraph_capture_sizes": [4, 6]},
+            },
+            True,
+        ),
+        (
+            {SIZES: {"not_multiple_of": {"path": MTP, "plus": 1}}},
+            {"compilation_config": {"cudagraph_capture_sizes": [6]}},
+            False,
+        ),
+        ({"engine.settings.speculative_config": {"present": True}}, {"speculative_config": {"method": "mtp"}}, True),
+        ({"engine.settings.speculative_config": {"present": True}}, {}, False),
+        ({"engine.settings.speculative_config": {"present": False}}, {}, True),
+        (
+            {"engine.settings.speculative_config.method": {"matches": "mtp$"}},
+            {"speculative_config": {"method": "qwen3_next_mtp"}},
+            True,
+        ),
+        ({"engine.settings.quantization": {"one_of": ["fp8", "quark"]}}, {"quantization": "fp8"}, True),
+        ({"cards": {"min": 2}, "engine.settings.quantization": {"equals": "fp8"}}, {}, False),
+    ],
+)
+def test_a_rule_holds_when_all_its_conditions_do(
+    condition: dict[str, Any], settings: dict[str, Any], holds: bool
+) -> None:
+    rules = stack() | {"rules": [{"id": "r", "when": condition, **WORDS}]}
+    assert bool(broken(profile(settings), rules)) is holds
+
+
+def test_a_rule_sees_variables_of_the_stack_and_what_typed_words_stand_for() -> None:
+    rules = stack(engine__env__SYCL_CACHE_PERSISTENT={"equals": "1"})
+    assert not broken(profile(), rules)
+    assert broken(profile(), rules | {"env": {"SYCL_CACHE_PERSISTENT": "1"}})
+    assert not broken(
+        profile(engine={"env": {"SYCL_CACHE_PERSISTENT": "0"}}), rules | {"env": {"SYCL_CACHE_PERSISTENT": "1"}}
+    )
+    collectives = profile(engine={"collectives": {"transport": "ofi"}})
+    assert broken(collectives, stack(engine__env__CCL_ATL_TRANSPORT={"equals": "ofi"}))
+    online = profile(engine={"online_quantization": {"method": "fp8"}})
+    assert broken(online, stack(engine__settings__quantization={"equals": "fp8"}))
+
+
+BASE: dict[str, Any] = {
+    "name": "x",
+    "status": "experiment",
+    "stack": "ours",
+    "cards": 2,
+    "model": {"directory": "m"},
+    "engine": {"settings": {"max_model_len": 2048, "tensor_parallel_size": 2}},
+}
+
+
+@pytest.fixture
+def stacks(tmp_path: Any) -> dict[str, dict[str, Any]]:
+    manifest = stack(engine__settings__tensor_parallel_size={"min": 2}) | {"name": "ours", "reason": "data only"}
+    (tmp_path / "ours.yml").write_text(yaml.safe_dump(manifest))
+    (tmp_path / "theirs.yml").write_text(
+        yaml.safe_dump(
+            {
+                "name": "theirs",
+                "installable": False,
+                "reason": "data only",
+                "based_on": "ours",
+                "rules": [{"id": "r", "when": {"cards": {"min": 9}}, **WORDS}],
+            }
+        )
+    )
+    return load_stacks([tmp_path])
+
+
+def refused(stacks: dict[str, dict[str, Any]], *profiles: dict[str, Any]) -> list[str]:
+    with pytest.raises(CatalogueError) as caught:
+        load_catalogue(inline={item["name"]: item for item in profiles}, stacks=stacks)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_profile_that_breaks_a_rule_is_refused_where_the_value_is_written(stacks: dict[str, dict[str, Any]]) -> None:
+    child = {"name": "y", "extends": "x", "status": "experiment"}
+    (told,) = refused(stacks, BASE, child)
+    assert told == (
+        'b70_profiles[x]: engine.settings.tensor_parallel_size: breaks the rule "r" of the stack ours: It hangs. '
+        "Use one card. Source: vllm 41663. Whoever serves it all the same writes accepts_rules: [r]"
+    )
+
+
+def test_a_rule_is_accepted_by_its_name(stacks: dict[str, dict[str, Any]]) -> None:
+    accepts = {**BASE, "accepts_rules": ["r"]}
+    found = load_catalogue(inline={"x": accepts}, stacks=stacks)["x"]
+    assert found["accepted_rules"] == [{"id": "r", "reason": "It hangs", "source": "vllm 41663"}]
+    told = explain(found, stacks["ours"], {})
+    assert "breaks the rule r of the stack on purpose: It hangs (vllm 41663)  <- b70_profiles[x]" in told
+    harmless = copy.deepcopy(accepts)
+    harmless["engine"]["settings"]["tensor_parallel_size"] = 1
+    assert load_catalogue(inline={"x": harmless}, stacks=stacks)["x"]["accepted_rules"] == []
+    (fault,) = refused(stacks, {**BASE, "engine": harmless["engine"], "accepts_rules": ["rr"]})
+    assert fault == 'b70_profiles[x]: accepts_rules[0]: no stack has a rule "rr"; did you mean "r"?'
+
+
+def test_a_stack_that_is_based_on_another_changes_a_rule_by_its_id(stacks: dict[str, dict[str, Any]]) -> None:
+    (rule,) = stacks["theirs"]["rules"]
+    # conditions are merged like any mapping
+    assert set(rule["when"]) == {"cards", "engine.settings.tensor_parallel_size"}
+    assert load_catalogue(inline={"x": {**BASE, "stack": "theirs"}}, stacks=stacks)
+
+
+def test_a_rule_changes_no_installation() -> None:
+    assert stack_id(stack()) == stack_id({**stack(), "rules": []})
+
+
+SHIPPED_STACKS = load_stacks()
+MTP3 = {"method": "qwen3_next_mtp", "num_speculative_tokens": 3}
+CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
+
+
+@pytest.mark.parametrize(
+    ("stack_name", "more", "ids"),
+    [
+        ("xpu", {"settings": {}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 2}}, ["graphs-on-several-cards"]),
+        ("xpu", {"settings": {"tensor_parallel_size": 2, "enforce_eager": True}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 2, **CALM}}, []),
+        ("xpu", {"settings": {"tensor_parallel_size": 4, **CALM}}, ["four-cards-under-load"]),
+        ("xpu-0.32", {"settings": {"tensor_parallel_size": 4, **CALM}}, ["four-cards-under-load"]),
+        ("xpu", {"settings": {"tensor_parallel_size": 4, "max_num_seqs": 1, **CALM}}, []),
+        ("xpu", {"settings": {"cudagraph_capture_sizes": [1, 2, 4, 24]}}, ["graph-sizes"]),
+        ("xpu", {"settings": {"cudagraph_capture_sizes": [24], "enforce_eager": True}}, []),
+        ("xpu", {"settings": {"speculative_config": MTP3}}, ["speculation-in-padded-graphs"]),
+        ("xpu", {"settings": {"speculative_config": MTP3, "async_scheduling": False}}, []),
+        ("xpu", {"settings": {"speculative_config": MTP3, "cudagraph_capture_sizes": [4, 8]}}, []),
+        (
+            "xpu",
+            {"settings": {"speculative_config": MTP3, "cudagraph_capture_sizes": [2, 4]}},
+            ["speculation-in-padded-graphs"],
+        ),
+        ("xpu", {"env": {"SYCL_CACHE_PERSISTENT": "1"}}, ["sycl-cache-with-the-second-runner"]),
+        ("xpu", {"env": {"SYCL_CACHE_PERSISTENT": "1", "VLLM_USE_V2_MODEL_RUNNER": "0"}}, []),
+        ("xpu", {"env": {"VLLM_USE_V2_MODEL_RUNNER": ""}}, ["blank-model-runner"]),
+        ("xpu", {"env": {"LD_LIBRARY_PATH": "/opt/intel/oneapi/compiler/2025.3/lib"}}, ["two-sycl-runtimes"]),
+        ("xpu", {"model": {"experts": True, "group_size": 64}}, ["int4-experts-of-group-64"]),
+        ("xpu", {"model": {"experts": True, "group_size": 32}}, []),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False}}, []),
+        ("llm-scaler-0.21", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-lose-the-device"]),
+    ],
+)
+def test_shipped_stacks_refuse_what_is_known_to_be_bad(stack_name: str, more: dict[str, Any], ids: list[str]) -> None:
+    made = {"name": "p", "cards": 4, "model": more.pop("model", {}), "engine": more}
+    assert [rule["id"] for rule in broken(made, SHIPPED_STACKS[stack_name])] == ids
+
+
+def test_a_malformed_rule_is_named(tmp_path: Any) -> None:
+    manifest = stack(engine__settings__x={"equal": 1}, status={"equals": "x"}) | {"name": "ours", "reason": "none"}
+    (tmp_path / "ours.yml").write_text(yaml.safe_dump(manifest))
+    with pytest.raises(CatalogueError) as caught:
+        load_stacks([tmp_path])
+    text = str(caught.value)
+    assert 'unknown key "equal"; did you mean "equals"?' in text
+    assert "must be a dotted path like engine.settings.tensor_parallel_size" in text

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person is told of profiles: figures with their conditions, who says so, and why one is not served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import offers, provenance, rate, summary
+
+STACKS = load_stacks()
+# A recipe with evidence as owners give it.
+RECIPE: dict[str, Any] = {
+    "name": "recipe",
+    "status": "candidate",
+    "recommended": {"cards": [1], "reason": "It is quick."},
+    "stack": "xpu",
+    "cards": 1,
+    "model": {"hf_repo": "RedHatAI/Qwen3.8-27B-INT4", "directory": "recipe"},
+    "engine": {"settings": {"max_model_len": 2048}},
+    "evidence": {
+        "source": "bklinkradt/arc-b70-llm-stack",
+        "date": "2026-10-01",
+        "grade": "community",
+        "host_class": "two cards, slow processor",
+        "stack": "image v0.30.0 with runtime 26.35",
+        "tok_s": [
+            {"value": 54, "measure": "decode", "note": "prose, 3 draft tokens"},
+            {"value": 71, "measure": "decode", "note": "code, 3 draft tokens"},
+            {"value": 220, "up_to": 843, "streams": 32, "cards": 2, "prompt_tokens": 2048, "ttft_s": 1.5},
+        ],
+        "quality": {"verdict": "passed", "detail": "0 of 40 replies were corrupt"},
+    },
+}
+
+
+def load(**change: Any) -> dict[str, dict[str, Any]]:
+    profiles = load_catalogue(inline={"recipe": {**RECIPE, **change}}, stacks=STACKS)
+    return {"recipe": profiles["recipe"]}
+
+
+def test_a_figure_carries_its_conditions() -> None:
+    first, _second, third = RECIPE["evidence"]["tok_s"]
+    assert rate(first) == "54 tok/s (1 stream, decode, prose, 3 draft tokens)"
+    assert rate(third) == "220 to 843 tok/s (32 streams, on 2 cards, 2,048 tokens loaded, first token after 1.5 s)"
+    assert summary(RECIPE["evidence"]) == "54 tok/s with 1 stream, up to 843 with 32 streams"
+    assert summary({"tok_s": [first]}) == "54 tok/s with 1 stream"
+    assert summary({"source": "none recorded"}) == ""
+
+
+def test_a_profile_is_told_with_all_that_makes_its_figures_worth_something() -> None:
+    who, what = "bklinkradt/arc-b70-llm-stack, 2026-10-01, community", "on image v0.30.0 with runtime 26.35"
+    assert offers(load(), STACKS, 1) == [
+        "recipe: 1 card, candidate, stack xpu, recommended for 1 card; model RedHatAI/Qwen3.8-27B-INT4",
+        "  54 tok/s (1 stream, decode, prose, 3 draft tokens)",
+        "  71 tok/s (1 stream, decode, code, 3 draft tokens)",
+        "  220 to 843 tok/s (32 streams, on 2 cards, 2,048 tokens loaded, first token after 1.5 s)",
+        f"  {who}; host: two cards, slow processor; {what}; quality passed (0 of 40 replies were corrupt)",
+        "1 of 1 profiles can be served on 1 card; a host's own check comes with site.yml",
+    ]
+
+
+def test_a_figure_without_its_host_says_so() -> None:
+    assert provenance({"source": "a forum", "tok_s": [{"value": 3}]}) == "a forum; host: unknown; quality not recorded"
+    assert provenance({"source": "none recorded"}) == "none recorded"
+
+
+def test_what_is_not_served_is_there_with_its_reason() -> None:
+    told = offers(
+        load(status="rejected", status_reason="It fails the arithmetic canary (30 instead of 14)."), STACKS, 1
+    )
+    assert "  NOT SERVED: recipe is rejected: It fails the arithmetic canary (30 instead of 14)." in told
+    told = offers(load(stack="llm-scaler-0.21"), STACKS, 1)
+    assert told[1].startswith("  NOT SERVED: Stack llm-scaler-0.21 cannot be installed: ")
+    assert told[-1].startswith("0 of 1 profiles can be served on 1 card")
+
+
+def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
+    engine = {"settings": {"max_model_len": 2048, "cudagraph_capture_sizes": [3]}}
+    (line,) = [line for line in offers(load(engine=engine, accepts_rules=["graph-sizes"]), STACKS, 1) if "rule" in line]
+    assert line.startswith("  breaks the rule graph-sizes of its stack on purpose: Graphs of sizes")
+
+
+@pytest.mark.parametrize(
+    ("cards", "shown", "more"), [(0, False, False), (1, True, False), (4, True, False), (None, True, False)]
+)
+def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> None:
+    told = offers(load(), STACKS, cards)
+    assert (told[0].startswith("recipe:"), "more need" in told[-1]) == (shown, more)
+
+
+def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:
+    told = [line for line in offers(load_catalogue(stacks=STACKS), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
+    assert told[0].startswith("gemma4-12b-it-int4-autoround")
+    assert "rejected" in told[-2]
+    assert offers(load_catalogue(stacks=STACKS), STACKS, 1, "gemma4-12b")[-1] == "14 more need more or other cards"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": ...}, "evidence.source: is missing"),
+        ({"ladder": 1}, 'evidence.ladder: unknown key "ladder"'),
+        ({"date": "June"}, "must be a day like"),
+        ({"grade": "good"}, "is none of lab, community, reported, vendor"),
+        ({"tok_s": [{"values": 3}]}, 'did you mean "value"?'),
+        ({"quality": {"verdict": "fine"}}, "is none of passed, mixed, failed, unknown"),
+    ],
+)
+def test_evidence_of_another_shape_is_refused(change: dict[str, Any], message: str) -> None:
+    evidence = {key: value for key, value in {**RECIPE["evidence"], **change}.items() if value is not ...}
+    with pytest.raises(CatalogueError) as caught:
+        load(evidence=evidence)
+    assert message in str(caught.value)

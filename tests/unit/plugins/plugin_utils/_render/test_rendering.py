@@ -1,0 +1,386 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of a slot, down to what systemd says about the units."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import quote
+
+STACKS = load_stacks()
+CATALOGUE = load_catalogue(stacks=STACKS)
+C8 = "gemma4-12b-it-int4-autoround-c8"
+SETTINGS = {
+    "slot": "main",
+    "config_dir": "/etc/b70-vllm-slot",
+    "unit_dir": "/etc/systemd/system",
+    "tmpfiles_dir": "/etc/tmpfiles.d",
+    "run_dir": "/run/b70",
+    "state_dir": "/var/lib/b70",
+    "lib_dir": "/opt/b70/lib",
+    "bin_dir": "/opt/b70/bin",
+    "frontdoor_url": "http://127.0.0.1:8000",
+    "models_dir": "/mnt/fast-ai/llm-models",
+    "stacks_dir": "/opt/b70/stacks",
+    "cache_dir": "/mnt/fast-ai/vllm-cache-exp",
+    "hf_home": "/mnt/fast-ai/llm-cache/hf",
+    "user": "b70",
+    "group": "b70",
+    "backend_port": 18080,
+    "legacy_units": ["minimax-vllm.service"],
+    "stacks": STACKS,
+}
+
+
+def rendered(profiles=None, **changes) -> dict[str, str]:
+    """Return file name -> content, without the program."""
+    files = everything(profiles, **changes)
+    assert len({item["path"] for item in files}) == len(files)
+    files = [item for item in files if not item["path"].startswith("/opt/b70")]
+    assert {item["mode"] for item in files} == {"0644"}
+    return {Path(item["path"]).name: item["content"] for item in files}
+
+
+def everything(profiles=None, **changes) -> list[dict[str, str]]:
+    return rendering.render_slot(CATALOGUE if profiles is None else profiles, {**SETTINGS, **changes})
+
+
+def resolved(name: str, **changes):
+    return json.loads(rendered({name: CATALOGUE[name]}, **changes)[f"{name}.json"])
+
+
+COMPILE = '{"cudagraph_mode":"PIECEWISE","use_inductor_graph_partition":true,"compile_sizes":[1]}'
+
+
+def test_the_command_line_of_the_production_profile():
+    argv = resolved(C8)["engine"]["argv"]
+    assert argv == [
+        f"/opt/b70/stacks/{stack_id(STACKS['xpu'])}/venv/bin/vllm",
+        "serve",
+        "/mnt/fast-ai/llm-models/gemma4-12b-it-int4-autoround-intel",
+        *("--host", "127.0.0.1", "--port", "18080"),
+        *("--served-model-name", "gemma4-12b-it-int4-autoround"),
+        *("--allowed-media-domains", "none.invalid"),
+        *("--compilation-config", '{"cudagraph_mode":"NONE"}'),
+        *("--distributed-executor-backend", "mp"),
+        *("--dtype", "bfloat16"),
+        "--enable-prefix-caching",
+        *("--gpu-memory-utilization", "0.95"),
+        *("--kv-cache-dtype", "auto"),
+        *("--limit-mm-per-prompt", '{"image":4}'),
+        *("--max-model-len", "32768"),
+        *("--max-num-batched-tokens", "4096"),
+        *("--max-num-seqs", "8"),
+        *("--pipeline-parallel-size", "1"),
+        *("--shutdown-timeout", "10"),
+        *("--tensor-parallel-size", "4"),
+        "--trust-remote-code",
+    ]
+
+
+def test_the_command_line_of_the_baseline():
+    argv = resolved("minimax-m27-c1")["engine"]["argv"]
+    assert argv[2:] == [
+        "/mnt/fast-ai/llm-models/minimax-m2.7-int4-autoround",
+        *("--host", "127.0.0.1", "--port", "18080"),
+        *("--served-model-name", "minimax-m27-int4"),
+        *("--allowed-media-domains", "none.invalid"),
+        *("--block-size", "256"),
+        *("--compilation-config", COMPILE),
+        *("--distributed-executor-backend", "mp"),
+        *("--dtype", "float16"),
+        "--no-enable-prefix-caching",
+        *("--gpu-memory-utilization", "0.95"),
+        *("--max-model-len", "32768"),
+        *("--max-num-batched-tokens", "512"),
+        *("--max-num-seqs", "1"),
+        *("--shutdown-timeout", "10"),
+        *("--tensor-parallel-size", "4"),
+        "--trust-remote-code",
+    ]
+
+
+def test_the_resolved_profile_has_what_the_host_reads():
+    profile = resolved(C8)
+    keys = "schema name title status status_reason accepted_rules modalities slot unit stack cards model"
+    last = "engine frontdoor canary fingerprint unit_sha256"
+    assert list(profile) == f"{keys} {last}".split()
+    assert profile["unit_sha256"] == hashlib.sha256(rendered({C8: CATALOGUE[C8]})[profile["unit"]].encode()).hexdigest()
+    assert profile["unit"] == f"b70-slot-main-{C8}.service"
+    assert profile["stack"]["dir"] == f"/opt/b70/stacks/{profile['stack']['id']}"
+    assert profile["engine"]["backend_url"] == "http://127.0.0.1:18080"
+    assert profile["engine"]["max_model_len"] == 32768
+    assert profile["engine"]["env"]["TRANSFORMERS_CACHE"] == "/mnt/fast-ai/llm-cache/hf/transformers"
+    assert profile["frontdoor"] == {
+        "max_active_generations": 8,
+        "queue_timeout_s": 0,
+        "backend_timeout_s": 7200,
+        "chat_template_kwargs": None,
+        "max_tokens_default": None,
+        "max_tokens_cap": None,
+        "sampling_defaults": None,
+        "model_policy": None,
+        "model_aliases": None,
+        "event_log": True,
+    }
+    cases = {case["name"]: case for case in profile["canary"]["cases"]}
+    assert [case["compare"] for case in cases.values()] == ["exact"] * 3 + ["contains"] * 3
+    assert [name for name, case in cases.items() if case["image"] is not None] == ["red_image", "blue_image"]
+    assert [name for name, case in cases.items() if case["long"] is not None] == ["long_prefill"]
+    assert not {"VLLM_HOST", "VLLM_PORT"} & set(profile["engine"]["env"])
+
+
+def test_the_slot_as_a_whole_is_told_to_the_host_once():
+    assert json.loads(rendered(refused_statuses=["blocked"])["slot.json"]) == {
+        "schema": 1,
+        "slot": "main",
+        "legacy_units": ["minimax-vllm.service"],
+        "refused_statuses": ["blocked"],
+    }
+
+
+def test_a_model_may_have_an_absolute_path():
+    profile = copy.deepcopy(CATALOGUE[C8])
+    profile["model"]["directory"] = "/elsewhere/model/"
+    assert resolved_path(profile) == "/elsewhere/model"
+
+
+def resolved_path(profile) -> str:
+    path: str = json.loads(rendered({C8: profile})[f"{C8}.json"])["model"]["path"]
+    return path
+
+
+def test_the_fingerprint_is_the_same_wherever_things_are():
+    elsewhere = dict.fromkeys(("models_dir", "stacks_dir", "cache_dir", "hf_home"), "/srv/x")
+    assert resolved(C8)["fingerprint"] == resolved(C8, **elsewhere, backend_port=1, user="other")["fingerprint"]
+    assert resolved(C8)["fingerprint"].startswith("sha256:")
+    assert len(resolved(C8)["fingerprint"]) == 7 + 64
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "same"),
+    [
+        ("engine/settings/max_num_seqs", 9, False),
+        ("engine/settings/shutdown_timeout", 30, True),
+        ("engine/env/CCL_TOPO_P2P_ACCESS", "0", False),
+        ("engine/served_model_name", "other", True),
+        ("engine/start_timeout_s", 1, True),
+        ("frontdoor/queue_timeout_s", 5, True),
+        ("frontdoor/chat_template_kwargs", {"a": 1}, False),
+        ("model/revision", "abc", False),
+        ("title", "other", True),
+        ("modalities", ["image", "text"], True),
+    ],
+)
+def test_the_fingerprint_follows_what_can_change_a_token(path, value, same):
+    profile = copy.deepcopy(CATALOGUE[C8])
+    *parents, last = path.split("/")
+    node = profile
+    for key in parents:
+        node = node[key]
+    node[last] = value
+    after = json.loads(rendered({C8: profile})[f"{C8}.json"])["fingerprint"]
+    assert (after == resolved(C8)["fingerprint"]) is same
+
+
+def test_the_fingerprint_follows_stack_and_site():
+    before = resolved(C8)["fingerprint"]
+    patched = {**STACKS, "xpu": {**STACKS["xpu"], "patches": []}}
+    environment = {**STACKS, "xpu": {**STACKS["xpu"], "env": {}}}
+    assert before != resolved(C8, stacks=patched)["fingerprint"]
+    assert before != resolved(C8, stacks=environment)["fingerprint"]
+    assert before != resolved(C8, env={"X": "1"})["fingerprint"]
+
+
+def names_in(unit: str, directive: str) -> list[str]:
+    return [line.split("=", 1)[1] for line in unit.splitlines() if line.startswith(f"{directive}=")]
+
+
+def test_the_unit_that_verifies_comes_after_all_others_and_no_unit_names_another():
+    units = {name: text for name, text in rendered().items() if name.endswith(".service")}
+    settle = units.pop("b70-settle-main.service")
+    order = sorted(units)
+    # It looks at engines that were started already, and never keeps one from starting or stopping.
+    assert names_in(settle, "After") == ["network-online.target", "b70-openai-frontdoor.service", *order]
+    assert not any(names_in(settle, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
+    for name in order:
+        assert (names_in(units[name], "Conflicts"), names_in(units[name], "After")) == ([], ["network-online.target"])
+
+
+CACHE = "/mnt/fast-ai/vllm-cache-exp/" + CATALOGUE[C8]["engine"]["cache_key"]
+
+
+def test_the_unit_of_the_production_profile():
+    unit = rendered()[f"b70-slot-main-{C8}.service"]
+    for line in (
+        "Description=b70 slot main: Gemma 4 12B IT INT4 AutoRound c8 32K image+text",
+        f"Documentation=file:/etc/b70-vllm-slot/profiles/{C8}.json",
+        "Type=exec",
+        "User=b70",
+        f"EnvironmentFile=/etc/b70-vllm-slot/profiles/{C8}.env",
+        "KillSignal=SIGINT",
+        "ExecStartPost=-+/usr/bin/systemctl start --no-block b70-settle-main.service",
+        "KillMode=mixed",
+        "TimeoutStopSec=240",
+        "Restart=always",
+        "RestartPreventExitStatus=203",
+        "RemoveIPC=yes",
+        "IPAddressDeny=any",
+        "IPAddressAllow=localhost",
+        f"ExecStartPre=-/usr/bin/mkdir -p /mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home",
+        "CapabilityBoundingSet=",
+        "ReadWritePaths=/mnt/fast-ai/vllm-cache-exp /mnt/fast-ai/llm-cache/hf",
+        "WantedBy=multi-user.target",
+        r'    --limit-mm-per-prompt "{\"image\":4}" ' + "\\",
+    ):
+        assert line in unit.splitlines(), line
+    for absent in (
+        "PrivateDevices",
+        "PrivateUsers",
+        "MemoryDenyWriteExecute",
+        "ProtectClock",
+        "DevicePolicy",
+        "/bin/sh",
+    ):
+        assert absent not in unit
+
+
+def test_the_kill_signal_is_the_profiles():
+    profile = copy.deepcopy(CATALOGUE[C8])
+    profile["engine"]["kill_signal"] = "SIGTERM"
+    assert "KillSignal=SIGTERM" in rendered({C8: profile})[f"b70-slot-main-{C8}.service"]
+
+
+def test_the_unit_that_verifies_what_runs():
+    lines = rendered()["b70-settle-main.service"].splitlines()
+    # The boot does not wait for it, and no number of restarts of an engine is too many for it.
+    for line in ("Type=exec", "ExecStart=/opt/b70/bin/b70ctl recover --boot", "StartLimitIntervalSec=0"):
+        assert line in lines
+    assert "WantedBy=multi-user.target" in lines
+
+
+def test_the_program_runs_as_rendered(tmp_path):
+    places = {"lib_dir": str(tmp_path / "lib"), "bin_dir": str(tmp_path / "bin"), "run_dir": str(tmp_path / "run")}
+    places |= {"config_dir": str(tmp_path / "etc"), "state_dir": str(tmp_path / "state")}
+    files = [item for item in everything(**places) if item["path"].startswith((places["lib_dir"], places["bin_dir"]))]
+    for item in files:
+        path = Path(item["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(item["content"])
+        path.chmod(int(item["mode"], 8))
+    program = [sys.executable, "-I", str(tmp_path / "bin/b70ctl"), "history", "--json"]
+    answer = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads(answer.stdout) == {"slot": "main", "switches": []}
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"),
+    [
+        ("plain", "plain"),
+        ("a b", '"a b"'),
+        ("", '""'),
+        ("50%", "50%%"),
+        ("$HOME", "$$HOME"),
+        ("${HOME}", "$${HOME}"),
+        ("'", '"\'"'),
+        ('"', '"\\""'),
+        ("\\", "\\\\"),
+        ("\\n", "\\\\n"),
+        ("a\nb", "a\\nb"),
+        ("a\tb", "a\\tb"),
+        (";", '";"'),
+        ("a;b", '"a;b"'),
+        ("#", "#"),
+        ('{"image":4}', '"{\\"image\\":4}"'),
+        ("ü", "ü"),
+    ],
+)
+def test_arguments_are_quoted_for_systemd(word, quoted):
+    assert quote(word) == quoted
+
+
+def test_the_environment_file_names_origins():
+    lines = rendered()["minimax-m27-c1.env"].splitlines()
+    for name, origin in {
+        "CCL_ATL_TRANSPORT": "profile _b70-xpu (engine.collectives.transport)",
+        "ZE_AFFINITY_MASK": "profile _b70-xpu (engine.devices)",
+        "GLOO_SOCKET_IFNAME": "profile _defaults (engine.collectives.interface)",
+        "VLLM_XPU_USE_LLM_SCALER_MOE": "profile minimax-m27-c1",
+        "LD_LIBRARY_PATH": "stack lab-minimax",
+        "HF_HOME": "slot main",
+    }.items():
+        index = next(index for index, line in enumerate(lines) if line.startswith(f"{name}="))
+        assert lines[index - 1] == f"# from {origin}"
+
+
+def test_the_directories_of_the_next_boot():
+    assert rendered()["b70-slot-main.conf"].splitlines()[1:] == [
+        "d /run/b70 0755 root root -",
+        "d /run/b70/main 0755 root root -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"slot": "a-b"}, "lower-case letters and digits"),
+        ({"backend_port": 0}, "1 to 65535"),
+        ({"models_dir": "relative"}, "models_dir must be an absolute path"),
+        ({"models_dir": "/a b"}, "models_dir must be an absolute path"),
+        ({"user": ""}, "user must be text"),
+        ({"stacks": []}, "mappings"),
+        ({"modelsdir": "/x"}, 'unknown slot setting "modelsdir"; did you mean "models_dir"?'),
+        ({"stacks": {}}, "there is no stack manifest"),
+    ],
+)
+def test_wrong_settings_are_named(change, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        rendered(**change)
+
+
+def test_rendering_is_the_same_twice_and_in_any_order():
+    shuffled = {name: CATALOGUE[name] for name in reversed(CATALOGUE)}
+    assert rendered() == rendered(shuffled)
+
+
+ODD = '{"a":"b c","d":["%n","$$","${X}"],"e":"\\\\ \\" \' ; # ü"}'
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_every_unit(tmp_path):
+    profiles = {name: copy.deepcopy(profile) for name, profile in CATALOGUE.items()}
+    profiles[C8]["title"] = '100% "odd" $title; \\ # ü'
+    profiles[C8]["model"]["directory"] = "dir with space/50% $x"
+    profiles[C8]["engine"]["settings"]["chat_template"] = "{% if a %}\n\t'x' \"y\" \\n ${HOME} ; # %h\n"
+    profiles[C8]["engine"]["settings"]["hf_overrides"] = json.loads(ODD)
+    # With a program that exists there is nothing left to complain about.
+    program = tmp_path / "stacks" / stack_id(STACKS["xpu"]) / "venv/bin/vllm"
+    for name in {profile["stack"] for profile in CATALOGUE.values()}:
+        program = tmp_path / "stacks" / stack_id(STACKS[name]) / "venv/bin/vllm"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/true\n")
+        program.chmod(0o755)
+    units = []
+    for name, text in rendered(profiles, stacks_dir=str(tmp_path / "stacks")).items():
+        if name.endswith(".service"):
+            (tmp_path / name).write_text(text)
+            units.append(str(tmp_path / name))
+    answer = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    complaints = [line for line in answer.stderr.splitlines() if "b70-s" in line and "/bin/b70ctl is not" not in line]
+    assert not complaints
