@@ -16,11 +16,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file as it must be; `content` None: it must not be there."""
+    """A file as it must be; `content` None: it must not be there. `group`: its group's id, else the one it gets."""
 
     path: Path
     content: bytes | None
     mode: int = 0o644
+    group: int | None = None
 
 
 def content_of(path: Path) -> bytes | None:
@@ -83,6 +84,8 @@ def write(files: Iterable[Wanted]) -> None:
                 file.write(item.content)
                 file.flush()
                 os.fsync(file.fileno())
+            if item.group is not None:
+                os.chown(name, -1, item.group)
             os.chmod(name, item.mode)
             os.replace(name, item.path)
         except BaseException:
