@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import json
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import _expected, _files
 from .._python_environment.host import RECORD
@@ -40,6 +45,8 @@ from .types import (
 )
 
 ASK_EVERY_S = 1.0
+ANSWER_LIMIT_S = 5.0
+ANSWER_BYTES = 2**22
 JOURNAL_LINES = 20
 # The second is what the record of an environment was called before.
 RECORDS = (RECORD, "installed")
@@ -113,6 +120,22 @@ def _run(argv: Sequence[str], limit_s: float = COMMAND_LIMIT_S) -> str:
     return done.stdout
 
 
+def _get(url: str) -> Any:
+    """The JSON at an address of this host, whose certificate is in another name. Raises OSError or ValueError."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname = False
+    unchecked.verify_mode = ssl.CERT_NONE
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
+    try:
+        with direct.open(url, timeout=ANSWER_LIMIT_S) as answer:
+            return json.loads(answer.read(ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.loads(error.read(ANSWER_BYTES))
+
+
 class HostEffects:
     """The effects, as root."""
 
@@ -159,7 +182,7 @@ class HostEffects:
 
     def answers(self, url: str) -> str:
         try:
-            return str(_expected.get(url)["frontdoor"]["build"])
+            return str(_get(url)["frontdoor"]["build"])
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 

@@ -18,6 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Identity,
     Keep,
     Release,
+    Step,
     Write,
 )
 from unit.plugins.module_utils._frontdoor_release.fake_host import DIGEST, PLACE, FakeHost, converge, release
@@ -191,7 +192,7 @@ def test_a_diff_shows_files_but_no_digest_of_a_key() -> None:
 
 
 def test_the_summary_says_what_would_be_done() -> None:
-    steps = [Write(release().config), plan.RELOAD]
+    steps: list[Step] = [Write(release().config), plan.RELOAD]
     foretold = "would write /etc/door/frontdoor.toml; would make systemd reread its units"
     assert plan.summary(steps, check_mode=True) == foretold
     assert plan.summary(steps, check_mode=False) == f"done: {foretold.replace('would ', '')}"
