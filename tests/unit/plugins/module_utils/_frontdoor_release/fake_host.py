@@ -39,7 +39,7 @@ ROOT_FILE = {"owner": "root", "group": "root", "mode": "0644", "target": None}
 
 def release(name: str = "one", *, helper: bool = False, keys: bool = False) -> Release:
     """A release whose build is called build-NAME."""
-    environment = f"/opt/door/venv-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    environment = f"/opt/b70/door/venv-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     given = {
         "build": f"build-{name}",
         "environment": environment,
@@ -51,8 +51,8 @@ def release(name: str = "one", *, helper: bool = False, keys: bool = False) -> R
         "api_keys": f'[keys]\n"alice" = "{DIGEST}"\n' if keys else "",
         "admin_keys": "",
         "group": "door",
-        "directory": "/opt/door",
-        "link": "/opt/door/venv",
+        "directory": "/opt/b70/door",
+        "link": "/opt/b70/door/venv",
         "config_dir": "/etc/door",
         "start_timeout": 5,
         "stop_timeout": 5,
@@ -70,7 +70,7 @@ class FakeHost:
         self.files: dict[str, str] = {}
         self.modes: dict[str, tuple[str, str]] = {}
         self.links: dict[str, str] = {}
-        self.folders: set[str] = {"/opt/door"}
+        self.folders: set[str] = {"/opt/b70/door"}
         self.groups: set[str] = set()
         self.enabled: set[str] = set()
         self.active: set[str] = set()
@@ -86,7 +86,7 @@ class FakeHost:
     def found(self) -> Found:
         place = PLACE
         paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
-        folders = ("/opt/door", "/etc/door")
+        folders = ("/opt/b70/door", "/etc/door")
         everything = {*self.files, *self.links, *self.folders}
         children = {
             folder: tuple(sorted(path for path in everything if str(PurePosixPath(path).parent) == folder))

@@ -47,7 +47,7 @@ def test_a_first_installation_is_made_in_its_order() -> None:
         "make the group door",
         "write /etc/door/keys.toml",
         "write /etc/door/frontdoor.toml",
-        f"link /opt/door/venv to {one.identity.environment}",
+        f"link /opt/b70/door/venv to {one.identity.environment}",
         f"write /etc/systemd/system/{UNIT}",
         f"write /etc/systemd/system/{HELPER}",
         f"write /etc/systemd/system/{SOCKET}",
@@ -110,11 +110,11 @@ def test_each_drift_is_put_right_and_nothing_else_is_done(
 def test_an_upgrade_keeps_the_environment_before_and_removes_older_ones() -> None:
     one, two, three = release("one"), release("two"), release("three")
     host = served(one)
-    host.folders.add("/opt/door/notes")
+    host.folders.add("/opt/b70/door/notes")
     converge(host, two)
     steps = [step.told for step in converge(host, three).steps]
     assert steps[-1] == f"remove {one.identity.environment}"
-    assert host.folders >= {two.identity.environment, three.identity.environment, "/opt/door/notes"}
+    assert host.folders >= {two.identity.environment, three.identity.environment, "/opt/b70/door/notes"}
     assert host.running == "build-three"
 
 
@@ -136,13 +136,13 @@ def test_an_environment_that_is_no_link_yet_is_moved_aside() -> None:
     one, two = release("one"), release("two")
     host = served(one)
     host.links.clear()
-    host.folders.add("/opt/door/venv")
+    host.folders.add("/opt/b70/door/venv")
     host._remove(PLACE.kept_dir)
     steps = converge(host, two).steps
-    assert steps[0] == Keep(PLACE, Identity("build-one", "/opt/door/venv-before", one.identity.url))
-    moved = [step.told for step in steps].index("move /opt/door/venv to /opt/door/venv-before")
-    assert steps[moved + 1].told.startswith("link /opt/door/venv to ")
-    assert "/opt/door/venv-before" in host.folders
+    assert steps[0] == Keep(PLACE, Identity("build-one", "/opt/b70/door/venv-before", one.identity.url))
+    moved = [step.told for step in steps].index("move /opt/b70/door/venv to /opt/b70/door/venv-before")
+    assert steps[moved + 1].told.startswith("link /opt/b70/door/venv to ")
+    assert "/opt/b70/door/venv-before" in host.folders
 
 
 @pytest.mark.parametrize(
@@ -163,19 +163,19 @@ def test_only_files_of_the_process_that_answers_are_kept(spoil: Callable[[FakeHo
 
 def test_removal_takes_all_that_was_made_and_nothing_else() -> None:
     host = served(release(helper=True, keys=True))
-    host.files |= {"/opt/door/notes": "", "/opt/door/b70_frontdoor-1.0.0.tar.gz": ""}
+    host.files |= {"/opt/b70/door/notes": "", "/opt/b70/door/b70_frontdoor-1.0.0.tar.gz": ""}
     steps = plan.absence(PLACE, host.found(), 5).steps
     assert [step.told for step in steps][:2] == [f"stop and disable {UNIT}", f"stop and disable {SOCKET}"]
     for step in steps:
         host.do(step)
-    assert (host.files, host.links, host.folders) == ({"/opt/door/notes": ""}, {}, {"/opt/door"})
+    assert (host.files, host.links, host.folders) == ({"/opt/b70/door/notes": ""}, {}, {"/opt/b70/door"})
     assert (host.groups, host.enabled, host.active, host.running) == (set(), set(), set(), "")
     assert plan.absence(PLACE, host.found(), 5).steps == ()
 
 
 def test_removal_leaves_a_folder_that_is_no_environment_of_ours() -> None:
     host = FakeHost()
-    host.folders.add("/opt/door/venv")
+    host.folders.add("/opt/b70/door/venv")
     found = dataclasses.replace(host.found(), own_folder=False)
     assert plan.absence(PLACE, found, 5).steps == ()
 
