@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import grp
 import hashlib
-import json
 import os
 import pwd
-import ssl
 import stat
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-ANSWER_LIMIT_S = 5.0
-_ANSWER_BYTES = 2**22
-Ask = Callable[[list[str]], tuple[int, str, str]]
 
 
 def file_facts(path: str) -> dict[str, Any]:
@@ -61,54 +53,4 @@ def file_differences(wanted: Iterable[Mapping[str, Any]], facts: Mapping[str, Ma
         if "state" in wrong:
             wrong = ["state"]
         found += [f"{item['path']}: {key} is {seen[key]}, wanted is {item[key]}" for key in wrong]
-    return found
-
-
-def unit_differences(units: Iterable[str], ask: Ask) -> list[str]:
-    """Which of the units are not enabled, or do not run."""
-    names = list(units)
-    if not names:
-        return []
-    code, output, errors = ask(["systemctl", "show", "--property=ActiveState,UnitFileState", "--", *names])
-    if code != 0:
-        return [f"systemctl show: {errors.strip() or code}"]
-    found = []
-    for name, block in zip(names, output.strip().split("\n\n"), strict=False):
-        seen = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if seen.get("UnitFileState") != "enabled":
-            found.append(f"{name}: is {seen.get('UnitFileState') or 'not there'}, wanted is enabled")
-        if seen.get("ActiveState") != "active":
-            found.append(f"{name}: is {seen.get('ActiveState')}, wanted is active")
-    return found
-
-
-def get(url: str) -> Any:
-    """The JSON at an address of this host, whose certificate is in another name. Raises OSError or ValueError."""
-    unchecked = ssl.create_default_context()
-    unchecked.check_hostname = False
-    unchecked.verify_mode = ssl.CERT_NONE
-    direct = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
-    )
-    try:
-        with direct.open(url, timeout=ANSWER_LIMIT_S) as answer:
-            return json.loads(answer.read(_ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            return json.loads(error.read(_ANSWER_BYTES))
-
-
-def answer_differences(wanted: Iterable[Mapping[str, Any]], fetch: Callable[[str], Any] = get) -> list[str]:
-    """Which addresses say something else than what is wanted under a dotted path."""
-    found = []
-    for item in wanted:
-        try:
-            value = fetch(item["url"])
-            for key in item["field"].split("."):
-                value = value[key]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            found.append(f"{item['url']}: no {item['field']} ({type(error).__name__})")
-            continue
-        if value != item["value"]:
-            found.append(f"{item['url']}: {item['field']} is {value}, wanted is {item['value']}")
     return found

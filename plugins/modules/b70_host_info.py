@@ -11,7 +11,7 @@ short_description: Read what a host is and has
 version_added: 0.1.0
 description:
   - Reads, in one round trip, what the roles decide by - the system, its Arc Pro B70 cards, the installed stacks, the
-    service user, missing packages, the state of directories, and what of files, units and answers is not as wanted.
+    service user, missing packages, the state of directories, and what of files is not as wanted.
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -86,29 +86,6 @@ options:
       mode:
         description: Its mode in four octal digits.
         type: str
-  units:
-    description: Units of systemd that are wanted enabled and active.
-    type: list
-    elements: str
-    default: []
-  answers:
-    description: What services of the host are wanted to say. Certificates are not checked, the host asks itself.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      url:
-        description: An address that answers with JSON.
-        type: str
-        required: true
-      field:
-        description: Dotted path of the value.
-        type: str
-        required: true
-      value:
-        description: The value.
-        type: str
-        required: true
   slot:
     description: A slot whose profiles are looked for. Without it none is.
     type: dict
@@ -278,7 +255,7 @@ files:
   returned: always
   type: dict
 differences:
-  description: What of O(files), O(units) and O(answers) is not as wanted, one line each; empty when all of it is.
+  description: What of O(files) is not as wanted, one line each; empty when all of it is.
   returned: always
   type: list
   elements: str
@@ -342,13 +319,6 @@ def main() -> None:
             "card_kernels": {"type": "dict", "default": {}},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
-            "units": {"type": "list", "elements": "str", "default": []},
-            "answers": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {key: {"type": "str", "required": True} for key in ("url", "field", "value")},
-            },
             "slot": {"type": "dict", "options": SLOT},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
@@ -384,11 +354,7 @@ def main() -> None:
     account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
     systemd = os.path.isdir("/run/systemd/system")
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
-    differences = [
-        *_expected.file_differences(wanted["files"], files),
-        *_expected.unit_differences(wanted["units"], module.run_command),
-        *_expected.answer_differences(wanted["answers"]),
-    ]
+    differences = _expected.file_differences(wanted["files"], files)
     try:
         slot = run_occupied(wanted["slot"]) if wanted["slot"] and systemd else None
     except SlotFault as fault:

@@ -17,6 +17,8 @@ from testinfra.host import Host
 from system.product import ROOT, Frontdoor, answer_of, play
 
 FRONTDOOR = "b70-openai-frontdoor.service"
+RELEASE = "frontdoor : Activate the release"
+UNIT = f"/etc/systemd/system/{FRONTDOOR}"
 CONFIG = "/etc/b70-frontdoor/frontdoor.toml"
 RULE = "/etc/udev/rules.d/70-b70-power.rules"
 OTHER = "/etc/systemd/system/b70-slot-main-tiny-b.service"
@@ -26,11 +28,12 @@ PACKAGE = "python3-requests"
 
 @dataclass(frozen=True)
 class Drift:
-    """One thing that somebody does to a host, how it is seen, and the task that puts it right."""
+    """One thing that somebody does to a host, how it is seen, the task that puts it right, and what that task says."""
 
     done: str
     seen: Callable[[Host], object]
     task: str
+    told: str = ""
 
 
 def text_of(path: str) -> Callable[[Host], object]:
@@ -42,8 +45,8 @@ def says(command: str) -> Callable[[Host], object]:
 
 
 DRIFTS = [
-    Drift(f"echo '# by hand' >> {CONFIG}", text_of(CONFIG), "frontdoor : Write the configuration"),
-    Drift(f"chmod 0600 /etc/systemd/system/{FRONTDOOR}", text_of(f"/etc/systemd/system/{FRONTDOOR}"), "Write the unit"),
+    Drift(f"echo '# by hand' >> {CONFIG}", text_of(CONFIG), RELEASE, f"write {CONFIG}"),
+    Drift(f"chmod 0600 {UNIT}", text_of(UNIT), RELEASE, f"write {UNIT}"),
     Drift(f"rm {RULE}", text_of(RULE), "host : Keep the cards awake"),
     Drift(f"echo '# by hand' >> {OTHER}", text_of(OTHER), "slot : Write every file of the slot"),
     Drift(f"truncate -s 1 {WEIGHTS}", text_of(WEIGHTS), "model_weights : Bring the models that are missing or differ"),
@@ -56,9 +59,17 @@ DRIFTS = [
     Drift(
         f"systemctl disable --now {FRONTDOOR}",
         says(f"systemctl is-enabled {FRONTDOOR}; systemctl is-active {FRONTDOOR}"),
-        "frontdoor : Start the frontdoor now and at boot",
+        RELEASE,
+        f"enable {FRONTDOOR}; make sure that {FRONTDOOR} runs what is configured",
     ),
 ]
+
+
+def assert_told(output: str) -> None:
+    """What one task puts right is told one by one, in lines that Ansible breaks."""
+    said = " ".join(output.split()).replace("; would ", "; ")
+    for drift in DRIFTS:
+        assert drift.told in said, drift.told
 
 
 def invocation(host: Host) -> str:
@@ -83,13 +94,15 @@ def test_what_somebody_changed_is_predicted_and_put_right(
     now = {drift.done: drift.seen(host) for drift in DRIFTS}
     predicted = play(ROOT / "site.yml", "--check", "--diff")
     assert predicted.code == 0, predicted.output
-    assert predicted.changed >= len(DRIFTS), predicted.output
+    assert predicted.changed >= len({drift.task for drift in DRIFTS}), predicted.output
+    assert_told(predicted.output)
     assert {drift.done: drift.seen(host) for drift in DRIFTS} == now, "a prediction changed the host"
     done = play(ROOT / "site.yml")
     assert done.code == 0, done.output
     for drift in DRIFTS:
         assert drift.seen(host) == spoiled[drift.done], drift.done
         assert drift.task in done.output, drift.task
+    assert_told(done.output)
     assert invocation(host) == engine, "the engine was restarted"
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
     again = play(ROOT / "site.yml")

@@ -1,0 +1,240 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The effects of a release on this host: files, links, groups, systemd, and the question for its health."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import _expected, _files
+from .._python_environment.host import RECORD
+from .types import (
+    COMMAND_LIMIT_S,
+    SOCKET,
+    UNIT,
+    Await,
+    Command,
+    File,
+    Found,
+    Identity,
+    Keep,
+    Kept,
+    Link,
+    MakeDirectory,
+    Move,
+    Place,
+    ReleaseFault,
+    Remove,
+    Step,
+    UnitState,
+    Write,
+)
+
+ASK_EVERY_S = 1.0
+ANSWER_LIMIT_S = 5.0
+ANSWER_BYTES = 2**22
+JOURNAL_LINES = 20
+# The second is what the record of an environment was called before.
+RECORDS = (RECORD, "installed")
+
+
+def installed(environment: str) -> bool:
+    """Whether an environment was made to its end."""
+    return Path(environment, RECORD).is_file()
+
+
+def look(place: Place, url: str) -> Found:
+    """What of a release is on this host. url: where to ask which build serves; empty asks nobody."""
+    paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
+    folders = dict.fromkeys((place.directory, str(Path(place.link).parent), place.config_dir))
+    return Found(
+        files={path: _expected.file_facts(path) for path in paths},
+        texts=_texts((*place.kept_files, place.record_file)),
+        children={path: tuple(str(child) for child in Path(path).iterdir()) for path in folders if os.path.isdir(path)},
+        units=_unit_states((UNIT, SOCKET)),
+        group=_has_group(place.group),
+        answers=HostEffects().answers(url) if url else "",
+        own_folder=any(Path(place.link, name).exists() for name in RECORDS),
+    )
+
+
+def _texts(paths: Sequence[str]) -> dict[str, str]:
+    return _files.texts(Path(path) for path in paths)
+
+
+def _has_group(name: str) -> bool:
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _unit_states(units: Sequence[str]) -> dict[str, UnitState]:
+    show = ("systemctl", "show", "--property=ActiveState,UnitFileState", "--", *units)
+    try:
+        blocks = _run(show).strip().split("\n\n")
+    except ReleaseFault:
+        blocks = []
+    states = dict.fromkeys(units, UnitState())
+    for unit, block in zip(units, blocks, strict=False):
+        lines = block.splitlines()
+        states[unit] = UnitState("UnitFileState=enabled" in lines, "ActiveState=active" in lines)
+    return states
+
+
+def _run(argv: Sequence[str], limit_s: float = COMMAND_LIMIT_S) -> str:
+    """What a command prints. Raises ReleaseFault with what it says where it fails."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"},
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ReleaseFault(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise ReleaseFault(f"`{' '.join(argv)}` did not end within {limit_s:g} s") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip())[-2000:]
+        raise ReleaseFault(f"`{' '.join(argv)}` ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def _get(url: str) -> Any:
+    """The JSON at an address of this host, whose certificate is in another name. Raises OSError or ValueError."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname = False
+    unchecked.verify_mode = ssl.CERT_NONE
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
+    try:
+        with direct.open(url, timeout=ANSWER_LIMIT_S) as answer:
+            return json.loads(answer.read(ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.loads(error.read(ANSWER_BYTES))
+
+
+class HostEffects:
+    """The effects, as root."""
+
+    def do(self, step: Step) -> None:
+        try:
+            self._do(step)
+        except OSError as error:
+            raise ReleaseFault(f"{error.filename or 'the host'}: {error.strerror}") from None
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Write(file):
+                _write(file)
+            case MakeDirectory(path):
+                os.makedirs(path, exist_ok=True)
+                os.chown(path, 0, 0)
+                os.chmod(path, 0o755)
+            case Move(source, target):
+                if os.path.lexists(target):
+                    raise ReleaseFault(f"{target} exists; move it away")
+                os.rename(source, target)
+            case Link(path, target):
+                _link(path, target)
+            case Remove(path):
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    Path(path).unlink(missing_ok=True)
+            case Command(argv, _told, limit_s):
+                _run(argv, limit_s)
+            case Keep(place, identity):
+                _keep(place, identity)
+            case Await(identity, limit_s):
+                self._await(identity, limit_s)
+
+    def kept(self, place: Place) -> Kept:
+        texts = _texts([place.kept(path) for path in place.kept_files] + [place.record_file])
+        record = texts.get(place.record_file)
+        return Kept(
+            identity=Identity.parse(record) if record else None,
+            texts={path: texts[place.kept(path)] for path in place.kept_files if place.kept(path) in texts},
+            folder=os.path.isdir(place.link) and not os.path.islink(place.link),
+        )
+
+    def answers(self, url: str) -> str:
+        try:
+            return str(_get(url)["frontdoor"]["build"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def journal(self) -> list[str]:
+        """That start alone, and nothing of what ran before."""
+        try:
+            start = _run(("systemctl", "show", "--property=InvocationID", "--value", UNIT)).strip()
+            fields = (f"_SYSTEMD_INVOCATION_ID={start}", "+", f"INVOCATION_ID={start}")
+            command = ("journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={JOURNAL_LINES}", *fields)
+            return _run(command).splitlines() if start else []
+        except ReleaseFault:
+            return []
+
+    def _await(self, identity: Identity, limit_s: float) -> None:
+        until = time.monotonic() + limit_s
+        while (build := self.answers(identity.url)) != identity.build:
+            if time.monotonic() >= until:
+                seen = f"another build, {build}" if build else "nobody"
+                raise ReleaseFault(f"{seen} answered within {limit_s:g} s")
+            time.sleep(ASK_EVERY_S)
+
+
+def _write(file: File) -> None:
+    content = (file.content or "").encode()
+    if file.check:
+        # A unit is judged by its name too.
+        with tempfile.TemporaryDirectory(prefix="b70-frontdoor-") as folder:
+            copy = Path(folder, Path(file.path).name)
+            copy.write_bytes(content)
+            _run((*file.check, str(copy)))
+    group = grp.getgrnam(file.group).gr_gid
+    _files.write([_files.Wanted(Path(file.path), content, int(file.mode, 8), group)])
+
+
+def _link(path: str, target: str) -> None:
+    """Replace a link in one step."""
+    new = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    os.symlink(target, new)
+    try:
+        os.replace(new, path)
+    except OSError:
+        os.unlink(new)
+        raise
+
+
+def _keep(place: Place, identity: Identity) -> None:
+    """Away first and the record last: what has one is whole."""
+    shutil.rmtree(place.kept_dir, ignore_errors=True)
+    os.makedirs(place.kept_dir)
+    os.chmod(place.kept_dir, 0o755)
+    texts = _texts(place.kept_files)
+    files = {place.kept(path): text for path, text in texts.items()} | {place.record_file: identity.text}
+    _files.write(_files.Wanted(Path(path), text.encode()) for path, text in files.items())

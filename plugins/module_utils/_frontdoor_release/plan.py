@@ -1,0 +1,225 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what is wanted and what a host was found to be to steps in their order. Pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from .._expected import file_differences
+from .types import (
+    COMMAND_LIMIT_S,
+    SOCKET,
+    UNIT,
+    Await,
+    Command,
+    File,
+    Found,
+    Identity,
+    Keep,
+    Kept,
+    Link,
+    MakeDirectory,
+    Move,
+    Place,
+    Plan,
+    Release,
+    Remove,
+    Step,
+    Write,
+)
+
+RELOAD = Command(("systemctl", "daemon-reload"), "make systemd reread its units")
+ABSENT = {"state": "absent"}
+
+
+def enable(unit: str) -> Command:
+    return Command(("systemctl", "enable", unit), f"enable {unit}")
+
+
+def restart(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
+    return Command(("systemctl", "restart", unit), f"make sure that {unit} runs what is configured", limit_s)
+
+
+def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
+    return Command(("systemctl", "disable", "--now", unit), f"stop and disable {unit}", limit_s)
+
+
+def aside(place: Place) -> str:
+    """Where a folder goes that is in the link's place: before environments had names, it was no link."""
+    return f"{place.link}-before"
+
+
+def _differs(file: File, found: Found) -> bool:
+    if file.content is None:
+        return _exists(file.path, found)
+    digest = hashlib.sha256(file.content.encode()).hexdigest()
+    wanted = {"path": file.path, "state": "file", "owner": "root", "group": file.group, "mode": file.mode}
+    return bool(file_differences([{**wanted, "sha256": digest}], found.files))
+
+
+def _exists(path: str, found: Found) -> bool:
+    return bool(found.files.get(path, ABSENT)["state"] != "absent")
+
+
+def _is_folder(place: Place, found: Found) -> bool:
+    return bool(found.files[place.link]["state"] == "directory")
+
+
+def _in_use(place: Place, found: Found) -> str:
+    """The environment that the link named."""
+    return found.files[place.link]["target"] or aside(place)
+
+
+def _environments(place: Place, found: Found) -> list[str]:
+    """The environments that this role has made: folders beside the link, named after what is in them."""
+    link = PurePosixPath(place.link)
+    name = re.compile(rf"{re.escape(link.name)}-([0-9a-f]{{12}}|before)")
+    return sorted(path for path in found.children.get(str(link.parent), ()) if name.fullmatch(PurePosixPath(path).name))
+
+
+def presence(release: Release, found: Found) -> Plan:
+    """What brings a host to a release whose environment is there; nothing where all is as wanted."""
+    return Plan(_keep(release, found), _activate(release, found), _finish(release, found))
+
+
+def _keep(release: Release, found: Found) -> tuple[Step, ...]:
+    """Record what serves on a host where no record is; only files of the process that answers are worth it."""
+    place, unit = release.place, found.texts.get(release.units[0].path, "")
+    known = _exists(place.record_file, found) or not _exists(place.link, found)
+    if known or not found.answers or found.answers not in unit:
+        return ()
+    return (Keep(place, Identity(found.answers, _in_use(place, found), release.identity.url)),)
+
+
+def _activate(release: Release, found: Found) -> tuple[Step, ...]:
+    place, identity = release.place, release.identity
+    unit, *helper = release.units
+    steps: list[Step] = []
+    wanted = {"path": place.config_dir, "state": "directory", "owner": "root", "group": "root", "mode": "0755"}
+    if file_differences([wanted], found.files):
+        steps.append(MakeDirectory(place.config_dir))
+    if not found.group:
+        steps.append(Command(("groupadd", "--system", place.group), f"make the group {place.group}"))
+    steps += [Write(file) for file in release.keys if file.content is not None and _differs(file, found)]
+    steps += [Write(release.config)] if _differs(release.config, found) else []
+    if _is_folder(place, found):
+        steps.append(Move(place.link, aside(place)))
+    # In one step: whoever starts the service finds the one before or this one. A process that runs has read its files.
+    if found.files[place.link]["target"] != identity.environment:
+        steps.append(Link(place.link, identity.environment))
+    changed = [file for file in (unit, *helper) if _differs(file, found)]
+    steps += [Write(file) for file in changed if file.content is not None]
+    gone = [file for file in changed if file.content is None]
+    if any(file.path.endswith(SOCKET) for file in gone):
+        steps.append(disable(SOCKET))
+    steps += [Remove(file.path) for file in gone]
+    # The answer tells which build runs. A process of another one is the only reason to restart it.
+    service: list[Step] = [] if found.units[UNIT].enabled else [enable(UNIT)]
+    starts = found.answers != identity.build or not found.units[UNIT].active
+    if starts:
+        service += [restart(UNIT, _restart_limit(release)), Await(identity, release.start_timeout)]
+    # Before a start in any case: an interrupted run may have written units too.
+    steps += [RELOAD] if changed or starts else []
+    if helper[-1].content is not None:
+        state = found.units[SOCKET]
+        steps += [] if state.enabled else [enable(SOCKET)]
+        # What listens keeps the group that it was started with.
+        steps += [restart(SOCKET)] if set(helper) & set(changed) or not state.active else []
+    return (*steps, *service)
+
+
+def _restart_limit(release: Release) -> float:
+    return release.stop_timeout + release.start_timeout + COMMAND_LIMIT_S
+
+
+def _finish(release: Release, found: Found) -> tuple[Step, ...]:
+    """What counts once the release serves. Until then whatever ran may need the rest."""
+    place, identity = release.place, release.identity
+    steps: list[Step] = []
+    if found.texts.get(place.record_file) != identity.text:
+        steps.append(Keep(place, identity))
+    steps += [Remove(file.path) for file in release.keys if file.content is None and _exists(file.path, found)]
+    if found.files[place.link]["target"] != identity.environment:
+        stay = (identity.environment, _in_use(place, found))
+        steps += [Remove(path) for path in _environments(place, found) if path not in stay]
+    return tuple(steps)
+
+
+def way_back(release: Release, was: Identity, kept: Kept) -> tuple[Step, ...]:
+    """What puts the files of the release before back and has systemd use them, short of starting the service."""
+    place = release.place
+    steps: list[Step] = [Write(File(path, text)) for path, text in kept.texts.items()]
+    # A folder that is still there could not be moved aside, and is what served.
+    steps += [] if kept.folder else [Link(place.link, was.environment)]
+    had = any(path.endswith(SOCKET) for path in kept.texts)
+    # Stopped while systemd knows it.
+    steps += [] if had else [disable(SOCKET)]
+    steps += [Remove(path) for path in place.kept_files if path not in kept.texts]
+    return (*steps, RELOAD, *([enable(SOCKET), restart(SOCKET)] if had else []))
+
+
+def start_again(release: Release, was: Identity) -> tuple[Step, ...]:
+    """What starts the release before, with its files in place."""
+    return restart(UNIT, _restart_limit(release)), Await(was, release.start_timeout)
+
+
+def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
+    """What removes all that the role has made, and nothing else that somebody put there."""
+    units = [path for path in place.unit_files if _exists(path, found)]
+    steps: list[Step] = [
+        disable(unit, stop_timeout + COMMAND_LIMIT_S) for unit in (UNIT, SOCKET) if f"{place.unit_dir}/{unit}" in units
+    ]
+    steps += [Remove(path) for path in units]
+    steps += [RELOAD] if units else []
+    archive = re.compile(rf"{re.escape(place.directory)}/b70_frontdoor-[^/]*[.]tar[.]gz")
+    ours = [place.config_file, *place.key_files, place.kept_dir, *([place.link] if found.own_folder else [])]
+    inside = {path for paths in found.children.values() for path in paths}
+    gone = {path for path in inside if path in ours or archive.fullmatch(path)} | set(_environments(place, found))
+    steps += [Remove(path) for path in sorted(gone)]
+    for folder in dict.fromkeys((place.directory, place.config_dir)):
+        if folder in found.children and not set(found.children[folder]) - gone:
+            steps.append(Remove(folder))
+    if found.group:
+        steps.append(Command(("groupdel", place.group), f"remove the group {place.group}"))
+    return Plan(activate=tuple(steps))
+
+
+def diff(steps: Iterable[Step], found: Found) -> list[dict[str, str]]:
+    """Ansible's diff: texts of files that nobody may not see, and a list of everything else."""
+    entries, gone, other = [], [], []
+    for step in steps:
+        if isinstance(step, Write) and not step.file.secret:
+            path = step.file.path
+            texts = {"before": found.texts.get(path, ""), "after": step.file.content or ""}
+            entries.append({"before_header": path, "after_header": path, **texts})
+        elif isinstance(step, Remove):
+            gone.append(f"{step.path}\n")
+        else:
+            other.append(f"{step.told}\n")
+    if gone or other:
+        header = {"before_header": "the release", "after_header": "the release"}
+        entries.append({**header, "before": "".join(gone), "after": "".join(other)})
+    return entries
+
+
+def summary(steps: Iterable[Step], *, check_mode: bool) -> str:
+    """One line for people."""
+    told = [step.told for step in steps]
+    if not told:
+        return "as wanted, nothing to do"
+    return "; ".join(f"would {text}" for text in told) if check_mode else f"done: {'; '.join(told)}"
+
+
+def redacted(lines: Iterable[str]) -> list[str]:
+    """Lines without what a program that is not ours may have said of keys."""
+    found = []
+    for line in lines:
+        line = re.sub("sha256:[0-9a-fA-F]{64}", "sha256:…", line)
+        line = re.sub("b70-[A-Za-z0-9_-]{43}", "b70-…", line)
+        found.append(re.sub("[Bb]earer [^ ]+", "Bearer …", line))
+    return found

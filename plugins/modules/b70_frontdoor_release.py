@@ -1,0 +1,175 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_frontdoor_release
+short_description: Run a release of the frontdoor, or go back to the one before
+version_added: 0.2.0
+description:
+  - Brings configuration, keys, units and the link to the environment to what is given, restarts the service where
+    another build runs, and waits until this one answers.
+  - Where any of that fails, the configuration, the units and the environment that served before are put back, the
+    service is started on them unless it still runs, and the module fails with what went wrong and what runs now. Keys
+    stay as they are given.
+  - What serves is kept in C(served) below O(config_dir) for that. On a first installation there is nothing to go back
+    to.
+  - Configuration, keys and the service's unit are checked, each before it is written. Each file and the link is
+    replaced in one step.
+  - The environment is made before, by M(arcpro.b70.b70_python_environment). That one and the one used before stay,
+    older ones beside them are removed.
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Nothing is checked by the release's own program, which may not be installed yet.
+  diff_mode:
+    support: full
+    details:
+      - Keys are shown by the path of their file only.
+  idempotent:
+    support: full
+options:
+  state:
+    description:
+      - V(absent) stops the service and removes all that V(present) and the environments have made, and no file of
+        anybody else.
+    type: str
+    choices: [present, absent]
+    default: present
+  build:
+    description: What the release answers as C(frontdoor.build). Required for a release that is V(present).
+    type: str
+  environment:
+    description: The environment of the release. Required for a release that is V(present).
+    type: path
+  status_url:
+    description: The address at which the host asks for the status. Required for a release that is V(present).
+    type: str
+  config:
+    description: The text of C(frontdoor.toml). Required for a release that is V(present).
+    type: str
+  unit:
+    description:
+      - The text of C(b70-openai-frontdoor.service), which names O(build). Required for a release that is V(present).
+    type: str
+  helper_unit:
+    description: The text of C(b70-slot-admin@.service). Without it the unit is removed.
+    type: str
+    default: ""
+  helper_socket:
+    description: The text of C(b70-slot-admin.socket), which then listens. Without it the unit is removed.
+    type: str
+    default: ""
+  api_keys:
+    description: The text of C(keys.toml), with the digests of API keys. Without it the file is removed.
+    type: str
+    default: ""
+  admin_keys:
+    description: The text of C(admin-keys.toml), with the digests of admin keys. Without it the file is removed.
+    type: str
+    default: ""
+  group:
+    description: The group that may read the digests. It is made where it does not exist.
+    type: str
+    default: b70-frontdoor
+  directory:
+    description: The directory of the environments.
+    type: path
+    default: /opt/b70/frontdoor
+  link:
+    description: The link to the environment in use. Environments are called like it, with C(-) and a digest.
+    type: path
+    default: /opt/b70/frontdoor/venv
+  config_dir:
+    description: The directory of the configuration.
+    type: path
+    default: /etc/b70-frontdoor
+  start_timeout:
+    description: Seconds until the service answers after a start.
+    type: int
+    default: 30
+  stop_timeout:
+    description: Seconds that a process may take to stop.
+    type: int
+    default: 70
+"""
+
+EXAMPLES = r"""
+- name: Activate the release
+  arcpro.b70.b70_frontdoor_release:
+    build: "{{ build }}"
+    environment: /opt/b70/frontdoor/venv-0123456789ab
+    status_url: http://127.0.0.1:8000/status
+    config: "{{ lookup('ansible.builtin.template', 'frontdoor.toml.j2') }}"
+    unit: "{{ lookup('ansible.builtin.template', 'b70-openai-frontdoor.service.j2') }}"
+"""
+
+RETURN = r"""
+installed:
+  description: Whether O(environment) was made to its end.
+  returned: always
+  type: bool
+steps:
+  description: What was done in this order, or in check mode would be. After a failure what was intended.
+  returned: always
+  type: list
+  elements: str
+  sample: ["write /etc/b70-frontdoor/frontdoor.toml"]
+summary:
+  description: The same as one line for people.
+  returned: always
+  type: str
+journal:
+  description: The last lines that the service wrote when it was started, without what looks like a key.
+  returned: when a release was not activated
+  type: list
+  elements: str
+restored:
+  description: Whether the release before was put back and serves.
+  returned: when a release was not activated
+  type: bool
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release import host, plan, run, spec
+from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.types import ReleaseFault
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=spec.ARGUMENTS,
+        required_if=spec.REQUIRED_IF,
+        supports_check_mode=True,
+    )
+    given = module.params
+    place = spec.place(given)
+    release = spec.release(given) if given["state"] == "present" else None
+    found = host.look(place, given["status_url"] if release else "")
+    planned = plan.presence(release, found) if release else plan.absence(place, found, given["stop_timeout"])
+    result = {
+        "changed": bool(planned.steps),
+        "installed": bool(release) and host.installed(given["environment"]),
+        "steps": [step.told for step in planned.steps],
+        "summary": plan.summary(planned.steps, check_mode=module.check_mode),
+        "diff": plan.diff(planned.steps, found),
+    }
+    try:
+        if not module.check_mode:
+            run.carry_out(planned, host.HostEffects(), release)
+    except ReleaseFault as fault:
+        module.fail_json(msg=str(fault), **{**result, **fault.evidence})
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
