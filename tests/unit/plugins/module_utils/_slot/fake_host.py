@@ -31,10 +31,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     ToldToEndFault,
     UnitState,
 )
+from unit import contracts
 
 LAYOUT = Layout()
 ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
 STATE_FILE = LAYOUT.state_file
+CONTRACTS = {LAYOUT.state_file: "state", LAYOUT.journal_file: "journal", LAYOUT.next_journal: "journal"}
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
 
@@ -617,6 +619,11 @@ class FakeFiles:
         if path in self._host.unreadable:
             raise OSError(22, "is not a regular file, remove it", str(path))
 
+    def _honour(self, path: PurePosixPath, text: str) -> None:
+        """What others read keeps its contract. Text that a test tears has no newline at its end."""
+        if path in CONTRACTS and text.endswith("\n"):
+            contracts.check(CONTRACTS[path], text)
+
     def read(self, path: PurePosixPath) -> str | None:
         self._host.step()
         self._readable(path)
@@ -637,12 +644,14 @@ class FakeFiles:
 
     def write(self, path: PurePosixPath, text: str) -> None:
         self._host.step(f"write {path}")
+        self._honour(path, text)
         self._may(path)
         self._host.hidden.discard(path)
         self._host.put(path, text)
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
         self._host.step(f"append {path}" if sync else None)
+        self._honour(path, text)
         self._may(path)
         before = self._host.texts.get(path)
         self._host.put(path, (before[0] if before else "") + text)
