@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checks import tree_rules
+from checks import import_rules, tree_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "\n".join(tree_rules.HEADER) + "\n\nfrom __future__ import annotations\n"
@@ -29,6 +29,14 @@ GOOD = {
     "docs/a.md": "text\n",
     "plugins/modules/b70_one.py": HEADER,
     "meta/runtime.yml": "action_groups: {b70: [b70_one]}\n",
+    "plugins/module_utils/a.py": HEADER + "from .b import B\n",
+    "plugins/module_utils/b.py": HEADER + "B = 1\n",
+    "pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['src']\n",
+    "src/proxy/__init__.py": HEADER,
+    "src/proxy/app.py": HEADER + "from proxy import parts\nfrom proxy.parts import x\nimport os\n",
+    "src/proxy/parts.py": HEADER + "from . import app_name\n",
+    "tests/test_a.py": HEADER + "from ansible_collections.arcpro.b70.plugins.module_utils import a\nimport kit\n",
+    "tests/kit.py": HEADER,
     "requirements/dev.in": "# tools\nPy.Test >= 3\n",
     "requirements/dev.txt": "# made\npy-test==3.1 \\\n    --hash=sha256:00\n    # via x\n",
 }
@@ -41,6 +49,24 @@ BROKEN: list[tuple[Callable[[Path, Sequence[Path]], list[str]], str, str, str]] 
     (tree_rules.check_no_exceptions, "tests/sanity/ignore-2.19.txt", "a.py pylint\n", "is not empty"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: production\nskip_list: [x]\n", "has a skip_list"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: basic\n", "profile is not production"),
+    (
+        import_rules.check_import_circles,
+        "plugins/module_utils/b.py",
+        "if TYPE_CHECKING:\n    from ansible_collections.arcpro.b70.plugins.module_utils.a import A\n",
+        "plugins/module_utils/a.py -> plugins/module_utils/b.py -> plugins/module_utils/a.py",
+    ),
+    (
+        import_rules.check_import_circles,
+        "src/proxy/parts.py",
+        "def late():\n    from . import app\n",
+        "src/proxy/app.py -> src/proxy/parts.py -> src/proxy/app.py",
+    ),
+    (
+        import_rules.check_import_circles,
+        "tests/kit.py",
+        "import test_a\n",
+        "kit.py -> tests/test_a.py -> tests/kit.py",
+    ),
     (tree_rules.check_foreign_paths, "docs/a.md", "see /home/" + "jane/venv\n", "a place of one machine"),
     (tree_rules.check_foreign_paths, "docs/a.md", "see /opt/" + "wheels/x\n", "a place of one machine"),
 ]
@@ -77,6 +103,12 @@ def test_a_broken_tree_is_refused(
     write(tree, {name: text})
     found = rule(tree, tree_rules.tracked(tree))
     assert any(finding in line for line in found), found
+
+
+def test_no_modules_import_each_other_in_a_circle(tree: Path) -> None:
+    assert import_rules.check_import_circles(tree, tree_rules.tracked(tree)) == []
+    others = [file for file in tree_rules.tracked(ROOT) if "roles/frontdoor" not in str(file)]
+    assert import_rules.check_import_circles(ROOT, others) == []
 
 
 def test_no_file_names_a_place_of_this_machine() -> None:

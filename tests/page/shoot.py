@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from page.browser import Browser
+from page.browser import Browser, started
 from page.show import Show, phases
 
 SCREENS = {"desktop": (1200, 800), "phone": (375, 812)}
@@ -66,7 +66,7 @@ def main() -> int:
     """Take the pictures and say what the browser complained about."""
     folder, wanted = Path(sys.argv[1]), sys.argv[2:] or list(phases())
     folder.mkdir(parents=True, exist_ok=True)
-    with Show() as show, Browser() as browser:
+    with Show() as show, started() as browser:
         time.sleep(4)
         for phase in wanted:
             show.tell(phases()[phase])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from page.browser import Browser
+from page.browser import Browser, started
 from page.show import Show, phases
 
 OLD, NEW = "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c8"
@@ -72,7 +72,7 @@ ENTER = "field = document.getElementById('key'), field.value = {!r}, field.form.
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as browser:
+    with started() as browser:
         yield browser
 
 

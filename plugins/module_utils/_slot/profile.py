@@ -1,7 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A resolved profile as the role renders it to the host: parsing with messages that name the key."""
+"""A resolved profile as the role renders it to the host: parsing with messages that name the key.
+
+The contract is `roles/slot/files/schema/resolved-profile.schema.json`. What the catalogue always decides has no default
+here; what may be missing is what an earlier version of this collection did not render.
+"""
 
 from __future__ import annotations
 
@@ -84,11 +88,11 @@ class Canary:
     """burst: how many questions are asked at once, 0 or 1 for none. cached: whether there is a prefix cache."""
 
     cases: tuple[CanaryCase, ...]
-    repeats: int = 3
+    repeats: int
+    timeout_s: float
+    seed: int
     burst: int = 0
     cached: bool = False
-    timeout_s: float = 300.0
-    seed: int = 20260607
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,16 @@ class Engine:
 class Frontdoor:
     """What the frontdoor needs to know of the profile; times in seconds."""
 
-    max_active_generations: int = 1
-    queue_timeout_s: float = 0.0
-    backend_timeout_s: float = 7200.0
+    max_active_generations: int
+    queue_timeout_s: float
+    backend_timeout_s: float
+    event_log: bool
     chat_template_kwargs: Mapping[str, Any] | None = None
     max_tokens_default: int | None = None
     max_tokens_cap: int | None = None
     sampling_defaults: Mapping[str, Any] | None = None
     model_policy: str | None = None
     model_aliases: tuple[str, ...] | None = None
-    event_log: bool = True
 
 
 @dataclass(frozen=True)
@@ -242,9 +246,9 @@ def _canary(read: _Reader, where: str) -> Canary:
         raise read.fault("cases", "is empty; a profile without a known answer can't be verified")
     return Canary(
         cases=tuple(_case(case, where, index) for index, case in enumerate(cases)),
-        repeats=max(1, read.get("repeats", int, 3)),
-        timeout_s=float(read.get("timeout_s", (int, float), 300)),
-        seed=read.get("seed", int, 20260607),
+        repeats=max(1, read.get("repeats", int)),
+        timeout_s=float(read.get("timeout_s", (int, float))),
+        seed=read.get("seed", int),
         burst=read.get("burst", int, 0),
         cached=read.get("cached", bool, False),
     )
@@ -269,15 +273,15 @@ def _engine(read: _Reader) -> Engine:
     argv = read.strings("argv")
     if not argv:
         raise read.fault("argv", "is empty")
-    env = read.get("env", Mapping, {})
+    env = read.get("env", Mapping)
     return Engine(
-        kind=read.get("kind", str, "vllm"),
+        kind=read.get("kind", str),
         served_model_name=read.get("served_model_name", str),
         max_model_len=read.get("max_model_len", int, None),
         backend_url=read.get("backend_url", str).rstrip("/"),
         argv=argv,
         env={str(key): str(value) for key, value in env.items()},
-        start_timeout_s=float(read.get("start_timeout_s", (int, float), 2400)),
+        start_timeout_s=float(read.get("start_timeout_s", (int, float))),
         task=read.get("task", str, "generate"),
         directives=read.strings("directives", []),
         allowed_media_domains=read.strings("allowed_media_domains", []) if read.has("allowed_media_domains") else None,
@@ -289,16 +293,16 @@ def _frontdoor(read: _Reader) -> Frontdoor:
     # none of its own is not the same as an empty list: the operator's count then
     aliases = read.get("model_aliases", list, None)
     return Frontdoor(
-        max_active_generations=read.get("max_active_generations", int, 1),
-        queue_timeout_s=float(read.get("queue_timeout_s", (int, float), 0)),
-        backend_timeout_s=float(read.get("backend_timeout_s", (int, float), 7200)),
+        max_active_generations=read.get("max_active_generations", int),
+        queue_timeout_s=float(read.get("queue_timeout_s", (int, float))),
+        backend_timeout_s=float(read.get("backend_timeout_s", (int, float))),
         chat_template_kwargs=read.get("chat_template_kwargs", Mapping, None),
         max_tokens_default=read.get("max_tokens_default", int, None),
         max_tokens_cap=read.get("max_tokens_cap", int, None),
         sampling_defaults=read.get("sampling_defaults", Mapping, None),
         model_policy=read.get("model_policy", str, None),
         model_aliases=None if aliases is None else read.strings("model_aliases"),
-        event_log=read.get("event_log", bool, True),
+        event_log=read.get("event_log", bool),
     )
 
 
@@ -324,14 +328,14 @@ def parse_profile(text: str, where: str) -> Profile:
         raise read.fault("status", f"is {status!r}, wanted one of {', '.join(STATUSES)}")
     return Profile(
         name=read.get("name", str),
-        title=read.get("title", str, ""),
+        title=read.get("title", str),
         status=status,
-        status_reason=read.get("status_reason", str, ""),
-        modalities=read.strings("modalities", []),
+        status_reason=read.get("status_reason", str),
+        modalities=read.strings("modalities"),
         unit=read.get("unit", str),
         stack_id=stack.get("id", str),
-        stack_dir=stack.get("dir", str, ""),
-        cards=read.get("cards", int, 0),
+        stack_dir=stack.get("dir", str),
+        cards=read.get("cards", int),
         hf_repo=model.get("hf_repo", str, None),
         model_path=model.get("path", str),
         engine=_engine(read.section("engine")),

@@ -18,8 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
-from unit.plugins.module_utils._slot.fake_host import FakeHost, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, request
 
 TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 SEPARATE = {"reasoning": {"how": "separate", "budget_tokens": 64}}

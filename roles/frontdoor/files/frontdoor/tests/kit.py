@@ -244,13 +244,23 @@ def serving_state(url: str) -> dict[str, Any]:
         | {"served_model_name": "tiny-a", "max_model_len": 512, "fingerprint": "sha256:00"},
         "backend_url": url,
         "limits": {"max_active_generations": 2, "queue_timeout_s": 0, "backend_timeout_s": 60},
-        "request": {"chat_template_kwargs": None},
+        "request": {
+            "chat_template_kwargs": None,
+            "max_tokens_default": None,
+            "max_tokens_cap": None,
+            "sampling_defaults": None,
+            "model_policy": None,
+            "model_aliases": None,
+            "allowed_media_domains": None,
+        },
         "event_log": True,
         "engine": {
             "unit": "b70-slot-main-tiny-a.service",
             "invocation_id": "0" * 32,
             "started_at": "2026-06-07T09:08:44Z",
+            "directives": [],
         },
+        "gate": "verified",
     }
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
-from unit.plugins.module_utils._slot.fake_host import FakeHost, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 
 
 def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:

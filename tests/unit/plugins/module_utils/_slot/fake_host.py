@@ -10,27 +10,33 @@ kill the caller: `fake_host.kill_at = N` raises Killed at the Nth effect, as kil
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Request, ToldToEndFault
-from unit.plugins.module_utils._slot.fakes import (
-    LAYOUT,
-    FakeClock,
-    FakeFiles,
-    FakeHttp,
-    FakeLocks,
-    FakeProcesses,
-    FakeUnits,
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
+    CardMemory,
+    Holder,
+    Layout,
+    Reply,
+    Request,
+    SlotFault,
+    ToldToEndFault,
+    UnitState,
 )
+from unit import contracts
 
+LAYOUT = Layout()
+ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
 STATE_FILE = LAYOUT.state_file
+CONTRACTS = {LAYOUT.state_file: "state", LAYOUT.journal_file: "journal", LAYOUT.next_journal: "journal"}
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
 
@@ -74,27 +80,39 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
         "title": f"Model {name}",
         "status": "candidate",
         "status_reason": "",
+        "accepted_rules": [],
         "modalities": ["text"],
         "slot": "main",
         "unit": LAYOUT.unit(name),
-        "stack": {"name": "cpu", "id": "cpu-1a2b3c4d5e", "dir": "/opt/b70/stacks/cpu-1a2b3c4d5e"},
+        "stack": {"name": "cpu", "id": "cpu-1a2b3c4d5e", "dir": "/opt/b70/stacks/cpu-1a2b3c4d5e", "device": "cpu"},
         "cards": 0,
-        "model": {"hf_repo": None, "revision": None, "path": f"/models/{name}"},
+        "model": {"hf_repo": None, "revision": None, "path": f"/models/{name}", "size_gb": None, "sha256": {}},
         "engine": {
             "kind": "vllm",
+            "task": "generate",
             "served_model_name": name,
             "max_model_len": 512,
             "backend_url": BACKEND,
             "argv": ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", "18080"],
             "env": {"VLLM_CPU_KVCACHE_SPACE": "1"},
+            "settings": {},
+            "reasoning": None,
+            "measured_kv_tokens": None,
             "start_timeout_s": 60,
             "stop_timeout_s": 30,
+            "directives": [],
+            "allowed_media_domains": [],
         },
         "frontdoor": {
             "max_active_generations": 2,
             "queue_timeout_s": 0,
             "backend_timeout_s": 7200,
             "chat_template_kwargs": None,
+            "max_tokens_default": None,
+            "max_tokens_cap": None,
+            "sampling_defaults": None,
+            "model_policy": None,
+            "model_aliases": None,
             "event_log": True,
         },
         "canary": {
@@ -102,6 +120,7 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
             "timeout_s": 30,
             "seed": 20260607,
             "burst": 2,
+            "cached": False,
             "cases": [
                 {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"},
                 {"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"},
@@ -398,6 +417,362 @@ class FakeHost:
             self.told_at, self.told = None, True
         if mutation is not None:
             self.mutations.append(mutation)
+
+
+class FakeClock:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    def monotonic(self) -> float:
+        return self._host.mono
+
+    def now(self) -> datetime:
+        return self._host.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._host.heed()
+        self._host.mono += max(seconds, 0.001)
+        self._host.tick()
+
+
+class FakeUnits:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
+        self._host.step()
+        return tuple(self._state(name) for name in names)
+
+    def _state(self, name: str) -> UnitState:
+        unit = self._host.units.get(name)
+        if unit is None or not unit.exists:
+            return UnitState(name)
+        return UnitState(
+            name=name,
+            load="loaded",
+            active=unit.active,
+            sub=unit.sub,
+            result=unit.result,
+            main_pid=unit.pid,
+            invocation_id=unit.invocation,
+            restarts=unit.restarts,
+            needs_reload=unit.needs_reload or unit.loaded not in (None, self._host.unit_text(unit)),
+            file_state="enabled" if unit.shown else "disabled",
+            started_at=unit.started_at.strftime("%Y-%m-%dT%H:%M:%SZ") if unit.up else "",
+            stop_limit_s=unit.stop_limit_s,
+            user="b70",
+        )
+
+    def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
+        self._host.step()
+        own = sorted(name for name in self._host.units if name.startswith(prefix))
+        states = []
+        for name in (*own, *names):
+            unit = self._host.units.get(name)
+            word = "" if unit is None or not unit.exists else "enabled" if unit.enabled else "disabled"
+            states.append(replace(self._state(name), file_state=word))
+        return tuple(states)
+
+    def start(self, name: str) -> None:
+        self._host.step(f"start {name}")
+        for other in self._host.units.values():
+            # Conflicts= in the units
+            if other.name != name and other.active not in ("inactive", "failed"):
+                self._host._down(other, "inactive")
+        self._host.units[name].restarts, self._host.units[name].loaded = 0, None
+        self._host.launch(self._host.units[name])
+
+    def stop(self, name: str) -> None:
+        self._host.step(f"stop {name}")
+        unit = self._host.units[name]
+        if not unit.up:
+            self._host._down(unit, "inactive")
+            return
+        unit.active, unit.sub = "deactivating", "stop-sigterm"
+        if unit.live_fault == "never_stops":
+            return
+        wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
+        unit.stop_until = self._host.mono + wait
+
+    def restart(self, name: str) -> None:
+        self._host.step(f"restart {name}")
+        if not self._host.settle_installed:
+            raise SlotFault(f"`systemctl restart {name}` failed with 5", got=f"Unit {name} not found.")
+        self._host.settle_queued = True
+
+    def forget_failure(self, name: str) -> None:
+        self._host.step()
+        if self._host.units[name].active == "failed":
+            self._host._down(self._host.units[name], "inactive")
+
+    def enable(self, name: str) -> None:
+        self._host.step(f"enable {name}")
+        if LAYOUT.unit_dir in self._host.readonly:
+            raise SlotFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
+        self._host.units[name].enabled = True
+
+    def disable(self, name: str) -> None:
+        self._host.step(f"disable {name}")
+        if LAYOUT.unit_dir in self._host.readonly:
+            raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
+        self._host.units[name].enabled = False
+
+    def reload(self) -> None:
+        self._host.step("reload")
+        if self._host.reload_fails:
+            raise SlotFault("`systemctl daemon-reload` failed with 1", got="Connection timed out")
+        for unit in self._host.units.values():
+            unit.loaded = None
+            unit.shown = unit.enabled
+
+    def stopping(self) -> bool:
+        self._host.step()
+        return self._host.going_down
+
+    def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
+        self._host.step()
+        return self._host.logs.get(unit.invocation_id, self._host.log_lines)[-lines:]
+
+    def kernel_log(self, lines: int) -> tuple[str, ...]:
+        self._host.step()
+        return self._host.kernel_lines[-lines:]
+
+
+class FakeHttp:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+        self.together = 0
+
+    def get(self, url: str, timeout_s: float) -> Reply:
+        self._host.step()
+        self._host.heed()
+        if url == f"{LAYOUT.frontdoor_url}/status":
+            return self._status()
+        engine = self._ready()
+        if engine is None:
+            return Reply(0, error="refused")
+        fault = engine.live_fault
+        if url.endswith("/health"):
+            return Reply(500, "broken") if fault == "health_500" else Reply(200)
+        served = "another" if fault == "wrong_id" else LAYOUT.profile_of(engine.name)
+        length = 99 if fault == "wrong_length" else 512
+        return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
+
+    def _status(self) -> Reply:
+        fake_host = self._host
+        if not fake_host.frontdoor_present:
+            return Reply(0, error="refused")
+        active = sum(1 for end in fake_host.generations if end > fake_host.mono)
+        part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
+        return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
+
+    def _ready(self) -> FakeUnit | None:
+        engine = self._host.engine()
+        if engine is None or engine.live_fault in ("never_ready", "device_lost") or engine.active != "active":
+            return None
+        return engine if self._host.mono - engine.started >= engine.load_s else None
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        self._host.step()
+        self._host.heed()
+        engine = self._ready()
+        if engine is None:
+            return Reply(0, error="refused")
+        self._host.mono += 0.02
+        fault = engine.live_fault
+        if body["max_tokens"] == 1:
+            if fault == "no_token":
+                self._host.mono += timeout_s
+                return Reply(0, error="timeout")
+            logprob = float("nan") if fault == "nan" else -0.1
+            logprobs = {"content": [{"token": "x", "logprob": logprob}]}
+            return Reply(200, json.dumps({"choices": [{"message": {"content": "x"}, "logprobs": logprobs}]}))
+        engine.answers += 1
+        if fault == "dies_in_canary":
+            self._host._down(engine, "failed")
+            return Reply(0, error="connection broke: ConnectionError")
+        if fault == "restarts_in_canary" and engine.answers == 3:
+            self._host.crash(LAYOUT.profile_of(engine.name))
+            return Reply(200, json.dumps({"choices": [{"message": {"content": "OK"}}]}))
+        text = ANSWERS[body["messages"][0]["content"]]
+        if fault == "wrong_answer" or (fault == "wrong_one_in_four" and engine.answers % 4 == 0):
+            text = "slh"
+        text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
+        return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+
+    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
+        self._host.step()
+        self._host.heed()
+        return Reply(404, "the model does not support the Transcriptions API")
+
+    def post_together(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
+        """All at once: the replies come in no order, after a quiet second."""
+        self.together = len(bodies)
+        try:
+            yield None
+            for index in reversed(range(len(bodies))):
+                yield index, self.post(url, bodies[index], timeout_s), 0.02
+        finally:
+            self.together = 0
+
+
+class FakeFiles:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    def _may(self, path: PurePosixPath) -> None:
+        if any(path.is_relative_to(root) for root in self._host.readonly):
+            raise OSError(30, "Read-only file system", str(path))
+        if any(path.is_relative_to(root) for root in self._host.full):
+            raise OSError(28, "No space left on device", str(path))
+
+    def _readable(self, path: PurePosixPath) -> None:
+        if path in self._host.unreadable:
+            raise OSError(22, "is not a regular file, remove it", str(path))
+
+    def _honour(self, path: PurePosixPath, text: str) -> None:
+        """What others read keeps its contract. Text that a test tears has no newline at its end."""
+        if path in CONTRACTS and text.endswith("\n"):
+            contracts.check(CONTRACTS[path], text)
+
+    def read(self, path: PurePosixPath) -> str | None:
+        self._host.step()
+        self._readable(path)
+        if path == BOOT_ID:
+            return f"boot-{self._host.boots}\n"
+        found = self._host.texts.get(path)
+        return None if found is None else found[0]
+
+    def tail(self, path: PurePosixPath, limit: int) -> str | None:
+        self._host.step()
+        self._readable(path)
+        found = self._host.texts.get(path)
+        return None if found is None else found[0][-limit:]
+
+    def names(self, path: PurePosixPath) -> tuple[str, ...]:
+        self._host.step()
+        return tuple(sorted({known.name for known in self._host.texts if known.parent == path}))
+
+    def write(self, path: PurePosixPath, text: str) -> None:
+        self._host.step(f"write {path}")
+        self._honour(path, text)
+        self._may(path)
+        self._host.hidden.discard(path)
+        self._host.put(path, text)
+
+    def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
+        self._host.step(f"append {path}" if sync else None)
+        self._honour(path, text)
+        self._may(path)
+        before = self._host.texts.get(path)
+        self._host.put(path, (before[0] if before else "") + text)
+
+    def truncate(self, path: PurePosixPath, text: str) -> None:
+        self._host.step()
+        self._may(path)
+        self._host.put(path, text)
+
+    def remove(self, path: PurePosixPath) -> None:
+        self._host.step(f"remove {path}")
+        self._may(path)
+        self._host.texts.pop(path, None)
+
+    def rename(self, path: PurePosixPath, new: PurePosixPath) -> None:
+        self._host.step(f"rename {path}")
+        self._host.texts[new] = self._host.texts.pop(path)
+
+    def hidden(self, path: PurePosixPath) -> str | None:
+        self._host.step()
+        return f"{path} has the mode 0600" if path in self._host.hidden else None
+
+    def unhide(self, directory: PurePosixPath) -> None:
+        self._host.step()
+        self._host.hidden.discard(directory)
+
+    def size(self, path: PurePosixPath) -> int | None:
+        self._host.step()
+        found = self._host.texts.get(path)
+        return None if found is None else len(found[0])
+
+    def modified(self, path: PurePosixPath) -> datetime | None:
+        self._host.step()
+        found = self._host.texts.get(path)
+        return None if found is None else found[1]
+
+    def writable(self, path: PurePosixPath) -> str | None:
+        self._host.step()
+        blocked = any(path.is_relative_to(root) for root in self._host.readonly)
+        return f"{path} is read-only or not permitted" if blocked else None
+
+    def free_bytes(self, path: PurePosixPath) -> int:
+        self._host.step()
+        return self._host.free
+
+    def executable(self, path: PurePosixPath) -> bool:
+        self._host.step()
+        return path in self._host.texts
+
+
+class FakeLocks:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    @contextmanager
+    def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
+        self._host.step()
+        if self._host.lock_holder is not None and self._host.lock_for_s <= timeout_s:
+            self._host.mono += self._host.lock_for_s
+            self._host.lock_holder = None
+        if self._host.lock_holder is not None:
+            self._host.mono += timeout_s
+            raise SlotFault(f"the slot's lock {path} is held by another switch: {self._host.lock_holder}")
+        self._host.lock_holder = note
+        try:
+            yield
+        finally:
+            self._host.lock_holder = None
+
+
+class FakeProcesses:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    def _unit(self, pid: int) -> FakeUnit | None:
+        return next((unit for unit in self._host.units.values() if unit.up and unit.pid == pid), None)
+
+    def cmdline(self, pid: int) -> tuple[str, ...]:
+        self._host.step()
+        unit = self._unit(pid)
+        return unit.cmdline if unit else ()
+
+    def environ(self, pid: int) -> Mapping[str, str]:
+        self._host.step()
+        unit = self._unit(pid)
+        return unit.environ if unit else {}
+
+    def port_holders(self, port: int) -> tuple[Holder, ...]:
+        self._host.step()
+        engine = self._host.engine()
+        ours = () if engine is None else (Holder(engine.pid, "vllm", "b70", engine.name, f"port {port}"),)
+        return (*ours, *self._host.foreign)
+
+    def render_nodes(self) -> tuple[str, ...]:
+        self._host.step()
+        return tuple(f"/dev/dri/renderD{128 + number}" for number in range(self._host.cards))
+
+    def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
+        self._host.step()
+        ended = {unit.name for unit in self._host.units.values() if not unit.up}
+        return tuple(user for user in self._host.device_users if user.what in paths and user.unit not in ended)
+
+    def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
+        self._host.step()
+        used: int | None = 30 * 2**30 if self._host.mono < self._host.memory_until else 2**28
+        if not self._host.memory_told:
+            used = None
+        return tuple(CardMemory(node, used, 32 * 2**30) for node in nodes)
 
 
 def request(profile: str | None = "a", **changes: Any) -> Request:

@@ -12,8 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import alike, api, load_times
 from unit.plugins.module_utils._slot.calls import host, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 STACK = "cpu-1a2b3c4d5e"
 

@@ -16,8 +16,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, canary, hearing, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
-from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 
 TOOL = {"name": "order_cloth", "parameters": {"type": "object", "properties": {"pieces": {"type": "integer"}}}}
 CALL = {
@@ -177,7 +176,7 @@ class Ears(FakeHttp):
         self.texts, self.heard = texts, []
 
     def upload(self, url, fields, file, timeout_s):
-        self._world.step()
+        self._host.step()
         self.heard.append((url, fields, file))
         return Reply(200, json.dumps({"text": self.texts[min(len(self.heard), len(self.texts)) - 1]}))
 

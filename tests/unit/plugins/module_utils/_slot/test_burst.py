@@ -18,8 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Up
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply
-from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, Scripted, right, run
 from unit.plugins.module_utils._slot.test_recheck import verify
 
@@ -49,7 +48,7 @@ def test_the_exact_questions_are_asked_in_turn(cases, count, names):
 
 
 def test_all_are_asked_at_once_after_the_single_ones_and_counted():
-    result, sent, _world = run(right, (KNOWN, SUM), **answers(5))
+    result, sent, _host = run(right, (KNOWN, SUM), **answers(5))
     assert result["verified"]
     assert len(sent) == 2 * 3 + 5
     assert len({body["cache_salt"] for body in sent[6:]}) == 5
@@ -58,8 +57,8 @@ def test_all_are_asked_at_once_after_the_single_ones_and_counted():
 
 
 def test_a_small_profile_is_asked_no_more_than_it_admits():
-    _result, one, _world = run(right, (KNOWN, SUM), **answers(1))
-    _result, two, _world = run(right, (KNOWN, SUM), **answers(2))
+    _result, one, _host = run(right, (KNOWN, SUM), **answers(1))
+    _result, two, _host = run(right, (KNOWN, SUM), **answers(2))
     assert (len(one), len(two)) == (6, 8)
 
 
@@ -120,11 +119,11 @@ def test_an_engine_that_serves_is_asked_no_more_than_its_clients_leave_free(busy
 
 def test_a_long_prompt_is_asked_from_the_cache_as_well_however_few_the_repeats():
     cached = {"canary__cached": True, "canary__burst": 0}
-    _result, sent, _world = run(lambda _b, _n: "OK", (FAR,), repeats=1, profile=cached)
+    _result, sent, _host = run(lambda _b, _n: "OK", (FAR,), repeats=1, profile=cached)
     assert [body["cache_salt"] == sent[0]["cache_salt"] for body in sent] == [True, True]
-    _result, sent, _world = run(lambda _b, _n: "OK", (FAR, KNOWN), repeats=3, profile=cached)
+    _result, sent, _host = run(lambda _b, _n: "OK", (FAR, KNOWN), repeats=3, profile=cached)
     assert len(sent) == 6
-    result, sent, _world = run(lambda _b, number: "OK" if number != 2 else "no", (FAR,), repeats=1, profile=cached)
+    result, sent, _host = run(lambda _b, number: "OK" if number != 2 else "no", (FAR,), repeats=1, profile=cached)
     assert result["failure"]["message"] == (
         "canary case far of a failed at answer 2 of 2: from the prefix cache, after a right one without it"
     )
@@ -134,7 +133,7 @@ def test_a_long_prompt_is_asked_from_the_cache_as_well_however_few_the_repeats()
 def test_an_engine_that_says_it_took_nothing_from_the_cache_is_noted(told, noted):
     usage = {} if told is None else {"usage": {"prompt_tokens_details": {"cached_tokens": told}}}
     said = Reply(200, json.dumps({"choices": [{"message": {"content": "OK"}}], **usage}))
-    result, _sent, _world = run(lambda _b, _n: said, (FAR,), profile={"canary__cached": True, "canary__burst": 0})
+    result, _sent, _host = run(lambda _b, _n: said, (FAR,), profile={"canary__cached": True, "canary__burst": 0})
     assert result["verified"]
     assert ("took nothing from the prefix cache" in result["canary"][0]["note"]) is noted
 

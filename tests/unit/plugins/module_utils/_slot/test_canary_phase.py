@@ -17,8 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, basel
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import Baseline, Recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
-from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
 
 FILE = baseline.baseline_file(LAYOUT, "a")
@@ -36,8 +35,8 @@ class Scripted(FakeHttp):
     def post(self, url, body, timeout_s):
         if body["max_tokens"] == 1:
             return super().post(url, body, timeout_s)
-        self._world.step()
-        self._world.mono += 0.02
+        self._host.step()
+        self._host.mono += 0.02
         self.sent.append(body)
         said = self.script(body, len(self.sent))
         return said if isinstance(said, Reply) else chat(said)
@@ -59,7 +58,7 @@ def right(body, _number):
 
 
 def test_every_repeat_is_sent_and_the_first_asks_for_log_probabilities():
-    result, sent, _world = run(right, repeats=4)
+    result, sent, _host = run(right, repeats=4)
     assert result["verified"]
     assert [body.get("logprobs") for body in sent] == [True, None, None, None]
     assert len({body["cache_salt"] for body in sent}) == 2
@@ -67,16 +66,16 @@ def test_every_repeat_is_sent_and_the_first_asks_for_log_probabilities():
 
 def test_two_verifications_never_share_a_cache():
     fake_host = FakeHost()
-    _result, first, _world = run(right, fake_host=fake_host)
+    _result, first, _host = run(right, fake_host=fake_host)
     fake_host.unit("a").restarts = 0
     fake_host.crash("a")
-    _result, second, _world = run(right, fake_host=fake_host)
+    _result, second, _host = run(right, fake_host=fake_host)
     assert not {body["cache_salt"] for body in first} & {body["cache_salt"] for body in second}
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
 def test_one_wrong_answer_among_the_repeats_fails(bad):
-    result, sent, _world = run(lambda body, number: "slh" if number == bad else "OK")
+    result, sent, _host = run(lambda body, number: "slh" if number == bad else "OK")
     assert not result["verified"]
     assert len(sent) == bad
     failure = result["failure"]
@@ -87,13 +86,13 @@ def test_one_wrong_answer_among_the_repeats_fails(bad):
 
 def test_an_engine_without_log_probabilities_is_asked_without_them():
     refused = Reply(400, '{"error": {"message": "logprobs are not supported"}}')
-    result, sent, _world = run(lambda body, _number: refused if "logprobs" in body else "OK")
+    result, sent, _host = run(lambda body, _number: refused if "logprobs" in body else "OK")
     assert result["verified"]
     assert len(sent) == 4
 
 
 def test_an_engine_that_refuses_everything_fails_with_its_words():
-    result, _sent, _world = run(lambda _body, _number: Reply(400, "maximum context length is 512 tokens"))
+    result, _sent, _host = run(lambda _body, _number: Reply(400, "maximum context length is 512 tokens"))
     assert result["failure"]["message"] == (
         "canary case ok of a got no answer: the engine did not answer a generation request"
     )
@@ -102,7 +101,7 @@ def test_an_engine_that_refuses_everything_fails_with_its_words():
 
 
 def test_nan_deep_in_a_case_is_named():
-    result, _sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "")
+    result, _sent, _host = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "")
     assert result["failure"]["message"] == (
         "canary case ok of a failed at answer 1 of 3: "
         "the engine computes NaN: a log probability of its answer is no number"
@@ -114,7 +113,7 @@ FAR = {**KNOWN, "name": "far", "prompt": "Which?", "long": {"note": "Remember OK
 
 
 def test_nan_far_back_is_a_warning_where_the_text_is_right():
-    result, sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "OK", (FAR,))
+    result, sent, _host = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "OK", (FAR,))
     assert result["verified"]
     assert len(sent) == 4
     words = "its log probabilities hold NaN, while its text without them is right"
@@ -123,7 +122,7 @@ def test_nan_far_back_is_a_warning_where_the_text_is_right():
 
 
 def test_nan_far_back_fails_where_the_text_is_wrong():
-    result, _sent, _world = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "!!!!!!!!", (FAR,))
+    result, _sent, _host = run(lambda body, _number: NAN_REFUSED if "logprobs" in body else "!!!!!!!!", (FAR,))
     assert result["failure"]["message"] == (
         "canary case far of a failed at answer 1 of 3: "
         "the engine computes NaN: a log probability of its answer is no number"
@@ -133,13 +132,13 @@ def test_nan_far_back_fails_where_the_text_is_wrong():
 
 def test_the_other_failed_cases_are_named():
     cases = (KNOWN, {**KNOWN, "name": "again"}, {**KNOWN, "name": "fine", "prompt": "3 + 4", "expected": "7"})
-    result, _sent, _world = run(lambda body, _n: "7", cases)
+    result, _sent, _host = run(lambda body, _n: "7", cases)
     assert result["failure"]["message"] == "canary case ok of a failed at answer 1 of 3; also failed: again"
 
 
 def test_answers_that_differ_but_are_right_pass_with_a_warning():
     lax = {**KNOWN, "compare": "contains", "expected": "ok"}
-    result, _sent, _world = run(lambda _body, number: "OK" if number < 3 else "It is OK", (lax,))
+    result, _sent, _host = run(lambda _body, number: "OK" if number < 3 else "It is OK", (lax,))
     assert result["verified"]
     assert result["canary"][0]["note"].startswith("the repeats answered differently: 'OK' (")
     warnings = [text for text in result["warnings"] if "answered differently" in text]
@@ -152,7 +151,7 @@ def test_a_picture_that_is_not_seen_fails(seen):
         {**KNOWN, "name": f"{colour}_image", "compare": "contains", "expected": colour, "image": {"colour": colour}}
         for colour in ("red", "blue")
     ]
-    result, sent, _world = run(lambda _body, _number: seen, cases)
+    result, sent, _host = run(lambda _body, _number: seen, cases)
     assert not result["verified"]
     assert [part["type"] for part in sent[0]["messages"][0]["content"]] == ["text", "image_url"]
     assert result["failure"]["message"].startswith("canary case red_image of a failed at answer 1 of 3")

@@ -14,8 +14,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_planned import PlannedFiles
 from unit.plugins.module_utils._slot.calls import check, host, switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost, FakeUnit, rendering, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, rendering, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

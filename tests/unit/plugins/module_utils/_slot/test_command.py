@@ -12,8 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from unit.plugins.module_utils._slot.calls import b70ctl, host
-from unit.plugins.module_utils._slot.fake_host import Killed
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
 
 
 @pytest.fixture

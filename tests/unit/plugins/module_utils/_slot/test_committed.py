@@ -13,8 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, check, host, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 PROGRAM = ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", "/models/a", "--max-model-len"]
 OLD = {"engine__argv": [*PROGRAM, "2048"]}

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

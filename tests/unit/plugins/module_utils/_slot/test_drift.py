@@ -10,8 +10,7 @@ import hashlib
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from unit.plugins.module_utils._slot.fake_host import FakeHost, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 
 UNIT_TEXT = "[Service]\nExecStart=/bin/true\n"
 UNIT_FILE = LAYOUT.unit_dir / LAYOUT.unit("a")

@@ -18,8 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show, seconds_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, SlotFault, ToldToEndFault
 from unit.plugins.module_utils._slot.calls import host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
 from unit.plugins.module_utils._slot.calls import check, host, switch
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

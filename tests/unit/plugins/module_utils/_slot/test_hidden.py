@@ -23,7 +23,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, Mode
 from unit.plugins.module_utils._slot.calls import host, names, recover, switch
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 FIELDS = {"phase": "stopped", "reason": "test"}
 

@@ -16,8 +16,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode_memory, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from unit.plugins.module_utils._slot.calls import host, switch
-from unit.plugins.module_utils._slot.fake_host import Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 MAIN = LAYOUT.journal_file
 LONG = json.dumps({"event": "note", "text": "x" * 110_000}) + "\n"

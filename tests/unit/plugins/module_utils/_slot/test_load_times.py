@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, load_times
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from unit.plugins.module_utils._slot.calls import host, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 
 @pytest.fixture

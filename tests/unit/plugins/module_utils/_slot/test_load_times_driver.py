@@ -12,8 +12,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import re
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.run import DPKG_STATUS, KERNEL_RELEASE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 STATUS = """\
 Package: adduser

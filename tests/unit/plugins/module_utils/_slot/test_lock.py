@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import NEAR_END_S
 from unit.plugins.module_utils._slot.calls import host, switch
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 
 @pytest.fixture

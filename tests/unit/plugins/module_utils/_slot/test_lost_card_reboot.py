@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 A = LAYOUT.unit("a")
 

@@ -18,8 +18,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import remembered
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode, OnFailure
-from unit.plugins.module_utils._slot.fake_host import FAULTS, LOST, FakeHost, FakeUnit, Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeFiles
+from unit.plugins.module_utils._slot.fake_host import (
+    FAULTS,
+    LAYOUT,
+    LOST,
+    FakeFiles,
+    FakeHost,
+    FakeUnit,
+    Killed,
+    request,
+)
 
 NAMES = st.sampled_from("abc")
 LEGACY = "minimax-vllm.service"

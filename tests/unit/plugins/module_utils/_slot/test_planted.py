@@ -17,8 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import syste
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, UnitState
 from unit.plugins.module_utils._slot.calls import host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LOST
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 
 API, CORE, WORKER = "(APIServer pid=4711) ", "(EngineCore_DP0 pid=4790) ", "(Worker_TP0 pid=4801) "
 STAMP = "ERROR 11-22 09:08:44 "

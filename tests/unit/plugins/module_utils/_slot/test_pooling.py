@@ -17,8 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, pooli
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.calls import switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeHttp
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 
 VECTOR = {"name": "vectors", "texts": ["one", "two"], "compare": "vector", "dimension": 2}
 ORDER = {"name": "order", "texts": ["question", "better", "worse"], "compare": "order"}
@@ -137,7 +136,7 @@ class Numbers(FakeHttp):
         self.replies, self.asked = list(replies), []
 
     def post(self, url, body, timeout_s):
-        self._world.step()
+        self._host.step()
         self.asked.append((url, body))
         if not url.endswith("/v1/embeddings"):
             return Reply(404, "The model does not support this API")

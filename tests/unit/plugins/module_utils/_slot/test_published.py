@@ -14,8 +14,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.frontdoor import SPARE_BYTES
 from unit.plugins.module_utils._slot.calls import check, host, names, switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT, FakeFiles
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeFiles, FakeHost, request
 
 BOUND = ["KillSignal=SIGINT", "NUMAPolicy=bind", "NUMAMask=0"]
 
@@ -75,12 +74,12 @@ class Full(FakeFiles):
             if len(text) > self.room:
                 raise OSError(self.number, "No space left on device", str(path))
             self.room -= len(text)
-            self.room += len(self._world.texts.get(path, ("", None))[0])
+            self.room += len(self._host.texts.get(path, ("", None))[0])
         super().write(path, text)
 
     def remove(self, path):
         if path.is_relative_to(LAYOUT.run_dir):
-            self.room += len(self._world.texts.get(path, ("", None))[0])
+            self.room += len(self._host.texts.get(path, ("", None))[0])
         super().remove(path)
 
 

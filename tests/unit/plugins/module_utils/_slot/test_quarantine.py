@@ -12,8 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command, quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LOST, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

@@ -102,7 +102,7 @@ def test_a_thought_that_holds_the_wanted_word_does_not_pass_a_lax_case():
 
 def test_a_switch_to_a_model_that_never_stops_thinking_says_so():
     endless = reply(None, "length", reasoning="Wait, but what if")
-    result, sent, _world = run(lambda _body, _number: endless, (KNOWN,), profile={"engine__reasoning": SEPARATE})
+    result, sent, _host = run(lambda _body, _number: endless, (KNOWN,), profile={"engine__reasoning": SEPARATE})
     assert not result["verified"]
     assert sent[0]["max_tokens"] == 108
     assert result["failure"]["message"] == f"canary case ok of a failed at answer 1 of 3: {LONG}"

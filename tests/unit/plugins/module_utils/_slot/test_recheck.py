@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate
 from unit.plugins.module_utils._slot.calls import host, names, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 

@@ -13,8 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, comma
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import baseline_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
 from unit.plugins.module_utils._slot.calls import b70ctl
-from unit.plugins.module_utils._slot.fake_host import FakeHost, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 
 KNOWN = {"name": "exact_ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
 LEARNED = {"name": "poem", "prompt": "3 + 4", "max_tokens": 8, "compare": "baseline"}

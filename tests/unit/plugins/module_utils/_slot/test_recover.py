@@ -9,8 +9,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 

@@ -12,8 +12,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import locks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import settle_name
 from unit.plugins.module_utils._slot.calls import check, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost, Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 SETTLE = f"restart {settle_name('main')}"
 

@@ -11,8 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from unit.plugins.module_utils._slot.calls import host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import Killed, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 
 def shown(fake_host):

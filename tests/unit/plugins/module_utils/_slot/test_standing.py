@@ -13,8 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_module
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from unit.plugins.module_utils._slot.calls import check, host, switch
-from unit.plugins.module_utils._slot.fake_host import FakeHost
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 
 PARAMS: dict[str, Any] = {
     "state": "active",

@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import check, host, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 NODES = tuple(f"/dev/dri/renderD{number}" for number in range(128, 132))

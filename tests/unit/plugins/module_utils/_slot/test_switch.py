@@ -12,8 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure
 from unit.plugins.module_utils._slot.calls import host, names, switch
-from unit.plugins.module_utils._slot.fake_host import BACKEND, FAULTS, FakeUnit, profile_data, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import BACKEND, FAULTS, LAYOUT, FakeUnit, profile_data, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

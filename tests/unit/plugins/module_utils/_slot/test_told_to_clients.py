@@ -13,8 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.published import reason_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Direction, Failure, Holder, Mode, Phase
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import FAULTS, LOST, request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, request
 
 SECRET = "curl --header Authorization:sesame"
 HOLDER = Holder(77, SECRET, "b70", "", "/dev/dri/renderD128")

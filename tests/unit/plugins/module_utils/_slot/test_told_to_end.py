@@ -9,8 +9,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from unit.plugins.module_utils._slot.calls import host, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 STATUS = f"{LAYOUT.frontdoor_url}/status"
 

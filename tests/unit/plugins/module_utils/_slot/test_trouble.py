@@ -13,8 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode
 from unit.plugins.module_utils._slot.calls import host, names, switch
-from unit.plugins.module_utils._slot.fake_host import request
-from unit.plugins.module_utils._slot.fakes import LAYOUT
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 

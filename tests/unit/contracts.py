@@ -1,0 +1,38 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The schemas of the files that several programs of a host share."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+SCHEMAS = Path(__file__).parents[2] / "roles/slot/files/schema"
+
+
+@functools.cache
+def schema(name: str) -> dict[str, Any]:
+    """Return the schema called ``state``, ``journal`` or ``resolved-profile``."""
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    return found
+
+
+@functools.cache
+def validator(name: str) -> Any:
+    return jsonschema.Draft202012Validator(schema(name))
+
+
+class ContractBroken(BaseException):
+    """A file that is written breaks its schema. No handler of exceptions takes this for trouble with the host."""
+
+
+def check(name: str, text: str) -> None:
+    """Raise ContractBroken when the JSON text breaks the schema of that name."""
+    fault = jsonschema.exceptions.best_match(validator(name).iter_errors(json.loads(text)))
+    if fault is not None:
+        raise ContractBroken(f"{name}: {fault.json_path}: {fault.message}")

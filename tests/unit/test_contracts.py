@@ -1,0 +1,162 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files that several programs of a host share: whatever their schemas allow, all readers understand, and alike.
+
+That writers keep to the schemas is checked where they write: by the host in memory in the tests of the slot engine, and
+here for the renderer.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import journal, state_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from frontdoor.config import from_table
+from frontdoor.slot import journal as frontdoor_journal
+from frontdoor.slot import state as frontdoor_state
+from unit import contracts
+from unit.plugins.module_utils._slot.fake_host import profile_data
+from unit.plugins.module_utils.test_render import everything
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5)
+VALUES = st.recursive(SCALARS, lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=2), max_leaves=4)
+CONFIG = from_table({"admission": {"max_active_generations": 3}, "request": {"max_tokens_cap": 9}})
+
+
+def documents(name: str, schema: dict[str, Any] | None = None) -> st.SearchStrategy[Any]:
+    """Return what makes documents that a schema allows, in the keywords that the schemas of a host's files use."""
+    rules = contracts.schema(name) if schema is None else schema
+    if "$ref" in rules:
+        return documents(name, contracts.schema(name)["$defs"][rules["$ref"].rpartition("/")[2]])
+    if "oneOf" in rules:
+        return st.one_of([documents(name, choice) for choice in rules["oneOf"]])
+    if "const" in rules:
+        return st.just(rules["const"])
+    if "enum" in rules:
+        return st.sampled_from(rules["enum"])
+    kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
+    return st.one_of([_of_type(name, kind, rules) for kind in kinds])
+
+
+def _of_type(name: str, kind: str, rules: dict[str, Any]) -> st.SearchStrategy[Any]:
+    least, most = rules.get("minimum"), rules.get("maximum")
+    if kind == "string":
+        if "pattern" in rules:
+            return st.from_regex(rules["pattern"], fullmatch=True)
+        return st.text(min_size=rules.get("minLength", 0), max_size=8)
+    if kind == "integer":
+        return st.integers(least, most)
+    if kind == "number":
+        return st.floats(least, most, allow_nan=False, allow_infinity=False) | st.integers(
+            None if least is None else int(least + 0.9), most
+        )
+    if kind == "array":
+        return st.lists(
+            documents(name, rules["items"]), min_size=rules.get("minItems", 0), max_size=rules.get("maxItems", 3)
+        )
+    if kind == "object":
+        parts = {key: documents(name, part) for key, part in rules.get("properties", {}).items()}
+        needed = {key: part for key, part in parts.items() if key in rules.get("required", ())}
+        others = {key: part for key, part in parts.items() if key not in needed}
+        if parts:
+            return st.fixed_dictionaries(needed, optional=others)
+        inner = rules.get("additionalProperties", True)
+        values = documents(name, inner) if isinstance(inner, dict) else VALUES
+        return st.dictionaries(st.text(max_size=8), values, max_size=2)
+    return st.none() if kind == "null" else st.booleans()
+
+
+@pytest.mark.parametrize("name", ["state", "journal", "resolved-profile"])
+def test_the_schema_is_one(name):
+    jsonschema.Draft202012Validator.check_schema(contracts.schema(name))
+
+
+@given(documents("state"))
+def test_slot_engine_and_frontdoor_read_the_same_state(document):
+    text = json.dumps(document)
+    contracts.check("state", text)
+    ours, theirs = state_file.parse_state(text), frontdoor_state.parse(text.encode(), CONFIG)
+    assert ours is not None
+    # what is written again is what was read
+    assert json.loads(ours.to_json()) == document
+    for key in ("sequence", "phase", "open", "verified", "verified_at", "reason", "retry_after_s", "event_log", "gate"):
+        assert getattr(theirs, key) == document[key], key
+    for key in ("switch", "profile", "engine", "updated_at"):
+        assert getattr(theirs, key) == document[key], key
+    limits, rules = document["limits"] or {}, document["request"] or {}
+    # null means that the operator decides
+    assert theirs.max_active_generations == limits.get("max_active_generations", 3)
+    assert theirs.rules.max_tokens_cap == (rules.get("max_tokens_cap") or 9)
+    assert theirs.backend_url == (document["backend_url"] or CONFIG.backend.url)
+
+
+@given(st.lists(documents("journal"), max_size=6))
+def test_slot_engine_and_frontdoor_read_the_same_journal(lines):
+    texts = [json.dumps(line) for line in lines]
+    for text in texts:
+        contracts.check("journal", text)
+    journal.remember(texts)
+    switches = [line for line in lines if line["event"] in ("begin", "end")]
+    known = journal.remember([json.dumps(line) for line in switches])
+    told = frontdoor_journal.remember("\n".join(json.dumps(line) for line in switches).encode())
+    if len({line["id"] for line in switches if line["event"] == "begin"}) == len(known.attempts):
+        assert [(one["id"], one["from"] or "", one["to"] or "") for one in reversed(told)] == [
+            (attempt.id, attempt.source or "", attempt.target or "") for attempt in known.attempts
+        ]
+
+
+@given(documents("resolved-profile"))
+def test_the_slot_engine_takes_every_profile_that_the_schema_allows(document):
+    for case in document["canary"]["cases"]:
+        # what a case needs beside its compare is known to the catalogue
+        case.update(compare="exact", prompt="p", max_tokens=1, expected="e")
+        case.pop("texts", None)
+    text = json.dumps(document)
+    contracts.check("resolved-profile", text)
+    found = parse_profile(text, "a.json")
+    for part in ("engine", "frontdoor"):
+        for key, value in document[part].items():
+            if hasattr(getattr(found, part), key) and isinstance(value, (bool, int, float, str)):
+                assert getattr(getattr(found, part), key) == value
+
+
+def test_the_renderer_keeps_to_the_schema_with_all_shipped_profiles():
+    texts = [
+        item["content"] for item in everything() if "/profiles/" in item["path"] and item["path"].endswith(".json")
+    ]
+    assert len(texts) > 30
+    for text in texts:
+        contracts.check("resolved-profile", text)
+
+
+def test_the_profiles_of_the_host_in_memory_keep_to_the_schema():
+    contracts.check("resolved-profile", json.dumps({**profile_data("a"), "unit_sha256": ""}))
+
+
+REQUIRED = [
+    *("title", "status_reason", "modalities", "cards", "stack.dir", "engine.kind", "engine.env"),
+    *("engine.start_timeout_s", "frontdoor.max_active_generations", "frontdoor.queue_timeout_s"),
+    *("frontdoor.backend_timeout_s", "frontdoor.event_log", "canary.repeats", "canary.timeout_s", "canary.seed"),
+]
+
+
+@pytest.mark.parametrize("dotted", REQUIRED)
+def test_what_the_catalogue_decides_has_no_second_default(dotted):
+    document: dict[str, Any] = deepcopy(profile_data("a"))
+    *path, last = dotted.split(".")
+    part = document
+    for key in path:
+        part = part[key]
+    del part[last]
+    with pytest.raises(SlotFault, match=f"{dotted} is missing"):
+        parse_profile(json.dumps(document), "a.json")
