@@ -97,7 +97,7 @@ passed_before:
   returned: success
   type: list
   elements: str
-skipped:
+not_asked:
   description: Profile to the reason why no engine was asked about it.
   returned: success
   type: dict
@@ -211,7 +211,7 @@ def main() -> None:
         **found,
         asked=report.asked,
         passed_before=report.passed_before,
-        skipped=report.skipped,
+        not_asked=report.skipped,
         fit=fits,
     )
 
