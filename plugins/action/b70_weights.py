@@ -18,8 +18,9 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source, sha256
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
     Wanted,
@@ -32,7 +33,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading impo
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import pinning, progress
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress
 
 display = Display()
 
@@ -121,7 +122,7 @@ class ActionModule(ActionBase):
         lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
         where = {"dirs": arguments["profile_dirs"], "stack_dirs": arguments["stack_dirs"]}
         catalogue = lookup.run([], self._vars, kind="profiles", inline=arguments["inline_profiles"], **where)[0]
-        own = sources.from_catalogue(plain(catalogue), names, arguments["revisions"])
+        own = hub.from_catalogue(plain(catalogue), names, arguments["revisions"])
         own = {name: source for name, source in own.items() if name not in arguments["models"]}
         wanted = arguments["wanted"]
         return {
@@ -155,7 +156,7 @@ class ActionModule(ActionBase):
                 files[name] = self._look(roots[name])
             else:
                 if strict:
-                    sources.refuse_branch(name, known[name])
+                    hub.refuse_branch(name, known[name])
                 if pinning.is_open(known[name]):
                     pinned.append(name)
                     known[name] = {**known[name], "revision": pins.value("weights", known[name]["hub"]) or None}
@@ -176,7 +177,7 @@ class ActionModule(ActionBase):
         to_copy = [name for name in files if found[name]["state"] != "complete"]
         to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
         for name in to_fetch:
-            sources.refuse_branch(name, known[name])
+            hub.refuse_branch(name, known[name])
         for model in found.values():
             model.pop("unknown")
             model.pop("revision")

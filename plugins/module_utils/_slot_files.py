@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import _files
 from ._slot.api import caller
 from ._slot.effects import RENDERING
 from ._slot.host.clock import SystemClock
@@ -324,22 +325,9 @@ def locked(place: Place, patience_s: float) -> Iterator[None]:
 
 
 def _replace(item: Wanted, owner: tuple[int, int]) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(dir=item.path.parent, prefix=f".{item.path.name}.")
-    except FileNotFoundError as error:
-        raise SlotFilesError(f"the directory {item.path.parent} does not exist; name it in directories") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(item.content)
-            stream.flush()
-            os.fchmod(stream.fileno(), int(item.mode, 8))
-            os.fchown(stream.fileno(), *owner)
-            os.fsync(stream.fileno())
-        os.replace(temporary, item.path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    if not item.path.parent.is_dir():
+        raise SlotFilesError(f"the directory {item.path.parent} does not exist; name it in directories")
+    _files.replace(item.path, item.content.encode(), int(item.mode, 8), owner)
 
 
 def diff(plan: Plan) -> list[dict[str, str]]:

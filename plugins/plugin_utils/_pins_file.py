@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of pins on the controller: read by every host of a play, written by whichever is first.
+"""The file of pins on the controller. Every host of a play reads it; the first host that sees a value adds it.
 
-Hosts of one play are processes of their own, and plays may run side by side: adding happens under a lock on the file's
-directory, which leaves nothing behind, and replaces the file in one step.
+Each host of a play is a process of its own, and plays may run side by side. So a pin is added under a lock on the
+directory of the file, and the file is replaced in one step.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import contextlib
 import fcntl
 import getpass
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _files
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Entry, Pins, PinsError
 
@@ -27,7 +28,7 @@ NOWHERE = "this inventory is no file, so there is no place beside it: set b70_pi
 
 
 def read(path: str) -> Pins:
-    """The pins of a file; none where there is no file. Raises PinsError."""
+    """Return the pins of a file; no pins if the file does not exist. Raises PinsError."""
     try:
         with open(path, encoding="utf-8") as stream:
             return _pins.parse(stream.read(), path)
@@ -38,7 +39,7 @@ def read(path: str) -> Pins:
 
 
 def seen(section: str, value: str, host: str, origin: str) -> Entry:
-    """An entry for what ``host`` has just seen at ``origin``, by whoever runs this."""
+    """Return an entry for what ``host`` has just seen at ``origin``, in the name of the current user."""
     try:
         who = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
@@ -47,7 +48,7 @@ def seen(section: str, value: str, host: str, origin: str) -> Entry:
 
 
 def problem(path: str) -> str:
-    """Why nothing could be added to the file, in words; empty where it can be. For use before something long begins."""
+    """Return why the file cannot be written; empty if it can. For use before long work begins."""
     if not path:
         return NOWHERE
     folder = os.path.dirname(os.path.abspath(path))
@@ -59,7 +60,7 @@ def problem(path: str) -> str:
 
 
 def add(path: str, section: str, found: Mapping[str, Entry]) -> Pins:
-    """Add what has no entry yet, and return the pins as they are then: who came first stays. Raises PinsError."""
+    """Add what has no entry yet and return the resulting pins. Raises PinsError."""
     why = problem(path)
     if why:
         raise PinsError(why)
@@ -93,16 +94,4 @@ def _alone(folder: str) -> Iterator[None]:
 
 def _replace(path: str, text: str) -> None:
     mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
-    target = os.path.realpath(path)
-    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    _files.replace(Path(os.path.realpath(path)), text.encode(), mode)

@@ -21,15 +21,6 @@ from .git import WORDS, Git
 from .recipe import BuildError, Patch, Recipe
 
 
-def file_digest(path: str) -> str:
-    """sha256 of a file in hex. Raises BuildError when it can't be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise BuildError(f"{path}: {error.strerror}") from error
-
-
 def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
     """Is the checkout complete, patched, of this recipe, and every file of it as it was made? Objects don't matter."""
     try:

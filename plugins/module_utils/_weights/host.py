@@ -1,17 +1,17 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is done to model directories on a disk: look, prepare a replacement beside one, put it in place."""
+"""Model directories on a disk: inspect one, prepare a replacement beside it, put that in place."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._files import sha256
 from .manifest import (
     MANIFEST,
     Entry,
@@ -35,7 +35,6 @@ from .manifest import (
 from .sources import in_words as source_in_words
 from .sources import same
 
-_CHUNK = 4 * 1024 * 1024
 # Left free on the disk after a copy, so that a full disk does not stop the host's other work.
 _RESERVE = 64 * 1024 * 1024
 
@@ -60,15 +59,6 @@ class Finding:
     def as_result(self) -> dict[str, Any]:
         """Return the finding as plain data, for a module's result."""
         return dict(vars(self))
-
-
-def sha256(path: str) -> str:
-    """Return the hex digest of a file, reading it in pieces."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def scan(directory: str) -> dict[str, Stat]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half on the host: one request of the half on the controller, and its answer, both plain data.
+"""The host's part of b70_weights: one request of the controller and its answer, both plain data.
 
 inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}, "strict": bool}}, "full": bool}``
 -> ``{"models": {NAME: ...}}``; ``strict`` is there for models that the host fetches by itself
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._files import sha256
 from . import host, job
 from .manifest import Wanted, WeightsError, check_name, check_relative
 from .sources import same
@@ -85,7 +86,7 @@ def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> ho
     found = host.inspect(path, files, source, full, write)
     if found.unknown:
         for name in found.unknown:
-            files[name] = replace(files[name], sha256=host.sha256(os.path.join(source["path"], name)))
+            files[name] = replace(files[name], sha256=sha256(os.path.join(source["path"], name)))
         found = host.inspect(path, files, source, full, write)
     return found
 

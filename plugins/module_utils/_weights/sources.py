@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a model comes from, as plain data: what may be said, what is recorded of it, what the catalogue says."""
+"""The source of a model as plain data: which sources there are, and what is recorded of one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hub_python": {"type": "path", "default": f"{_paths.HUB_DIR}/venv/bin/python"},
     "environment": {"type": "dict", "default": {}},
 }
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
-
-
-def is_commit(revision: object) -> bool:
-    """Whether a revision names exactly one state of a repository for ever."""
-    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
 def kind_of(name: str, source: Any) -> str:
@@ -62,7 +56,7 @@ def kind_of(name: str, source: Any) -> str:
 
 
 def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ()) -> dict[str, Any]:
-    """What is recorded beside the files: as long as it is the same, the files are those that were asked for."""
+    """Return what is recorded beside the files. While it is the same, the files are the wanted ones."""
     kind = kind_of(name, source)
     if kind == "path":
         return {"kind": "path"}
@@ -80,14 +74,14 @@ def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ())
 
 
 def same(recorded: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
-    """Whether files from ``recorded`` are those of ``wanted``; what ``wanted`` leaves open may be anything."""
+    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open."""
     if recorded is None:
         return False
     return all(value is None or recorded.get(key) == value for key, value in wanted.items())
 
 
 def specification(name: str, source: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the program on the host is told. A model of the hub may come from a mirror, which must have the same."""
+    """Return the task of the program on the host. A mirror may stand in for the hub; it must have the same files."""
     known = identity(name, source, options["exclude"])
     limits = {"stall_s": options["stall_s"], "attempts": options["attempts"]}
     digests = {"sha256": source.get("sha256") or {}}
@@ -100,43 +94,8 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
 
 
 def in_words(source: Mapping[str, Any]) -> str:
-    """An identity as people say it."""
+    """Return an identity in words."""
     if source["kind"] == "hub":
         revision = source.get("revision")
         return f"{source['repository']} at {revision[:12]}" if revision else str(source["repository"])
     return str(source.get("url") or source.get("path") or "the controller")
-
-
-def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
-    """Raise WeightsError for a repository whose revision is named and no commit."""
-    said = source.get("revision")
-    if "hub" not in source or not said or is_commit(said):
-        return
-    repository, profile = source["hub"], source.get("profile")
-    whose = f" (profile {profile})" if profile else ""
-    raise WeightsError(
-        f"model {name}{whose} comes from the hub's repository {repository}, but its revision {said!r} is no full "
-        f"commit: what is fetched today and tomorrow could differ. Name a commit of 40 hex digits (the hub shows it "
-        f"under Files, {said}, History), or none: then the first download records the one that it finds"
-    )
-
-
-def from_catalogue(
-    catalogue: Mapping[str, Any], names: Iterable[str], revisions: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """The sources that profiles name themselves: directory to source, for those with a repository of the hub.
-
-    ``revisions`` (repository to commit) is the operator's word and wins over the profile's.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        model = (catalogue.get(name) or {}).get("model") or {}
-        directory, repository = model.get("directory"), model.get("hf_repo")
-        if not directory or not repository or directory.startswith("/"):
-            continue
-        source: dict[str, Any] = {"hub": repository, "profile": name}
-        revision = revisions.get(repository) or model.get("revision")
-        extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
-        source.update({key: value for key, value in extra.items() if value})
-        found[directory] = source
-    return found

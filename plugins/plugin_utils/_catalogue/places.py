@@ -1,7 +1,8 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which paths below a stack exist on a host: a variable that points elsewhere is a fault before a host is touched."""
+"""Paths on a host that profiles and manifests speak of. A variable that points to none is a fault before a host is
+touched."""
 
 from __future__ import annotations
 
@@ -31,6 +32,12 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
             continue
         if (parts and parts[0] not in _OF_WHEELS) or not _fits(parts, python):
             yield found[0]
+
+
+def weights_path(profile: Mapping[str, Any], models_dir: str) -> str:
+    """Return the absolute path of a profile's weights on the host."""
+    directory = str(profile["model"]["directory"]).rstrip("/")
+    return directory if directory.startswith("/") else f"{models_dir.rstrip('/')}/{directory}"
 
 
 def _fits(parts: list[str], python: Mapping[str, Any] | None) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable, environment_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
+from .._catalogue.places import weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
@@ -105,19 +106,13 @@ def _check_network(text: Any) -> None:
         raise ValueError(f"the slot setting engine_ip_allow wants {words}: {text!r}") from error
 
 
-def model_path(profile: Mapping[str, Any], models_dir: str) -> str:
-    """Return the absolute path of a profile's weights on the host."""
-    directory = str(profile["model"]["directory"]).rstrip("/")
-    return directory if directory.startswith("/") else f"{models_dir}/{directory}"
-
-
 def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, Any]) -> dict[str, str]:
     stack_dir = f"{settings['stacks_dir']}/{identity}"
     return {
         "stack_dir": stack_dir,
         "venv": f"{stack_dir}/venv",
         "models_dir": settings["models_dir"],
-        "model_path": model_path(profile, settings["models_dir"]),
+        "model_path": weights_path(profile, settings["models_dir"]),
         "cache_dir": settings["cache_dir"],
         "cache_root": f"{settings['cache_dir']}/{profile['engine']['cache_key']}",
         "hf_home": settings["hf_home"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import is_commit
+from .hub import is_commit
 
 # What a model needs: nothing, that the revision is recorded which the host has, or that the source is asked for one.
 NOTHING, RECORD, ASK = "", "record", "ask"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Entry, Wanted, WeightsError
 
@@ -34,7 +35,7 @@ def source(tmp_path: Path) -> Path:
 
 def wanted_of(source: Path) -> dict[str, Wanted]:
     files = host.read_source(str(source))
-    return {name: Wanted(want.size, want.mtime_ns, host.sha256(str(source / name))) for name, want in files.items()}
+    return {name: Wanted(want.size, want.mtime_ns, sha256(str(source / name))) for name, want in files.items()}
 
 
 def bring(source: Path, target: Path) -> list[str]:

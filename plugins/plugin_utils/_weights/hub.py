@@ -1,0 +1,54 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What profiles and inventories say of repositories of the hub. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def is_commit(revision: object) -> bool:
+    """Whether a revision names exactly one state of a repository for ever."""
+    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
+
+
+def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
+    """Raise WeightsError for a repository whose revision is named and no commit."""
+    said = source.get("revision")
+    if "hub" not in source or not said or is_commit(said):
+        return
+    repository, profile = source["hub"], source.get("profile")
+    whose = f" (profile {profile})" if profile else ""
+    raise WeightsError(
+        f"model {name}{whose} comes from the hub's repository {repository}, but its revision {said!r} is no full "
+        f"commit: what is fetched today and tomorrow could differ. Name a commit of 40 hex digits (the hub shows it "
+        f"under Files, {said}, History), or none: then the first download records the one that it finds"
+    )
+
+
+def from_catalogue(
+    catalogue: Mapping[str, Any], names: Iterable[str], revisions: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The sources that profiles name themselves: directory to source, for those with a repository of the hub.
+
+    ``revisions`` (repository to commit) is the operator's word and wins over the profile's.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        model = (catalogue.get(name) or {}).get("model") or {}
+        directory, repository = model.get("directory"), model.get("hf_repo")
+        if not directory or not repository or directory.startswith("/"):
+            continue
+        source: dict[str, Any] = {"hub": repository, "profile": name}
+        revision = revisions.get(repository) or model.get("revision")
+        extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
+        source.update({key: value for key, value in extra.items() if value})
+        found[directory] = source
+    return found

@@ -1,0 +1,37 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What counts as a commit, and which sources profiles name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
+
+COMMIT = "a" * 40
+
+
+def test_a_branch_is_no_revision():
+    assert hub.is_commit(COMMIT)
+    for revision in ("main", "", None, COMMIT[:12], COMMIT.upper()):
+        assert not hub.is_commit(revision)
+    for source in ({"hub": "a/b", "revision": COMMIT}, {"hub": "a/b"}, {"hub": "a/b", "revision": ""}, {"path": "/a"}):
+        hub.refuse_branch("m", source)
+    with pytest.raises(WeightsError, match=r"model m comes from .* a/b, but its revision 'main' is no full commit"):
+        hub.refuse_branch("m", {"hub": "a/b", "revision": "main"})
+
+
+def test_the_catalogue_names_sources_and_the_operator_wins():
+    profiles = {
+        "one": {"model": {"hf_repo": "a/one", "directory": "one", "revision": COMMIT, "size_gb": 7}},
+        "two": {"model": {"hf_repo": "a/two", "directory": "two"}},
+        "absolute": {"model": {"hf_repo": "a/three", "directory": "/srv/three"}},
+        "local": {"model": {"directory": "four"}},
+    }
+    found = hub.from_catalogue(profiles, [*profiles, "unknown"], {"a/one": "b" * 40})
+    assert found == {
+        "one": {"hub": "a/one", "profile": "one", "revision": "b" * 40, "size_gb": 7},
+        "two": {"hub": "a/two", "profile": "two"},
+    }
