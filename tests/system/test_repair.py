@@ -46,7 +46,9 @@ DRIFTS = [
     Drift(f"chmod 0600 /etc/systemd/system/{FRONTDOOR}", text_of(f"/etc/systemd/system/{FRONTDOOR}"), "Write the unit"),
     Drift(f"rm {RULE}", text_of(RULE), "host : Write the udev rule that keeps the cards awake"),
     Drift(f"echo '# by hand' >> {OTHER}", text_of(OTHER), "slot : Write the files of the slot"),
-    Drift(f"truncate -s 1 {WEIGHTS}", text_of(WEIGHTS), "model_weights : Install the models that are missing or differ"),
+    Drift(
+        f"truncate -s 1 {WEIGHTS}", text_of(WEIGHTS), "model_weights : Install the models that are missing or differ"
+    ),
     Drift("usermod -G '' b70", says("id -nG b70"), "host : Add the service user to the groups of the cards"),
     Drift(
         f"apt-get -y remove {PACKAGE}",
