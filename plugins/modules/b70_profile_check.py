@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_profile_check
-short_description: Have the installed engines read the command lines of their profiles
+short_description: Check the command lines of profiles with the installed engines
 version_added: 0.1.0
 description:
   - Asks the engine of each installed stack to parse the command line of every rendered profile of that stack, without
