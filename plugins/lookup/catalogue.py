@@ -120,7 +120,9 @@ def _folders(named: list[str], places: list[str]) -> list[Path]:
 
 def _chosen(everything: dict[str, dict[str, Any]], names: list[str], kind: str) -> dict[str, dict[str, Any]]:
     missing = [
-        f'there is no {kind} "{name}"{did_you_mean(name, everything, 3)}' for name in names if name not in everything
+        f'there is no {kind} "{name}"{did_you_mean(name, everything, 3) or "; there are " + ", ".join(everything)}'
+        for name in names
+        if name not in everything
     ]
     if missing:
         raise AnsibleLookupError("\n".join(missing))

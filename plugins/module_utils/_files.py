@@ -17,7 +17,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file as it must be; `content` None: it must not be there. `group`: its group's id, else the one it gets."""
+    """A file as it must be. content: None for a file that must not exist. group: the id of its group; None keeps it."""
 
     path: Path
     content: bytes | None
@@ -32,7 +32,7 @@ def sha256(path: str | Path) -> str:
 
 
 def content_of(path: Path) -> bytes | None:
-    """What is in a file; None where there is none."""
+    """Return the content of a file; None if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -40,13 +40,13 @@ def content_of(path: Path) -> bytes | None:
 
 
 def texts(paths: Iterable[Path]) -> dict[str, str]:
-    """What is in the files that are there, as text."""
+    """Return path to text for the files that exist."""
     contents = ((path, content_of(path)) for path in paths)
     return {str(path): content.decode(errors="replace") for path, content in contents if content is not None}
 
 
 def differing(files: Iterable[Wanted]) -> list[Wanted]:
-    """Those of `files` whose content or mode is not as wanted."""
+    """Return those of `files` whose content or mode is not as wanted."""
     found = []
     for item in files:
         if content_of(item.path) != item.content or (
@@ -66,7 +66,7 @@ def _shown(content: bytes | None) -> str:
 
 
 def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
-    """Ansible's diff of `files` against what is there; binary content is shown by its size."""
+    """Return Ansible's diff of `files` against what exists. Binary content is shown as its size."""
     return [
         {
             "before_header": str(item.path),

@@ -54,7 +54,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
 
 
 def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
-    """Result of the module b70_model_slot, with `failed`."""
+    """Return the result of the module b70_model_slot, with `failed`."""
     clock = SystemClock()
     fx, layout = host_effects(clock), layout_of(params)
     if params["state"] == "active" and not params["profile"]:
@@ -105,12 +105,12 @@ def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, 
 
 
 def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What b70_host_info says of a slot."""
+    """Return what b70_host_info reports of a slot."""
     return api.occupied(host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""}))
 
 
 def run_info(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Result of the module b70_model_slot_info."""
+    """Return the result of the module b70_model_slot_info."""
     try:
         return api.info(host_effects(SystemClock()), layout_of(params))
     except SlotFault as fault:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a slot's files are, what of them is on the host, and which of them are in use. No Ansible import."""
+"""The places of a slot's files, which files exist on the host, and which are in use."""
 
 from __future__ import annotations
 

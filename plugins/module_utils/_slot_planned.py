@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check mode: the host as it will be when the earlier tasks of the same play have written their files."""
+"""Check mode: the files of the host as the earlier tasks of the same play would have written them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A switch as a transient unit that outlives its controller: start it, or join it, and read its result.
+"""A switch as a transient unit that outlives its controller: start or join it, and read its result.
 
-Its program is the archive that Ansible brought for the module, which Ansible removes when the module ends: a copy lies
-beside the parameters and the result, named by the switch, where only root reads.
+The unit runs the archive that Ansible copies to the host for the module. Ansible removes that archive when the module
+ends, so a copy lies beside the parameters and the result. All are named after the switch and only root can read them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROPERTIES = {
 
 
 class JobError(Exception):
-    """The switch could not be started, or left nothing to read."""
+    """The switch cannot be started, or left no result."""
 
 
 _SYSTEMD = _transient.Systemd(JobError, "a switch")
@@ -60,7 +60,7 @@ def result_file(run_dir: str, slot: str, switch_id: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """Where one switch lies. ask: runs a command of systemd."""
+    """The unit and files of one switch. ask: runs a command of systemd."""
 
     slot: str
     switch_id: str
@@ -79,7 +79,7 @@ class Job:
         return shown.strip() in _transient.RUNNING
 
     def start(self, params: Mapping[str, Any], archive: Path) -> None:
-        """Starts the switch. One that was started before, by a call whose answer was lost, is joined."""
+        """Start the switch, unless an earlier call whose answer was lost has done so."""
         if self.file("result").exists() or self.running():
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class Job:
                 raise
 
     def collect(self) -> dict[str, Any]:
-        """The result, which stays a while: an answer may be lost. Raises JobError where there is none."""
+        """Return the result. It stays for a day because an answer may be lost. Raises JobError if there is none."""
         try:
             result: dict[str, Any] = json.loads(self.file("result").read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -117,7 +117,7 @@ def job_of(params: Mapping[str, Any], ask: Callable[..., str] = _SYSTEMD.ask) ->
 
 
 def own_archive() -> Path:
-    """The archive that this module was imported from."""
+    """Return the archive from which this module was imported."""
     archive = getattr(globals().get("__loader__"), "archive", None)
     if archive is None:
         raise JobError(
@@ -127,7 +127,7 @@ def own_archive() -> Path:
 
 
 def main(words: list[str], run: Callable[..., dict[str, Any]] = _slot_module.run_switch) -> None:
-    """In the unit: runs the switch of the parameters' file and leaves its result, whole."""
+    """Run the switch that the file of parameters describes, and write its result in one step. Runs in the unit."""
     archive, given, result = map(Path, words)
     params = json.loads(given.read_text(encoding="utf-8"))
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_doctor
-short_description: Say what is wrong with a host, and what to do about it
+short_description: Examine a host and advise on its faults
 version_added: 0.1.0
 description:
   - Asks a host some forty questions, from the machine over cards, driver and stack to what is served.

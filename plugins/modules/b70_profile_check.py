@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_profile_check
-short_description: Have the installed engines read the command lines of their profiles
+short_description: Check the command lines of profiles with the installed engines
 version_added: 0.1.0
 description:
   - Asks the engine of each installed stack to parse the command line of every rendered profile of that stack, without
@@ -97,7 +97,7 @@ passed_before:
   returned: success
   type: list
   elements: str
-skipped:
+not_asked:
   description: Profile to the reason why no engine was asked about it.
   returned: success
   type: dict
@@ -211,7 +211,7 @@ def main() -> None:
         **found,
         asked=report.asked,
         passed_before=report.passed_before,
-        skipped=report.skipped,
+        not_asked=report.skipped,
         fit=fits,
     )
 

@@ -95,7 +95,7 @@ options:
         type: dict
         default: {}
       engine_ip_allow:
-        description: Addresses, networks, or systemd's words for some, that engines may reach; all where it is empty.
+        description: Addresses, networks, or systemd's words for some, that engines may reach beyond this host.
         type: list
         elements: str
         default: []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_weights
-short_description: Bring model directories to a host and keep them right
+short_description: Install model weights on a host and keep them complete
 version_added: 0.1.0
 description:
   - Copies model directories from the controller to the host, or has the host fetch them, replaces those that differ,

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether a build is slow or stuck, and one line that says so. Pure: figures in, words out.
 
-One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. What tells that from a
-hang is processor time: a build that computes is alive.
+One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. Processor time tells
+that from a hang: a build that computes is alive.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ BUSY_SHARE = 0.02  # of one core: less is housekeeping, not work
 
 
 def idle_seconds(before: Sample, now: Sample, idle_s: float) -> float:
-    """For how long nothing was computed, given that it was `idle_s` at the sample before."""
+    """Return for how many seconds nothing was computed, given `idle_s` at the sample before."""
     wall = now.at - before.at
     used = now.cpu_s - before.cpu_s
-    # Ended children whose parents were ended too take their time with them: a smaller sum is work as well.
+    # A process that ends takes the time of its ended children along, so a smaller sum also means work.
     if wall <= 0 or used < 0 or used / wall >= BUSY_SHARE:
         return 0.0
     return idle_s + wall
 
 
 def say(seen: Progress, sample: Sample | None, seconds: float, quiet_s: float, idle_s: float) -> str:
-    """One line for the person who waits. quiet_s: since the log's last line; idle_s: since the last computing."""
+    """Return one line for the person who waits.
+
+    quiet_s: seconds since the last line of the log. idle_s: seconds without computing.
+    """
     begun = "compiling" if seen.what else "preparing"
     done = f"{seen.done} of {seen.total} objects" if seen.total else begun
     parts = [done, f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a site has seen of upstream for the first time and takes ever since: pure functions over the file of pins.
+"""Pins: the revisions and digests that a site saw first and has used ever since. Pure functions over their file.
 
 The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data for people and version control::
 
@@ -24,6 +24,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import yaml
+
 Entry = dict[str, str]
 HEADER = """\
 # What hosts of this inventory saw of upstream for the first time; every later host takes the same. Written by the
@@ -33,12 +35,12 @@ HEADER = """\
 
 
 class PinsError(Exception):
-    """Something about the pins is wrong; the text says what, where and what to do."""
+    """The pins cannot be used. The text says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One kind of pin: the key of its value, what a value looks like, and how people call it and get another one."""
+    """One kind of pin: the key of its value, the pattern and name of a valid value, and how to replace one."""
 
     key: str
     pattern: re.Pattern[str]
@@ -64,7 +66,7 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Pins:
-    """The file's content: for each section, name to entry."""
+    """The content of the file: section to name to entry."""
 
     entries: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
 
@@ -72,25 +74,22 @@ class Pins:
         return self.entries.get(section, {}).get(name)
 
     def value(self, section: str, name: str) -> str:
-        """The pinned value; empty where there is none."""
+        """Return the pinned value; empty if there is none."""
         return (self.entry(section, name) or {}).get(SECTIONS[section].key, "")
 
     def values(self, section: str) -> dict[str, str]:
-        """Name to pinned value, all of a section."""
+        """Return all pins of a section: name to value."""
         return {name: self.value(section, name) for name in self.entries.get(section, {})}
 
 
 def seen(section: str, value: str, host: str, origin: str, by: str, now: datetime.datetime) -> Entry:
-    """An entry for what a host has seen at ``origin``; ``by`` is who ran the play."""
+    """Return an entry for what a host saw at ``origin``; ``by`` names who ran the play."""
     at = now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {SECTIONS[section].key: value, "host": host, "from": origin, "at": at, "by": by}
 
 
 def parse(text: str, path: str) -> Pins:
-    """Read the file's text; raises PinsError with the entry that is wrong."""
-    # Imported on use: module_utils must stay importable where PyYAML is missing.
-    import yaml
-
+    """Return the pins of a text. Raises PinsError that names the wrong entry."""
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -128,11 +127,10 @@ def _entries(section: str, found: object, path: str) -> dict[str, Entry]:
 
 
 def render(pins: Pins) -> str:
-    """The file's text: sorted, one line for each fact."""
-    import yaml
+    """Return the text of the file, sorted, with one line for each fact."""
 
     class Dumper(yaml.SafeDumper):
-        """Writes strings of variables, which Ansible marks, as what they are."""
+        """Writes the marked strings of Ansible as plain strings."""
 
     Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
     pins_of = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
@@ -141,12 +139,12 @@ def render(pins: Pins) -> str:
 
 
 def with_new(pins: Pins, section: str, found: Mapping[str, Entry]) -> Pins:
-    """The pins with those of ``found`` that have no entry yet: who came first stays."""
+    """Return the pins and what is new in ``found``. An entry that exists stays as it is."""
     return Pins({**pins.entries, section: {**found, **pins.entries.get(section, {})}})
 
 
 def conflict(pins: Pins, section: str, name: str, found: str, where: str, path: str) -> str:
-    """What to say where ``where`` has another value than the pinned one; empty where it agrees or nothing is pinned."""
+    """Return an error text if ``where`` has another value than the pinned one; else an empty text."""
     entry, kind = pins.entry(section, name) or {}, SECTIONS[section]
     if not entry or entry[kind.key] == found:
         return ""

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of pins on the controller: read by every host of a play, written by whichever is first.
+"""The file of pins on the controller. Every host of a play reads it; the first host that sees a value adds it.
 
-Hosts of one play are processes of their own, and plays may run side by side: adding happens under a lock on the file's
-directory, which leaves nothing behind, and replaces the file in one step.
+Each host of a play is a process of its own, and plays may run side by side. So a pin is added under a lock on the
+directory of the file, and the file is replaced in one step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOWHERE = "this inventory is no file, so there is no place beside it: set b70_pi
 
 
 def read(path: str) -> Pins:
-    """The pins of a file; none where there is no file. Raises PinsError."""
+    """Return the pins of a file; no pins if the file does not exist. Raises PinsError."""
     try:
         with open(path, encoding="utf-8") as stream:
             return _pins.parse(stream.read(), path)
@@ -39,7 +39,7 @@ def read(path: str) -> Pins:
 
 
 def seen(section: str, value: str, host: str, origin: str) -> Entry:
-    """An entry for what ``host`` has just seen at ``origin``, by whoever runs this."""
+    """Return an entry for what ``host`` has just seen at ``origin``, in the name of the current user."""
     try:
         who = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
@@ -48,7 +48,7 @@ def seen(section: str, value: str, host: str, origin: str) -> Entry:
 
 
 def problem(path: str) -> str:
-    """Why nothing could be added to the file, in words; empty where it can be. For use before something long begins."""
+    """Return why the file cannot be written; empty if it can. For use before long work begins."""
     if not path:
         return NOWHERE
     folder = os.path.dirname(os.path.abspath(path))
@@ -60,7 +60,7 @@ def problem(path: str) -> str:
 
 
 def add(path: str, section: str, found: Mapping[str, Entry]) -> Pins:
-    """Add what has no entry yet, and return the pins as they are then: who came first stays. Raises PinsError."""
+    """Add what has no entry yet and return the resulting pins. Raises PinsError."""
     why = problem(path)
     if why:
         raise PinsError(why)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watching a switch from afar: what one look asks the host, and what of the answer is worth a line. Pure."""
+"""How the controller watches a switch: what one look asks the host, and which lines it shows. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MARK = "==b70-look=="
-QUIET_S = 10.0  # after this long without a line, one says what is waited for
+QUIET_S = 10.0  # after this long without a line, one line says what the switch waits for
 ALIVE = ("active", "activating", "deactivating", "reloading")  # systemd's words for a unit that has not ended
 _WAY = {"forward": "", "back": "way back: ", "halt": "stopping: "}
 
@@ -33,9 +33,9 @@ class Line:
 
 
 def poll_script(progress: str, result_file: str, offset: int, unit: str) -> str:
-    """Shell text for one cheap look: the progress file from a byte on, whether the result is there, the unit.
+    """Return a shell script for one cheap look: new bytes of the progress file, whether a result exists, the unit.
 
-    The unit is looked at first: what ends between two commands has left its result.
+    The unit comes first: a switch that ends between two commands has left its result.
     """
     return (
         f"alive=$(systemctl is-active {shlex.quote(unit)}); "
@@ -45,7 +45,7 @@ def poll_script(progress: str, result_file: str, offset: int, unit: str) -> str:
 
 
 def read_look(text: str) -> Look:
-    """The parts of an answer. A cut answer counts as a look that found nothing new."""
+    """Return the parts of an answer. A truncated answer counts as a look that found nothing new."""
     parts = text.replace("\r\n", "\n").split(f"\n{MARK}\n")
     if len(parts) != 3:
         return Look("", finished=False, alive=True)
@@ -53,7 +53,7 @@ def read_look(text: str) -> Look:
 
 
 class Watcher:
-    """Turns looks into lines: finished phases together, a running one as it begins, hints when it is quiet."""
+    """Turns looks into lines: finished phases on one line, a phase as it begins, hints when nothing happens."""
 
     def __init__(self, switch_id: str, host: str) -> None:
         self.switch_id, self.host = switch_id, host
@@ -73,7 +73,7 @@ class Watcher:
         )
 
     def _records(self, text: str) -> Iterator[Mapping[str, Any]]:
-        """Complete new records of this switch. The file may still be that of the switch before."""
+        """Yield the complete new records of this switch. The file may still be that of an earlier switch."""
         whole = text[: text.rfind("\n") + 1]
         for line in whole.splitlines():
             try:
@@ -86,7 +86,7 @@ class Watcher:
             self.offset += len(whole)
 
     def lines(self, look: Look, now: float) -> list[Line]:
-        """Lines to show for this look; `now` is monotonic."""
+        """Return the lines to show for this look. now: monotonic seconds."""
         self._spoke_at = now if self._spoke_at is None else self._spoke_at
         text = look.progress
         records = list(self._records(text))

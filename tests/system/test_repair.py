@@ -47,10 +47,12 @@ def says(command: str) -> Callable[[Host], object]:
 DRIFTS = [
     Drift(f"echo '# by hand' >> {CONFIG}", text_of(CONFIG), RELEASE, f"write {CONFIG}"),
     Drift(f"chmod 0600 {UNIT}", text_of(UNIT), RELEASE, f"write {UNIT}"),
-    Drift(f"rm {RULE}", text_of(RULE), "host : Keep the cards awake"),
-    Drift(f"echo '# by hand' >> {OTHER}", text_of(OTHER), "slot : Write every file of the slot"),
-    Drift(f"truncate -s 1 {WEIGHTS}", text_of(WEIGHTS), "model_weights : Bring the models that are missing or differ"),
-    Drift("usermod -G '' b70", says("id -nG b70"), "host : Let the service user use the cards"),
+    Drift(f"rm {RULE}", text_of(RULE), "host : Write the udev rule that keeps the cards awake"),
+    Drift(f"echo '# by hand' >> {OTHER}", text_of(OTHER), "slot : Write the files of the slot"),
+    Drift(
+        f"truncate -s 1 {WEIGHTS}", text_of(WEIGHTS), "model_weights : Install the models that are missing or differ"
+    ),
+    Drift("usermod -G '' b70", says("id -nG b70"), "host : Add the service user to the groups of the cards"),
     Drift(
         f"apt-get -y remove {PACKAGE}",
         says(f"dpkg-query --show --showformat='${{db:Status-Status}}' {PACKAGE}"),

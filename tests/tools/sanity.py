@@ -23,7 +23,7 @@ WORK = ROOT / ".cache" / "sanity"
 
 # Programs and suites that stand on their own. ansible-test would hold them to the rules for plugins (no executable,
 # no name `_`); ruff and mypy read them like every other file.
-APART = ("tests/lab/", "tests/load/", "roles/frontdoor/files/frontdoor/tests/")
+APART = ("tests/lab/", "tests/scenarios/", "tests/load/", "roles/frontdoor/files/frontdoor/tests/")
 
 # ansible-test downloads this script to put pip into its environments; the standard library can do the same.
 BOOTSTRAP = "import ensurepip\n\nensurepip.bootstrap()\n"

@@ -24,7 +24,7 @@ class Progress:
 
 
 def progress(lines: Sequence[str]) -> Progress:
-    """From the end of a log in ninja's form; compiler lines of other tools only name the file."""
+    """Return the progress at the end of a log of ninja. Lines of other tools only name the file."""
     what = ""
     for line in reversed(lines):
         found = _NINJA.match(line)
@@ -38,7 +38,7 @@ def progress(lines: Sequence[str]) -> Progress:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a build failed, and what to do."""
+    """A known cause of a failed build: how the log shows it, and what to do."""
 
     pattern: re.Pattern[str]
     text: str
@@ -68,12 +68,12 @@ REASONS = (
 
 
 def first_error(lines: Sequence[str]) -> str:
-    """The line in which a compiler or linker says what is wrong; what comes after it only follows from it."""
+    """Return the first line with an error of a compiler or linker: later errors follow from it."""
     return next((line.strip() for line in lines if _ERROR.search(line)), "")
 
 
 def explain(lines: Sequence[str], result: str) -> str:
-    """Why the build failed, as far as its log and systemd's result (`oom-kill`, `timeout`, ...) tell; else ""."""
+    """Return why the build failed, from its log and systemd's result (`oom-kill`, `timeout`, ...); "" if unknown."""
     if result == "oom-kill":
         return f"the host ran out of memory: {REASONS[0].text}"
     if result == "timeout":

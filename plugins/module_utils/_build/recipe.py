@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is to be built, and the key under which its result is kept. Pure."""
+"""What a build makes, and the key under which the result is kept. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROBLEMS_SHOWN = 8
 
 
 class BuildError(Exception):
-    """A build that cannot be done or has failed; the text says what, where, and what to do."""
+    """A build is impossible or has failed. The text says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Patch:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The place of the patch, for messages."""
         return f"{self.path} of {self.repository} at {self.commit[:12]}"
 
 
@@ -58,7 +58,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Probe:
-    """Text that a file of the patched sources must hold: proof that they are what the patches were written for."""
+    """Text that a file of the patched sources must contain: it proves that the patches fit these sources."""
 
     file: str
     contains: str

@@ -17,7 +17,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True)
 class Sample:
-    """A look at the build's processes. at: monotonic seconds. cpu_s: processor seconds so far, with ended children's.
+    """The processes of a build at one moment. at: monotonic seconds. cpu_s: processor seconds so far, children included.
 
     rss_gib: memory of all processes. largest: command line of the one with the most memory.
     """
@@ -30,14 +30,14 @@ class Sample:
 
 
 def parse_stat(text: str) -> tuple[float, float]:
-    """(processor seconds with ended children, resident GiB) from /proc/PID/stat."""
+    """Return processor seconds, ended children included, and resident GiB from the text of /proc/PID/stat."""
     fields = text.rpartition(")")[2].split()
     ticks = sum(int(fields[index]) for index in (11, 12, 13, 14))
     return ticks / _TICKS, int(fields[21]) * _PAGE_GIB
 
 
 def sample(unit: str, proc: Path = Path("/proc")) -> Sample:
-    """What the unit's processes use now."""
+    """Return what the processes of a unit use now."""
     cpu_s, rss, largest, largest_gib, count = 0.0, 0.0, "", 0.0, 0
     for entry in proc.iterdir():
         if not entry.name.isdigit():

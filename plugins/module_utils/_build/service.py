@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half of a build that runs on the host, in steps: look, start, stop. Every step returns what it found."""
+"""The part of a build that runs on the host, in steps: look, start, stop. Each step returns what it found."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Place:
 
 
 def tail(path: Path, size: int = LOG_BYTES) -> list[str]:
-    """The last complete lines of a file, each shortened; empty without the file."""
+    """Return the last complete lines of a file, each shortened; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -84,7 +84,7 @@ def tail(path: Path, size: int = LOG_BYTES) -> list[str]:
 
 
 def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
-    """The record of a finished wheel whose file is as recorded, built here or brought from another host."""
+    """Return the record of a finished wheel, built here or copied from another host; None if it is not as recorded."""
     folder = place.wheels(recipe)
     try:
         record = json.loads((folder / "build.json").read_text())
@@ -96,7 +96,7 @@ def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
 
 
 def damage(recipe: Recipe, place: Place) -> str:
-    """Why a wheel that lies among the finished ones is none; empty where it is right or nothing lies there."""
+    """Return why a wheel among the finished ones is damaged; empty if it is whole or absent."""
     folder = place.wheels(recipe)
     if not (folder / "build.json").exists() or finished(recipe, place) is not None:
         return ""
@@ -109,7 +109,7 @@ def damage(recipe: Recipe, place: Place) -> str:
 
 
 def estimate(recipe: Recipe, place: Place) -> dict[str, Any]:
-    """What building it here would take, in words; whether swap is made for it; and what stands against it."""
+    """Return what the build would need on this host, whether swap is made for it, and what prevents it."""
     here = room(place)
     try:
         made = memory.budget(recipe, here)
@@ -145,7 +145,7 @@ def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
 
 
 def failure(recipe: Recipe, place: Place, seen: _transient.State) -> dict[str, Any]:
-    """Why, the log's end, and where all of it is."""
+    """Return why a build failed, the end of its log, and the path of the log."""
     lines = tail(place.log(recipe))
     why = explain(lines, seen.result) or first_error(lines) or "its log says why"
     return {
@@ -157,7 +157,7 @@ def failure(recipe: Recipe, place: Place, seen: _transient.State) -> dict[str, A
 
 
 def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
-    """Moves the one wheel that was made to where finished ones are; the record comes last."""
+    """Move the new wheel to the finished ones. Its record is written last."""
     if len(made) != 1:
         raise BuildError(f"{recipe.name} made {len(made)} wheels in {place.out(recipe)} where one was expected")
     try:
@@ -198,7 +198,7 @@ def room(place: Place) -> memory.Room:
 def start(
     recipe: Recipe, place: Place, mirrors: Mapping[str, str], source_limit_s: float, limit_s: int
 ) -> dict[str, Any]:
-    """Checks the room, makes the checkout, starts the build. Raises BuildError with nothing started."""
+    """Check the room, make the checkout and start the build. After a BuildError nothing runs."""
     here = room(place)
     budget = memory.budget(recipe, here)
     variables = _variables(place)
@@ -226,7 +226,7 @@ def _give(tree: Path, user: str, group: str) -> None:
 
 
 def _variables(place: Place) -> dict[str, str]:
-    """What the environment file sets. Not left to systemd, where it would stand above PATH and all else."""
+    """Return the variables of the environment file. systemd does not read it, or it would override PATH and others."""
     if not place.environment_file:
         return {}
     try:
@@ -246,7 +246,7 @@ def _path(place: Place, variables: Mapping[str, str], first: str = "") -> str:
 
 
 def compiler(place: Place) -> str:
-    """The first line of what the compiler says of itself; empty where there is none."""
+    """Return the first line of the compiler's version; empty if there is no compiler."""
     variables = _variables(place) if place.environment_file and Path(place.environment_file).exists() else {}
     path = _path(place, variables)
     program = shutil.which("icpx", path=path) or shutil.which("c++", path=path)

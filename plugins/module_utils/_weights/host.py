@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is done to model directories on a disk: look, prepare a replacement beside one, put it in place."""
+"""Model directories on a disk: inspect one, prepare a replacement beside it, put that in place."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half on the host of a model that the host fetches by itself: begin (or join), look, finish; each a short call.
+"""A download that the host does by itself: begin or join it, look at it, finish it. Each is a short call.
 
-What an earlier run began is taken up, whoever began it. The folder ``.NAME.fetch`` beside the model holds the program
-and what it says; it goes when the model is in place.
+A download continues where an earlier run stopped, whoever began it. The folder ``.NAME.fetch`` beside the model holds
+the program and its output; it is removed when the model is in place.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def begin(request: Request) -> dict[str, Any]:
 
 
 def _wanted(found: Mapping[str, Any]) -> dict[str, Wanted]:
-    """What a listing asks for. Only a folder has times; elsewhere nothing but the SHA-256 tells a file."""
+    """Return the files of a listing. Only those of a folder have times; others are told by their SHA-256 alone."""
     times = found.get("times", {})
     return {
         name: Wanted(entry[0], times.get(name, NO_TIME), entry[1]) for name, entry in sorted(found["files"].items())
@@ -122,7 +122,7 @@ def _user(name: str) -> pwd.struct_passwd:
 
 
 def _begun(folder: str, files: Mapping[str, list[Any]]) -> int:
-    """Bytes of files that an earlier run began."""
+    """Return how many bytes of the files an earlier run has brought."""
     total = 0
     for name, entry in files.items():
         path = os.path.join(folder, part_name(name, entry))
@@ -131,7 +131,7 @@ def _begun(folder: str, files: Mapping[str, list[Any]]) -> int:
 
 
 def _place(request: Request, user: pwd.struct_passwd) -> None:
-    """Put the program and a folder for what it says beside the model."""
+    """Write the program and a folder for its output beside the model."""
     shutil.rmtree(request.folder, ignore_errors=True)
     out, program = (os.path.join(request.folder, name) for name in ("out", "fetching"))
     for path in (request.folder, program, out):
@@ -206,7 +206,7 @@ def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
 
 
 def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
-    """Refuse what is no model, or not the one that the profile describes."""
+    """Raise WeightsError for files that are no model, or not the one that the profile describes."""
     for name in files:
         check_relative(name)
     missing = missing_parts(files, None)
@@ -224,7 +224,7 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
 
 
 def resolve(request: Request) -> str:
-    """The commit that the source has now, or that a download from there was begun with; empty where it names none."""
+    """Return the commit of the source, or the one with which a download began; empty if the source names none."""
     begun = (_read(os.path.join(request.folder, "job.json")) or {}).get("identity", {})
     if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
         return str(begun["revision"])
@@ -302,7 +302,7 @@ def look(directory: str) -> dict[str, Any]:
 
 
 def finish(directory: str) -> dict[str, Any]:
-    """Let what was fetched take the model's place; returns its files and size."""
+    """Put the fetched files in the place of the model; return their number and size."""
     folder = _folder(directory)
     job, said = _read(os.path.join(folder, "job.json")), _read(os.path.join(folder, "out", "result.json"))
     if job is None or said is None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half on the host: one request of the half on the controller, and its answer, both plain data.
+"""The host's part of b70_weights: one request of the controller and its answer, both plain data.
 
 inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}, "strict": bool}}, "full": bool}``
 -> ``{"models": {NAME: ...}}``; ``strict`` is there for models that the host fetches by itself

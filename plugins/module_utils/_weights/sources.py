@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a model comes from, as plain data: what may be said, what is recorded of it, what the catalogue says."""
+"""The source of a model as plain data: which sources there are, and what is recorded of one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kind_of(name: str, source: Any) -> str:
 
 
 def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ()) -> dict[str, Any]:
-    """What is recorded beside the files: as long as it is the same, the files are those that were asked for."""
+    """Return what is recorded beside the files. While it is the same, the files are the wanted ones."""
     kind = kind_of(name, source)
     if kind == "path":
         return {"kind": "path"}
@@ -74,14 +74,14 @@ def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ())
 
 
 def same(recorded: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
-    """Whether files from ``recorded`` are those of ``wanted``; what ``wanted`` leaves open may be anything."""
+    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open."""
     if recorded is None:
         return False
     return all(value is None or recorded.get(key) == value for key, value in wanted.items())
 
 
 def specification(name: str, source: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the program on the host is told. A model of the hub may come from a mirror, which must have the same."""
+    """Return the task of the program on the host. A mirror may stand in for the hub; it must have the same files."""
     known = identity(name, source, options["exclude"])
     limits = {"stall_s": options["stall_s"], "attempts": options["attempts"]}
     digests = {"sha256": source.get("sha256") or {}}
@@ -94,7 +94,7 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
 
 
 def in_words(source: Mapping[str, Any]) -> str:
-    """An identity as people say it."""
+    """Return an identity in words."""
     if source["kind"] == "hub":
         revision = source.get("revision")
         return f"{source['repository']} at {revision[:12]}" if revision else str(source["repository"])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lists of models that somebody says are served on these cards, and questions to them."""
+"""Lists of models that others report to run on these cards, and the search in them."""
 
 from __future__ import annotations
 

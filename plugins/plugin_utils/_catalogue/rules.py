@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of a stack: combinations that are known to be bad on it, as data of its manifest."""
+"""The rules of a stack: combinations that are known to fail on it. They are data of its manifest."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
 
 
 def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) -> bool:
-    """Whether a condition holds; of a list, for one entry. What is absent meets only present: false."""
+    """Return whether a condition holds. One entry of a list is enough; an absent value meets only present: false."""
     value = value_at(whole, path)
     if value is None:
         value = condition.get("default")
@@ -79,7 +79,7 @@ def broken(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[Mapp
 def rule_faults(
     profile: Mapping[str, Any], manifest: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Fault]:
-    """Yield a fault for each rule that a merged profile breaks and does not accept, and each it accepts in vain."""
+    """Yield a fault for each rule that a profile breaks without accepting it, or accepts without breaking it."""
     accepted = profile.get("accepts_rules") or []
     known = {rule["id"] for stack in stacks.values() for rule in stack.get("rules") or []}
     for index, name in enumerate(accepted):
@@ -95,7 +95,7 @@ def rule_faults(
 
 
 def in_words(rule: Mapping[str, Any]) -> str:
-    """Return why, what to do instead, where that is known from, and how to serve it all the same."""
+    """Return the reason of a rule, the alternative, the source, and how to serve the profile nevertheless."""
     return (
         f"{_sentence(rule['reason'])} {_sentence(rule['remedy'])} Source: {rule['source']}. "
         f"Whoever serves it all the same writes accepts_rules: [{rule['id']}]"

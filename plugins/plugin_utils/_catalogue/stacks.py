@@ -125,7 +125,7 @@ def _read_lock(manifest: dict[str, Any], problems: list[Problem]) -> None:
 def _chain(
     name: str, depth: int, layers: Sequence[Mapping[str, Any]], problems: list[Problem]
 ) -> list[dict[str, Any]] | None:
-    """The manifests from the last one that is based on nothing down to the named one; None after adding a problem."""
+    """Return the manifests from the root of the ``based_on`` chain to the named one; None after adding a problem."""
     chain: list[dict[str, Any]] = []
     seen: list[tuple[str, int]] = []
     while True:
@@ -171,7 +171,7 @@ def _merge(base: Mapping[str, Any], change: Mapping[str, Any], key: str) -> dict
 
 
 def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[Any]:
-    """Entries of the same name are merged where they stood; others come last, in their order."""
+    """Return both lists merged by name: an entry that exists keeps its place, new entries follow in order."""
     merged = {_label(item, key): item for item in base}
     for item in change:
         label = _label(item, key)
@@ -184,12 +184,12 @@ def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[A
 
 
 def _label(item: Any, key: str) -> str:
-    """What an entry is known by; of a requirement its name, so that another version takes its place."""
+    """Return the name of an entry. A requirement is named without its version, so another version replaces it."""
     return str(item.get(key, "")).partition("==")[0] if isinstance(item, Mapping) else repr(item)
 
 
 def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
-    """What no schema says of one whole manifest."""
+    """Yield the faults of one whole manifest that no schema can express."""
     if manifest.get("installable") is False and not manifest.get("reason"):
         yield "reason", "is required when installable is false: say why and what to do instead"
     if manifest.get("installable") is True:
@@ -239,5 +239,5 @@ def _lock_faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def locked_versions(lock: str) -> dict[str, str]:
-    """Name and version of everything in the text of a lock."""
+    """Return name to version for everything in the text of a lock."""
     return dict(re.findall(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", lock, re.MULTILINE))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a profile says in words of its own becomes flags, environment and directives of the unit. Pure.
+"""Typed keys of a profile become flags, environment variables and directives of the unit. Pure.
 
 ``engine.task``, ``engine.allowed_media_domains`` and ``engine.online_quantization`` become settings, ``engine.devices``
 and ``engine.collectives`` become environment, ``engine.numa`` becomes directives. Each result remembers the key
@@ -65,7 +65,7 @@ def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | No
 
 
 def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]:
-    """Return the variables that the typed sections of an engine stand for; ``DERIVED_ENV`` names their keys."""
+    """Return the variables that the typed sections of an engine set; ``DERIVED_ENV`` names their keys."""
     found: dict[str, str] = {}
     devices = engine.get("devices")
     if devices:
@@ -105,7 +105,7 @@ def numa_directives(numa: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def expanded(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile of the catalogue whose settings and environment hold all that its typed sections stand for."""
+    """Return a profile whose settings and environment hold everything that its typed sections set."""
     engine, origins = profile["engine"], dict(profile["origins"])
 
     def author(path: str) -> str:

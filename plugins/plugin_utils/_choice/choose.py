@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which profile a host is to serve, and which stacks it needs for that. Pure: plain data in, plain data out."""
+"""Which profile a host serves, and which stacks it needs for that. Pure: plain data in, plain data out."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def counted(cards: int) -> str:
 
 
 def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[str]:
-    """Return why nobody is served by a profile, whatever the host: its status."""
+    """Return why the status of a profile forbids to serve it on any host; empty when it does not."""
     if profile["status"] not in refused:
         return []
     return [f"{profile['name']} is {profile['status']}: {' '.join(profile['status_reason'].split())}"]
 
 
 def against_cards(profile: Profile, cards: int) -> list[str]:
-    """Return why so many cards do not suffice for a profile."""
+    """Return why a profile cannot run on this number of cards; empty when it can."""
     last = max(profile["engine"]["devices"] or [-1])
     if profile["cards"] > cards:
         return [f"{profile['name']} needs {counted(profile['cards'])}, this host has {counted(cards)}."]
@@ -46,7 +46,7 @@ def against_cards(profile: Profile, cards: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Here:
-    """One host, as far as it decides what can be served."""
+    """One host: what decides which profiles it can serve."""
 
     stacks: Stacks
     host: Mapping[str, Any]  # what b70_host_info returned, with the slot
@@ -60,7 +60,7 @@ class Here:
         return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
 
     def against_stack(self, name: str) -> list[str]:
-        """Return why the host cannot have a stack; one that is installed is had."""
+        """Return why a stack cannot be installed on the host; empty when it can, or already is."""
         known = stack_id(self.stacks[name])
         if any(item["id"] == known and item["complete"] for item in self.host["stacks"]):
             return []
@@ -77,7 +77,7 @@ class Here:
 
 
 def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
-    """Return the profile that is most like the wanted one: the same weights, a like model, the better status."""
+    """Return the profile that resembles the wanted one most: same weights, then similar model, then better status."""
 
     def likeness(other: Profile) -> tuple[Any, ...]:
         ours, theirs = (str(item["model"]["hf_repo"] or item["name"]).lower() for item in (wanted, other))
@@ -95,9 +95,9 @@ def nearest(wanted: Profile, others: Iterable[Profile]) -> Profile | None:
 
 
 def recommended(profiles: Iterable[Profile], cards: int) -> list[Profile]:
-    """Return what is recommended for so many cards, best first; with cards that is never what needs none.
+    """Return the profiles that are recommended for a number of cards, best first.
 
-    What is recommended for fewer follows what is recommended for just so many.
+    Those for exactly this number precede those for fewer. A host with cards never gets one that needs none.
     """
     ranked = []
     for profile in profiles:
@@ -143,7 +143,7 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
 
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
-    """Return what an empty slot is given when nobody chose, and why."""
+    """Return the profile for an empty slot when nobody chose one, and the reason."""
     instead = f"-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
     hindered: list[str] = []
     for profile in recommended(profiles, cards):
@@ -161,7 +161,7 @@ def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tupl
 def _stacks(
     profiles: Mapping[str, Profile], here: Here, taken: str, present: Iterable[Mapping[str, Any]]
 ) -> tuple[list[str], list[str]]:
-    """Return the stacks of what is to be served and of what runs or boots now, and what to say of those left out."""
+    """Return the stacks of the new profile and of those that run or boot now, and a note for each that is left out."""
     needed, notes = [profiles[taken]["stack"]] if taken else [], []
     for item in present:
         stack = profiles[item["name"]]["stack"] if item["name"] in profiles else item["stack"]

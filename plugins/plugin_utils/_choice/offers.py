@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be served on so many cards, how fast it was for whom, and how sure that is: lines for people."""
+"""Lines for people: what a number of cards can serve, how fast it was measured, and by whom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_p
 
 
 def rate(figure: Mapping[str, Any]) -> str:
-    """Return one figure with its conditions."""
+    """Return one measured rate with its conditions."""
     top = f" to {figure['up_to']:g}" if "up_to" in figure else ""
     conditions = [_streams(figure)]
     for key, text in (
@@ -30,7 +30,7 @@ def rate(figure: Mapping[str, Any]) -> str:
 
 
 def summary(evidence: Mapping[str, Any]) -> str:
-    """Return the figure to expect and the highest one, in few words; empty without figures."""
+    """Return the expected rate and the highest one in a few words; empty without figures."""
     figures = evidence.get("tok_s") or []
     if not figures:
         return ""
@@ -46,7 +46,7 @@ def _streams(figure: Mapping[str, Any]) -> str:
 
 
 def provenance(evidence: Mapping[str, Any]) -> str:
-    """Return who recorded it, when, on what, how sure that is."""
+    """Return who recorded the evidence, when, on which host and stack, and how reliable it is."""
     words = [evidence.get("source", "none recorded"), evidence.get("date"), evidence.get("grade")]
     said = ", ".join(str(word) for word in words if word)
     host = evidence.get("host_class") or ("unknown" if evidence.get("tok_s") else "")
@@ -67,7 +67,7 @@ def offers(
     model: str = "",
     refused: Sequence[str] = REFUSED,
 ) -> list[str]:
-    """Return lines about all profiles that go with so many cards, those for most cards and of the best status first.
+    """Return lines about all profiles for a number of cards: most cards first, then the best status.
 
     :param cards: how many there are; None for all profiles.
     :param model: part of a profile's or model's name, case ignored; empty for all.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every value of a profile with the file that it comes from, for people."""
+"""Lines for people: each value of a profile with the file that sets it."""
 
 from __future__ import annotations
 

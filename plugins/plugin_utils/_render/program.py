@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The slot engine as files for a host: the package that the modules use, and the command b70ctl in front of it."""
+"""The slot engine as files for a host: the package b70slot and its command b70ctl."""
 
 from __future__ import annotations
 

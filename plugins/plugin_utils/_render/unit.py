@@ -67,7 +67,7 @@ def settle_name(slot: str = "main") -> str:
 
 
 def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return what an engine may reach over IP: this host, and what the slot's ``engine_ip_allow`` names.
+    """Return the directives for the IP addresses of an engine: this host, and what ``engine_ip_allow`` names.
 
     A profile that may fetch media reaches every address but the link-local ones, unless that list says which.
     """

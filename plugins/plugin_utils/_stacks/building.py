@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What building a stack's sources means: which wheels, from which patches, who builds them. On the controller, pure."""
+"""How the sources of a stack are built: which wheels, from which patches, on which host. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Looks = Mapping[str, Mapping[str, Any]]
 def builds(
     manifest: Mapping[str, Any], pinned: Mapping[str, str], series: str, system: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The sources of a stack in build order, each with `name`, `distribution` and what b70_source_build is given.
+    """Return the sources of a stack in build order, each with its name and the arguments of b70_source_build.
 
     `pinned` are the versions of the lock, `series` is that of the environment's Python, `system` the host's.
     """
@@ -56,7 +56,7 @@ def builds(
 def _uses(
     manifest: Mapping[str, Any], pinned: Mapping[str, str], series: str, system: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a wheel depends on beside its sources: on other hosts it is as good only where all of this is the same."""
+    """Return what a wheel depends on beside its sources. Hosts where all of this is equal can share the wheel."""
     first = dict(item["requirement"].split("==", 1) for item in manifest.get("first", []))
     return {
         **{name: pinned[name] for name in manifest.get("build", {}).get("requires", []) if name in pinned},
@@ -69,7 +69,7 @@ def _uses(
 
 
 def share(looks: Mapping[str, Looks], stored: Collection[str], wanting: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Who builds the wheels of a stack and where the others get them, for every host of `wanting`.
+    """Return, for every host of `wanting`, which wheels of a stack it builds and where it gets the others.
 
     `looks` are all hosts of the play in its order, each with what b70_source_build found there for every source: `key`,
     `state`, `problems`. Only a wheel of the same key will do: on another system or Python it is another wheel. `stored`
@@ -95,7 +95,7 @@ def _keys(look: Looks) -> tuple[tuple[str, str], ...]:
 
 
 def _holder(source: str, key: str, looks: Mapping[str, Looks], stored: Collection[str]) -> str | None:
-    """The host that has a wheel; empty where the controller has it, None where nobody does."""
+    """Return the host that has a wheel; empty if the controller has it, None if nobody does."""
     for name, look in looks.items():
         if source in look and look[source]["key"] == key and look[source]["state"] == "built":
             return name
@@ -103,7 +103,7 @@ def _holder(source: str, key: str, looks: Mapping[str, Looks], stored: Collectio
 
 
 def _builder(looks: Mapping[str, Looks], lacking: Collection[str]) -> str | None:
-    """The host that builds already, else the first that can build all that is lacking; None where no host can."""
+    """Return the host that already builds, else the first that can build all that is missing; None if none can."""
     able = [
         name
         for name, look in looks.items()
@@ -175,7 +175,7 @@ def waits_for(answers: Mapping[str, Mapping[str, Any]], host: str, looks: Mappin
 
 
 def lent(answers: Mapping[str, Mapping[str, Mapping[str, Any]]], host: str, looks: Looks) -> list[str]:
-    """The sources of a stack whose finished wheels `host` gives to others of the play."""
+    """Return the sources of a stack whose finished wheels `host` gives to other hosts of the play."""
     wanted = [
         source
         for other in answers.values()
@@ -186,7 +186,7 @@ def lent(answers: Mapping[str, Mapping[str, Mapping[str, Any]]], host: str, look
 
 
 def said(item: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]], looks: Looks) -> list[str]:
-    """One sentence for every source of a stack: what is done for it on a host."""
+    """Return one sentence for each source of a stack: what is done for it on a host."""
     lines = []
     for build in item["builds"]:
         answer, found = answers[build["name"]], looks[build["name"]]
@@ -205,7 +205,7 @@ def said(item: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]], look
 
 
 def built(item: Mapping[str, Any], wheels: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What was built into a stack, for its fingerprint: sources, patches, wheels with their digests, the compiler."""
+    """Return what was built into a stack, for its fingerprint: sources, patches, wheel digests, the compiler."""
     found = []
     for build in item["builds"]:
         wheel = wheels[build["name"]]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The effects of b70_stacks on one host: other modules and actions of this collection, asked in turn."""
+"""The effects of b70_stacks on one host. Each is another module or action of this collection."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class StackFault(Exception):
 
 
 class Installer:
-    """Carries out on a host what was planned for it. action: the running plugin, whose connection is used."""
+    """Carries out the plan of one host. action: the running plugin, whose connection is used."""
 
     def __init__(self, action: Any, given: Mapping[str, Any], variables: dict[str, Any]) -> None:
         self._action = action
@@ -98,17 +98,17 @@ class Installer:
     # The wheels of sources.
 
     def look(self, item: Item, build: Item) -> dict[str, Any]:
-        """What the host has of a wheel; nothing is done."""
+        """Return what the host has of a wheel. Changes nothing."""
         found = self._wheel(item, build, check=True)
         kept = ("key", "state", "problems", "estimate", "swap", "wheel")
         return {"problems": [], "estimate": "", "swap": False, **{key: found[key] for key in kept if key in found}}
 
     def stored(self) -> list[str]:
-        """The finished wheels in the controller's store, SOURCE-KEY."""
+        """Return the finished wheels in the controller's store, each as SOURCE-KEY."""
         return sorted(record.parent.name for record in self._store.glob("*/build.json"))
 
     def to_store(self, source: str, wheel: Mapping[str, Any]) -> None:
-        """Bring a finished wheel to the controller; its record comes last."""
+        """Copy a finished wheel to the controller. The record is copied last and marks the wheel as complete."""
         folder = f"{source}-{wheel['key']}"
         if (self._store / folder / "build.json").exists():
             return
@@ -117,7 +117,7 @@ class Installer:
             self._act("ansible.legacy.fetch", {**place, "flat": True})
 
     def _from_store(self, item: Item, build: Item, look: Mapping[str, Any], holder: str) -> Mapping[str, Any]:
-        """Bring a finished wheel from the controller and have the host check it."""
+        """Copy a finished wheel to the host, which then checks it."""
         name = build["name"]
         folder = self._store / f"{name}-{look['key']}"
         target = f"{self._given['wheel_dir']}/{folder.name}"
@@ -167,7 +167,7 @@ class Installer:
     # A stack's directory.
 
     def begin(self, item: Item, waits: bool) -> None:
-        """Make the directory; for a stack that waits for another host's wheel also all that does not need it."""
+        """Make the directory. A stack that waits for the wheel of another host also gets all that does not need it."""
         with self._telling(item):
             self._file(item["dir"], state="directory", mode="0755")
             if item["reason"]:
@@ -178,8 +178,10 @@ class Installer:
     def finish(
         self, item: Item, share: Mapping[str, Any], looks: Mapping[str, Any], planned: Mapping[str, Any]
     ) -> dict[str, str]:
-        """Bring or build the wheels in their order, verify the stack and write its fingerprint. Returns the digests of
-        what came without one."""
+        """Copy or build the wheels in order, verify the stack and write its fingerprint.
+
+        Returns the digests of what had none before.
+        """
         with self._telling(item):
             wheels: Wheels = {}
             for build in item["builds"]:
@@ -203,7 +205,7 @@ class Installer:
         return learned
 
     def _environment(self, item: Item, wheels: Wheels, *, more_follows: bool = False) -> dict[str, str]:
-        """Make the environment up to these wheels; the digests of what came without one."""
+        """Make the environment with these wheels. Returns the digests of what had none before."""
         given, path = self._given, self._given["pins_file"]
         pins = _pins_file.read(path) if path else _pins.Pins()
         pinned = {**item, "steps": planning.pinned_steps(item["steps"], pins.values("wheels"))}
@@ -226,7 +228,7 @@ class Installer:
         return self._learn(item, dict(made.get("wheels", {})), path)
 
     def _learn(self, item: Item, learned: dict[str, str], path: str) -> dict[str, str]:
-        """Record digests that were seen for the first time; refuse what another host saw otherwise."""
+        """Pin digests that are seen for the first time. A digest that differs from its pin is a fault."""
         if not learned or not path:
             return learned
         places = {step["label"]: step.get("url") or step.get("index", "") for step in item["steps"]}
@@ -261,7 +263,7 @@ class Installer:
 
     @contextlib.contextmanager
     def _telling(self, item: Item) -> Iterator[None]:
-        """Say of a fault which stack it is, and what becomes of it."""
+        """Add to a fault which stack it concerns and what happens to its directory."""
         try:
             yield
         except (StackFault, _pins.PinsError) as fault:

@@ -1,7 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides what installing a stack on a host means: runs on the controller, reads locks and has no effects."""
+"""The plan for installing stacks on a host: what is there, what is missing, what prevents it.
+
+Reads lock files of the controller and has no other effect.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ _KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", 
 
 
 def chosen(names: list[str] | None, cards: int) -> list[str]:
-    """The stacks of a host: those named, be it none; where nobody chose, upstream's for cards, else the CPU's."""
+    """Return the stacks of a host: the named ones, even if there are none, else the default for its hardware."""
     return (["xpu"] if cards else ["cpu"]) if names is None else names
 
 
 def plan(
     stacks: Iterable[tuple[str, Mapping[str, Any]]], host: Mapping[str, Any], root: str, python: str
 ) -> list[dict[str, Any]]:
-    """What is to be done for each of `stacks` (id and manifest) on a host.
+    """Return the plan for each of `stacks` (id and manifest) on a host.
 
     `host` is what b70_host_info returned of the host and of its `python` (a path), with `root` among its paths. Each
     answer has `id`, `dir`, `name`, `manifest`, `installed`, `reason` (what is wrong with an incomplete installation,
@@ -76,7 +79,7 @@ def plan(
 
 
 def python_series(manifest: Mapping[str, Any], system: str | None) -> str:
-    """The system's Python where the manifest takes it, else the oldest that it takes; `3.12`."""
+    """Return a series such as `3.12`: that of the system if the manifest allows it, else the oldest allowed one."""
     wanted = manifest.get("python")
     found = version_key(system or "0")
     if not wanted or version_key(wanted["min"]) <= found < version_key(wanted["below"]):
@@ -96,7 +99,7 @@ def uninstallable(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) -> list[str]:
-    """Why a stack cannot be installed on a host: one sentence each, with what to do; empty when it can."""
+    """Return why a stack cannot be installed on a host, one sentence each with what to do; empty when it can."""
     name, found = f"Stack {manifest['name']}", uninstallable(manifest)
     if found:
         return found
@@ -114,7 +117,7 @@ def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) ->
 
 
 def _step(item: Mapping[str, Any], series: str, host: Mapping[str, Any]) -> dict[str, Any]:
-    """One requirement as a step of b70_python_environment: its digests for the Python and machine, and its place."""
+    """Return one requirement as a step of b70_python_environment, with its digests for this Python and machine."""
     hashes = item.get("hashes", {})
     tag = f"cp{series.replace('.', '')}-{host['system']['machine']}"
     known = hashes.get(tag) or hashes.get("any", [])
@@ -127,7 +130,7 @@ def _step(item: Mapping[str, Any], series: str, host: Mapping[str, Any]) -> dict
 
 
 def pinned_steps(steps: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The steps with the digests that were seen on an earlier host (requirement to digest), where they have none."""
+    """Return the steps; those without a digest get the pinned one (`pins`: requirement to digest)."""
     found = []
     for step in steps:
         digest = "" if step["hashed"] else pins.get(step["label"], "")
@@ -139,8 +142,10 @@ def pinned_steps(steps: Iterable[Mapping[str, Any]], pins: Mapping[str, str]) ->
 def environment_steps(
     item: Mapping[str, Any], lock: str, wheels: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All steps of a stack's environment in their order: what goes first, the lock, and of the sources those wheels
-    that there are (`wheels`, by source)."""
+    """Return all steps of a stack's environment in order: what goes first, the lock, then the wheels of sources.
+
+    `wheels` (by source) holds those that are finished; the others are left out.
+    """
     # Engines run where nothing can be written, so bytecode that is not compiled now would be compiled at every start.
     # The last step of all does it for the whole environment.
     steps = [*item["steps"]]
@@ -201,7 +206,7 @@ def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> 
 
 
 def probe_asked(item: Mapping[str, Any], cards: int) -> dict[str, Any]:
-    """What the verification asks: the manifest's wishes, the built extensions, as many devices as there are cards."""
+    """Return what the verification checks: the manifest's list, the built extensions, one device for each card."""
     extensions = [build["distribution"] for build in item["builds"]]
     return {**item["manifest"].get("verify", {}), "extensions": extensions, "cards": cards}
 
@@ -214,8 +219,10 @@ def fingerprint(
     learned: Mapping[str, str],
     created: str,
 ) -> dict[str, Any]:
-    """What a verified stack is, for b70_host_info and for evidence. `facts` is the verification's answer, `wheels` are
-    those of the sources, `learned` the digests of what came without one."""
+    """Return the record of a verified stack, for b70_host_info and for evidence.
+
+    `facts` is the answer of the verification, `wheels` are those of the sources, `learned` the new digests.
+    """
     return {
         "schema": 1,
         "stack_id": item["id"],
@@ -234,7 +241,7 @@ def fingerprint(
 
 
 def lock_requirements(lock: str, python: str, machine: str) -> list[str]:
-    """The requirements (`name==version`) of a lock that apply to a Python (its version or series) and a machine.
+    """Return the requirements (`name==version`) of a lock that apply to a Python (version or series) and a machine.
 
     Raises `ValueError` with the line where one cannot be understood.
     """

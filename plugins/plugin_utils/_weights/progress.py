@@ -20,7 +20,7 @@ def rate(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Return seconds in words, such as ``2 min 20 s``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
