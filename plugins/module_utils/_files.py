@@ -1,11 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A few small files that belong to root and are replaced in one step each: what differs, the diff, the writing."""
+"""Files: their digests, and small ones that are replaced in one step: what differs, the diff, the writing."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import tempfile
@@ -16,16 +17,21 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file as it must be; `content` None: it must not be there. `group`: its group's id, else the one it gets."""
+    """A file as it must be. content: None for a file that must not exist."""
 
     path: Path
     content: bytes | None
     mode: int = 0o644
-    group: int | None = None
+
+
+def sha256(path: str | Path) -> str:
+    """Return the hex digest of a file, which may be large."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_of(path: Path) -> bytes | None:
-    """What is in a file; None where there is none."""
+    """Return the content of a file; None if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -33,13 +39,13 @@ def content_of(path: Path) -> bytes | None:
 
 
 def texts(paths: Iterable[Path]) -> dict[str, str]:
-    """What is in the files that are there, as text."""
+    """Return path to text for the files that exist."""
     contents = ((path, content_of(path)) for path in paths)
     return {str(path): content.decode(errors="replace") for path, content in contents if content is not None}
 
 
 def differing(files: Iterable[Wanted]) -> list[Wanted]:
-    """Those of `files` whose content or mode is not as wanted."""
+    """Return those of `files` whose content or mode is not as wanted."""
     found = []
     for item in files:
         if content_of(item.path) != item.content or (
@@ -59,7 +65,7 @@ def _shown(content: bytes | None) -> str:
 
 
 def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
-    """Ansible's diff of `files` against what is there; binary content is shown by its size."""
+    """Return Ansible's diff of `files` against what exists. Binary content is shown as its size."""
     return [
         {
             "before_header": str(item.path),
@@ -72,23 +78,28 @@ def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
 
 
 def write(files: Iterable[Wanted]) -> None:
-    """Bring `files` about. A missing directory is made with mode 0755."""
+    """Make `files` what they must be. A missing directory is made with mode 0755."""
     for item in files:
         if item.content is None:
             item.path.unlink(missing_ok=True)
             continue
         item.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=item.path.parent, prefix=f".{item.path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(item.content)
-                file.flush()
-                os.fsync(file.fileno())
-            if item.group is not None:
-                os.chown(name, -1, item.group)
-            os.chmod(name, item.mode)
-            os.replace(name, item.path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        replace(item.path, item.content, item.mode)
+
+
+def replace(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+    """Write a file in one step: after a crash it is the old one or the new one. owner: user and group id."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
