@@ -17,12 +17,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file as it must be. content: None for a file that must not exist. group: the id of its group; None keeps it."""
+    """A file as it must be. content: None for a file that must not exist."""
 
     path: Path
     content: bytes | None
     mode: int = 0o644
-    group: int | None = None
 
 
 def sha256(path: str | Path) -> str:
@@ -85,7 +84,7 @@ def write(files: Iterable[Wanted]) -> None:
             item.path.unlink(missing_ok=True)
             continue
         item.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        replace(item.path, item.content, item.mode, None if item.group is None else (-1, item.group))
+        replace(item.path, item.content, item.mode)
 
 
 def replace(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:

@@ -214,7 +214,7 @@ def _write(file: File) -> None:
             copy.write_bytes(content)
             _run((*file.check, str(copy)))
     group = grp.getgrnam(file.group).gr_gid
-    _files.write([_files.Wanted(Path(file.path), content, int(file.mode, 8), group)])
+    _files.replace(Path(file.path), content, int(file.mode, 8), (os.geteuid(), group))
 
 
 def _link(path: str, target: str) -> None:
@@ -237,4 +237,5 @@ def _keep(place: Place, identity: Identity) -> None:
     os.chmod(place.kept_dir, 0o755)
     texts = _texts(place.kept_files)
     files = {place.kept(path): text for path, text in texts.items()} | {place.record_file: identity.text}
-    _files.write(_files.Wanted(Path(path), text.encode()) for path, text in files.items())
+    for path, text in files.items():
+        _files.replace(Path(path), text.encode(), 0o644)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 UNIT = "b70-openai-frontdoor.service"
 HELPER = "b70-slot-admin@.service"
@@ -232,7 +232,7 @@ class Await:
         return f"see that {UNIT} answers at {self.identity.url}"
 
 
-Step = Write | MakeDirectory | Move | Link | Remove | Command | Keep | Await
+Step: TypeAlias = "Write | MakeDirectory | Move | Link | Remove | Command | Keep | Await"
 
 
 @dataclass(frozen=True)
