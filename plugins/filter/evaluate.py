@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import judge
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import verdicts
 
 
 def _rows(result: Any, name: str) -> list[Mapping[str, Any]]:
@@ -21,13 +21,13 @@ def _rows(result: Any, name: str) -> list[Mapping[str, Any]]:
 
 def evaluate_table(result: Mapping[str, Any], host: str) -> list[str]:
     """Lines for the screen."""
-    return judge.table(_rows(result, "evaluate_table"), host)
+    return verdicts.table(_rows(result, "evaluate_table"), host)
 
 
 def evaluate_stops(result: Mapping[str, Any], fail_on: str) -> list[str]:
     """The measures for which a run ends as failed."""
     try:
-        return judge.stops(_rows(result, "evaluate_stops"), fail_on)
+        return verdicts.stops(_rows(result, "evaluate_stops"), fail_on)
     except KeyError:
         raise AnsibleFilterError(f"evaluate_stops knows FAIL, WARN and never, not {fail_on!r}") from None
 
