@@ -93,7 +93,7 @@ def test_memory_that_is_faster_than_its_card_was_compressed():
 
 def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
     found = verdicts.compare(rows(a=100.0, b=None), {}, 0.95, 0.85)
-    assert verdicts.reference_of(json.loads(json.dumps({"rows": compared, "counts": {}}))) == {"a": 100.0}
+    assert verdicts.reference_of(json.loads(json.dumps({"rows": found, "counts": {}}))) == {"a": 100.0}
     nonsense: list[object] = [{}, [], {"a": "fast"}, {"a": 0}, {"a": True}]
     for data in nonsense:
         with pytest.raises(ValueError, match="reference"):
