@@ -8,6 +8,9 @@ for the other lane; a lane that is done takes over the other's last step that ha
 failing step. Each step has a lab of its own. A single step writes to the screen, several write to
 ``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
 the sum of all pytest results, where a command without pytest counts as one.
+
+It is not nox or ``make -j``: nox runs its sessions one after the other, ``make -j`` knows no lanes and no limits, and
+with either one the heartbeat, the totals and the list of slowest tests, most of this file, would still be ours.
 """
 
 from __future__ import annotations

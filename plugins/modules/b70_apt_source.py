@@ -17,6 +17,9 @@ description:
     trusts include one of these; otherwise the module fails, because apt reads nothing any more when two files disagree.
   - Says which packages are not installed at their versions. It installs nothing and does not update the lists, so it
     can also predict on a host that does not know the repository yet.
+notes:
+  - M(ansible.builtin.deb822_repository) does not replace it. That module trusts every key in the file that it is given,
+    needs C(python3-debian) on the host, and does not look at what other files of the host say of the same repository.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:

@@ -134,7 +134,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, judge, plan
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, plan, verdicts
 
 
 def source_of_script() -> str:
@@ -144,7 +144,7 @@ def source_of_script() -> str:
 
 
 def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, Any]:
-    reference = judge.reference_of(wanted["reference"]) if wanted["reference"] else {}
+    reference = verdicts.reference_of(wanted["reference"]) if wanted["reference"] else {}
     cards = len(_host.cards(Path("/sys")))
     device = "xpu" if cards else "cpu"
     script = os.path.join(folder, "bench_torch.py")
@@ -171,13 +171,13 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
             continue
         out, error = ("", "") if bench.reason else host.run(bench, wanted["limit"], environment)
         rows += plan.rows_of(bench, out, error)
-    judged = judge.judge(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
+    compared = verdicts.compare(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
     return {
-        "rows": judged,
-        "counts": judge.counts(judged),
+        "rows": compared,
+        "counts": verdicts.counts(compared),
         "device": {"kind": device, "cards": cards},
-        "stops": judge.stops(judged, wanted["fail_on"]),
-        "summary": judge.table(judged, wanted["name"]),
+        "stops": verdicts.stops(compared, wanted["fail_on"]),
+        "summary": verdicts.table(compared, wanted["name"]),
     }
 
 

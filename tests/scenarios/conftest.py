@@ -78,6 +78,6 @@ def watch(rig: Rig) -> Iterator[Watch]:
 
 @pytest.fixture
 def recorded(watch: Watch) -> Iterator[Callable[[], Recording]]:
-    """Begin to record what clients get; it is judged at the end of the test."""
+    """Begin to record what clients get; it is checked at the end of the test."""
     yield watch.begin
-    watch.end().judge()
+    watch.end().check()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clients that never stop asking, a witness of every version of the state file, and the judgement over both.
+"""Clients that never stop asking, a witness of every version of the state file, and the check of both.
 
 All times are this machine's real-time clock in seconds, which is the host's as well.
 """
@@ -67,7 +67,7 @@ class Recording:
     answers: list[Answer] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)
 
-    def judge(self, *, canary: int = 12) -> None:
+    def check(self, *, canary: int = 12) -> None:
         """Assert that no client got what it must not get.
 
         :param canary: how many questions an engine must have answered, all rightly, before a client is let in.

@@ -9,9 +9,11 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,20 @@ def picture(colour: str) -> list[dict[str, Any]]:
     """The parts of a message that asks for the colour of a picture."""
     url = image_url({"colour": colour, "width": 48, "height": 40})
     return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": COLOUR_QUESTION}]
+
+
+def lab_command(*words: str, limit_s: float = 1200) -> None:
+    """Run a command of the lab that B70_LAB names."""
+    subprocess.run([sys.executable, str(ROOT / "tests/lab/lab.py"), *words], check=True, timeout=limit_s)
+
+
+@contextmanager
+def bare_hosts(lab: str, count: int) -> Iterator[None]:
+    """Make a lab of this many bare hosts, name it in B70_LAB, and remove it at the end of the block."""
+    os.environ["B70_LAB"] = lab
+    lab_command("up", "--hosts", str(count), "--fresh")
+    yield
+    lab_command("down", limit_s=300)
 
 
 def reach(host_vars: Mapping[str, Any]) -> Host:
@@ -63,10 +79,14 @@ def play(
     *arguments: str,
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
+    inventory: Path = INVENTORY,
     limit_s: float = 1800,
 ) -> Play:
-    """Run a playbook against the lab that B70_LAB names and return its exit status and everything it printed."""
-    command = ["ansible-playbook", "-i", str(INVENTORY), str(playbook), *arguments]
+    """Run a playbook and return its exit status and everything it printed.
+
+    Without another inventory its hosts are those of the lab that B70_LAB names.
+    """
+    command = ["ansible-playbook", "-i", str(inventory), str(playbook), *arguments]
     done = subprocess.run(
         command,
         cwd=cwd,

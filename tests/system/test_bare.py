@@ -11,11 +11,8 @@ collection is the built one with other digests and another Python in its manifes
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +30,7 @@ from demo import inventory_hosts
 from hub import server as hub_server
 from hub.server import Hub
 from shipped import elsewhere
-from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, reach
+from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach
 from system.test_pristine import MARKER, changed_files
 from vendor import repository, shipped_copy, upstream
 from vendor.internet import Internet, internet
@@ -51,10 +48,6 @@ UBUNTU = (
     "VERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\n"
 )
 TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(\w+) : ", re.MULTILINE)
-
-
-def lab_command(*words: str, limit_s: float = 1200) -> None:
-    subprocess.run([sys.executable, str(ROOT / "tests/lab/lab.py"), *words], check=True, timeout=limit_s)
 
 
 def roles_that_change(output: str) -> set[str]:
@@ -96,17 +89,15 @@ def lab_hosts() -> Iterator[dict[str, dict[str, Any]]]:
     """The mirror's machine and a host for each number of cards, all of them bare, by name."""
     missing = repository.missing_tools()
     assert not missing, f"install them first: apt-get install {' '.join(missing)}"
-    os.environ["B70_LAB"] = LAB
-    lab_command("up", "--hosts", str(1 + len(HOSTS)), "--fresh")
-    lab_command("nat", "on")
-    for cards, name in HOSTS.items():
-        lab_command("cards", name, str(cards))
-    # How to reach them, and nothing of what the checkout's inventory sets for the lab.
-    yield {
-        name: {key: value for key, value in variables.items() if key.startswith("ansible_")}
-        for name, variables in inventory_hosts(str(INVENTORY), "b70_hosts").items()
-    }
-    lab_command("down", limit_s=300)
+    with bare_hosts(LAB, 1 + len(HOSTS)):
+        lab_command("nat", "on")
+        for cards, name in HOSTS.items():
+            lab_command("cards", name, str(cards))
+        # How to reach them, and nothing of what the checkout's inventory sets for the lab.
+        yield {
+            name: {key: value for key, value in variables.items() if key.startswith("ansible_")}
+            for name, variables in inventory_hosts(str(INVENTORY), "b70_hosts").items()
+        }
 
 
 @pytest.fixture(scope="session")
@@ -173,18 +164,14 @@ class Operator:
     collections: Path
 
     def __call__(self, playbook: str, *words: str, limit_s: float = 1800) -> Play:
-        done = subprocess.run(
-            ["ansible-playbook", "-i", str(self.place / "inventory/hosts.yml"), f"arcpro.b70.{playbook}", *words],
+        return play(
+            f"arcpro.b70.{playbook}",
+            *words,
             cwd=self.place,
-            env={**os.environ, **elsewhere(self.place, self.collections), "ANSIBLE_NOCOLOR": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=limit_s,
-            check=False,
+            environment=elsewhere(self.place, self.collections),
+            inventory=self.place / "inventory/hosts.yml",
+            limit_s=limit_s,
         )
-        return Play(done.returncode, done.stdout)
 
     def write(self, groups: dict[str, Any]) -> None:
         (self.place / "inventory").mkdir(exist_ok=True)

@@ -9,9 +9,6 @@ It has a lab of its own, which is taken down afterwards.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from system.product import ROOT, Play, play
+from system.product import ROOT, Play, bare_hosts, play
 from system.test_pristine import MARKER, changed_files
 
 LAB = "choice"
@@ -32,11 +29,8 @@ REFUSED_WITHIN_S = 60.0
 @pytest.fixture(scope="session", autouse=True)
 def lab() -> Iterator[None]:
     """One bare host."""
-    os.environ["B70_LAB"] = LAB
-    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
-    subprocess.run([*command, "up", "--hosts", "1", "--fresh"], check=True, timeout=1200)
-    yield
-    subprocess.run([*command, "down"], check=True, timeout=300)
+    with bare_hosts(LAB, 1):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, play, reach
+from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach
 from system.test_pristine import MARKER, changed_files
 from vendor import goods, repository
 from vendor.server import Vendors, gateway, serve, vendors
@@ -73,10 +72,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def lab_command(*words: str, limit_s: float = 1200) -> None:
-    subprocess.run([sys.executable, str(ROOT / "tests/lab/lab.py"), *words], check=True, timeout=limit_s)
-
-
 @pytest.fixture(scope="session")
 def stock() -> goods.Goods:
     return goods.make()
@@ -87,11 +82,9 @@ def hosts() -> Iterator[dict[str, dict[str, Any]]]:
     """Three bare hosts, by name."""
     missing = repository.missing_tools()
     assert not missing, f"install them first: apt-get install {' '.join(missing)}"
-    os.environ["B70_LAB"] = LAB
-    lab_command("up", "--hosts", "3", "--fresh")
-    lab_command("nat", "on")
-    yield inventory_hosts(str(INVENTORY), "b70_hosts")
-    lab_command("down", limit_s=300)
+    with bare_hosts(LAB, 3):
+        lab_command("nat", "on")
+        yield inventory_hosts(str(INVENTORY), "b70_hosts")
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,6 @@ The tests are one story on one host, in this order. It has a lab of its own, whi
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +16,7 @@ from pathlib import Path
 import pytest
 from testinfra.host import Host
 
-from system.product import ROOT, Play, play
+from system.product import Play, bare_hosts, play
 from vendor import repository
 from vendor.packages import Package
 from vendor.server import FOLDERS, OMIX, Vendors, gateway, vendors
@@ -37,11 +34,8 @@ def lab() -> Iterator[None]:
     """One bare host."""
     missing = repository.missing_tools()
     assert not missing, f"install them first: apt-get install {' '.join(missing)}"
-    os.environ["B70_LAB"] = LAB
-    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
-    subprocess.run([*command, "up", "--hosts", "1", "--fresh"], check=True, timeout=1200)
-    yield
-    subprocess.run([*command, "down"], check=True, timeout=300)
+    with bare_hosts(LAB, 1):
+        yield
 
 
 @pytest.fixture(scope="session")

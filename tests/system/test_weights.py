@@ -11,9 +11,7 @@ taken down afterwards.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +24,7 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Fault, Hub, serve
-from system.product import INVENTORY, ROOT, Play, play, reach
+from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach
 from vendor.server import gateway
 
 LAB = "weights"
@@ -39,11 +37,8 @@ TINY = ROOT / "tests/lab/models/tiny-a"
 @pytest.fixture(scope="session", autouse=True)
 def lab() -> Iterator[None]:
     """Two bare hosts."""
-    os.environ["B70_LAB"] = LAB
-    command = [sys.executable, str(ROOT / "tests/lab/lab.py")]
-    subprocess.run([*command, "up", "--hosts", "2", "--fresh"], check=True, timeout=1200)
-    yield
-    subprocess.run([*command, "down"], check=True, timeout=300)
+    with bare_hosts(LAB, 2):
+        yield
 
 
 @pytest.fixture(scope="session")

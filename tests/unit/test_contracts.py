@@ -26,7 +26,7 @@ from frontdoor.slot import journal as frontdoor_journal
 from frontdoor.slot import state as frontdoor_state
 from unit import contracts
 from unit.plugins.module_utils._slot.fake_host import profile_data
-from unit.plugins.module_utils.test_render import everything
+from unit.plugins.plugin_utils._render.test_rendering import everything
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5)
 VALUES = st.recursive(SCALARS, lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=2), max_leaves=4)

@@ -138,7 +138,7 @@ def _one(name: str, collective: str, ranks: int) -> Callable[[str], dict[str, fl
 
 
 def rows_of(bench: Bench, text: str, error: str) -> list[dict[str, Any]]:
-    """What came of one command as rows without a judgement; a command that failed is one row with FAIL."""
+    """What came of one command as rows without a verdict; a command that failed is one row with FAIL."""
     if bench.reason:
         return [_row(bench, bench.id, None, "SKIP", bench.reason)]
     try:

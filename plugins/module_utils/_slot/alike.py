@@ -21,30 +21,30 @@ from .types import Layout
 ALIKE = 2.0
 
 
-def wait_s(fx: Effects, layout: Layout, learned: LoadTimes, key: str) -> float | None:
+def wait_s(fx: Effects, layout: Layout, load_times: LoadTimes, key: str) -> float | None:
     """How long clients will probably wait for what is remembered by this key, or None."""
-    known = learned.eta_s(key)
+    known = load_times.eta_s(key)
     if known is not None:
         return known
-    names = {parts_of(other)[0] for other in (key, *learned.loads, *learned.closed)}
-    return like_s(learned, key, {name: size_of(fx, layout, name) for name in names})
+    names = {parts_of(other)[0] for other in (key, *load_times.loads, *load_times.closed)}
+    return like_s(load_times, key, {name: size_of(fx, layout, name) for name in names})
 
 
-def like_s(learned: LoadTimes, key: str, sizes: Mapping[str, float]) -> float | None:
+def like_s(load_times: LoadTimes, key: str, sizes: Mapping[str, float]) -> float | None:
     """The same for the profiles that come nearest in size; starts without a compile cache are a kind of their own.
 
     sizes: by profile, in any unit, 0 where it is not known. Pure.
     """
     name, cold = parts_of(key)
     near: dict[str, float] = {}
-    for other in {**learned.loads, **learned.closed}:
+    for other in {**load_times.loads, **load_times.closed}:
         its_name, its_cold = parts_of(other)
         if its_cold is cold and sizes.get(its_name) and sizes.get(name):
             near[other] = abs(log(sizes[its_name] / sizes[name]))
     least = min(near.values(), default=ALIKE)
     if least > log(ALIKE):
         return None
-    times = (learned.eta_s(other) for other, far in near.items() if far == least)
+    times = (load_times.eta_s(other) for other, far in near.items() if far == least)
     return median(seconds for seconds in times if seconds is not None)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The doors to the slot engine: what a module or a command calls, and the plain data it gets back."""
+"""The public functions of the slot engine: what modules and commands call, and the plain data they get back."""
 
 from __future__ import annotations
 

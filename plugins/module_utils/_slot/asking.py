@@ -42,7 +42,7 @@ def _first_numbers(run: Run, engine: EngineRun) -> None:
     """The same of a model that writes no text: whatever numbers it gives, as long as they are some."""
     case = pooling.PROBES[engine.profile.engine.task]
     reply, seconds = _sent(run, engine, case)
-    result = pooling.judge(engine.profile, case, reply, seconds, 1)
+    result = pooling.check_answer(engine.profile, case, reply, seconds, 1)
     if result.problem:
         raise SlotFault(result.problem, expected="finite numbers", got=result.got)
 
@@ -170,8 +170,8 @@ def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) 
     profile = engine.profile
     reply, seconds = _sent(run, engine, case)
     try:
-        judge = hearing.judge if case.audio is not None else pooling.judge
-        return judge(profile, case, reply, seconds, attempt)
+        check = hearing.check_answer if case.audio is not None else pooling.check_answer
+        return check(profile, case, reply, seconds, attempt)
     except SlotFault as fault:
         raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The canary: requests whose answers are known, and the judgement of what came back. Pure.
+"""The canary: requests whose answers are known, and how an answer is checked against them. Pure.
 
 Normalisation: surrounding white space is removed. Hash: sha256 of the normalised UTF-8 text.
 """
@@ -251,7 +251,7 @@ def matches(case: CanaryCase, text: str) -> bool:
 
 
 def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, attempt: int) -> CanaryResult:
-    """Judgement of one answer. Raises SlotFault when the case's own regular expression is broken."""
+    """Check one answer. Raises SlotFault when the case's own regular expression is broken."""
     try:
         matched = not got.problem and matches(case, got.text)
     except re.error as error:

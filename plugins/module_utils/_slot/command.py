@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
             "--health-timeout",
             type=float,
             metavar="S",
-            help="for the engine to be ready (what was learned, or the profile's)",
+            help="for the engine to be ready (from earlier starts, or the profile's)",
         )
     for form in (switch, stop, verify, record, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")

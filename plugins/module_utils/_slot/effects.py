@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything a switch does to the world, as protocols. Real ones stand in `host/`, fakes in the tests."""
+"""The effects of a switch on its host, as protocols. The real ones are in `host/`, the fakes in the tests."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def text_of(reply: Reply) -> str:
     return text
 
 
-def judge(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
-    """Judgement of one transcript. Raises SlotFault when there is none."""
+def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
+    """Check one transcript against its case. Raises SlotFault when there is none."""
     text = text_of(reply)
     if case.compare != "transcript":
         return evaluate(profile, case, Answer(text), seconds, attempt)

@@ -79,7 +79,7 @@ class Memory:
 
     verified: Verified | None = None
     attempts: tuple[Attempt, ...] = ()
-    learned: LoadTimes = field(default_factory=LoadTimes)
+    load_times: LoadTimes = field(default_factory=LoadTimes)
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     @property
@@ -122,7 +122,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
         else attempt
         for attempt in memory.attempts
     )
-    memory = replace(memory, attempts=attempts, learned=_learn(memory.learned, line, outcome))
+    memory = replace(memory, attempts=attempts, load_times=_with_times(memory.load_times, line, outcome))
     if outcome in (INTERRUPTED, End.UNTOUCHED):
         return memory
     profile = line.get("profile")
@@ -143,14 +143,14 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     return replace(memory, verified=None)
 
 
-def _learn(learned: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:
+def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:
     for load in line.get("loads") or ():
         if isinstance(load, Mapping) and isinstance(load.get("seconds"), (int, float)):
-            learned = learned.with_load(_text(load.get("key")), float(load["seconds"]))
+            load_times = load_times.with_load(_text(load.get("key")), float(load["seconds"]))
     seconds, key = line.get("seconds"), _text(line.get("key"))
     if key and outcome == End.COMMITTED and line.get("kind") == "switch" and isinstance(seconds, (int, float)):
-        learned = learned.with_closed(key, float(seconds))
-    return learned
+        load_times = load_times.with_closed(key, float(seconds))
+    return load_times
 
 
 def _restored(line: Mapping[str, Any]) -> Memory:
@@ -185,7 +185,7 @@ def encode_memory(memory: Memory) -> str:
     known = {
         "verified": None if memory.verified is None else _fields(memory.verified),
         "attempts": [_fields(attempt) for attempt in memory.attempts],
-        "learned": memory.learned.as_dict(),
+        "learned": memory.load_times.as_dict(),
     }
     return encode("memory", **{**memory.more, **known})
 

@@ -138,7 +138,7 @@ def start(run: Run) -> None:
     profile = run.profile
     run.canary_passed = False
     _put_in_place(run)
-    key, begun = run.learned_key(profile), run.fx.clock.monotonic()
+    key, begun = run.load_key(profile), run.fx.clock.monotonic()
     run.fx.units.start(profile.unit)
     run.did(f"start {profile.unit}")
     run.engine = EngineRun(profile, begun=begun, key=key)
@@ -187,7 +187,7 @@ def health(run: Run) -> None:
     engine, unit = current_engine(run)
     # What was verified before gets all the time that its profile gives it: giving it up early would leave nothing.
     asked = None if run.going_back else run.request.health_timeout_s
-    loads = () if run.going_back else run.seen.memory.learned.loads.get(engine.key, ())
+    loads = () if run.going_back else run.seen.memory.load_times.loads.get(engine.key, ())
     most = asked or engine.profile.engine.start_timeout_s
     if run.rechecking:
         most = min(most, RECHECK_LIMIT_S)

@@ -168,8 +168,8 @@ def _classes(case: CanaryCase, found: list[tuple[str, list[float]]]) -> tuple[st
     return got, ""
 
 
-def judge(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
-    """Judgement of one answer. Raises SlotFault when it holds no numbers to judge."""
+def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
+    """Check the numbers of one answer against their case. Raises SlotFault when it holds none."""
     if nan_logprob(reply):
         got, problem = shown(f"{reply.status} {reply.text}"), NAN
     elif profile.engine.task == "embed":

@@ -123,7 +123,7 @@ class Run:
             return self.layout.profile_of(running)
         return self.seen.verified.profile if self.seen.verified is not None else None
 
-    def learned_key(self, profile: Profile) -> str:
+    def load_key(self, profile: Profile) -> str:
         """Under what name the next start of the profile is remembered."""
         cache = profile.engine.env.get("VLLM_CACHE_ROOT")
         # The home in it is made by the unit, before there is anything to keep.
@@ -143,7 +143,7 @@ class Run:
             return None
 
     def retry_after_s(self, default: int) -> int:
-        """What clients are told: the rest of the wait, or the default where nothing was learned yet."""
+        """What clients are told: the rest of the wait, or the default where no earlier start is known."""
         wait = self.wait
         if wait is None or wait.eta_s is None:
             return default

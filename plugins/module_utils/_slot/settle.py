@@ -150,8 +150,8 @@ def close(run: Run) -> None:
     now, begun = stamp(run.fx.clock.now()), run.fx.clock.monotonic()
     run.wait = Wait(now, begun)
     if run.request.active and not halting:
-        key = run.learned_key(run.profile)
-        run.wait = Wait(now, begun, key, alike.wait_s(run.fx, run.layout, run.seen.memory.learned, key))
+        key = run.load_key(run.profile)
+        run.wait = Wait(now, begun, key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Complete states and wait states: what a look at a unit or at /health means. Pure.
 
-Each judge returns True when the wait is over, False to wait on, and raises SlotFault for anything else at once.
+Each check returns True when the wait is over, False to wait on, and raises SlotFault for anything else at once.
 """
 
 from __future__ import annotations

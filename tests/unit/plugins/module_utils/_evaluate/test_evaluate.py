@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, judge, parse, plan
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, parse, plan, verdicts
 
 CAPTURED = Path(__file__).parent / "captured"
 ALL = {name: f"/usr/local/bin/{name}" for name in ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun")}
@@ -64,37 +64,39 @@ def rows(**values: float | None) -> list[dict[str, object]]:
 
 
 def test_measures_are_judged_by_their_share_of_the_reference():
-    judged = judge.judge(rows(a=100.0, b=94.0, c=80.0, d=5.0), {"a": 100, "b": 100, "c": 100, "gone": 1}, 0.95, 0.85)
-    assert {row["id"]: row["level"] for row in judged} == {
+    found = verdicts.compare(
+        rows(a=100.0, b=94.0, c=80.0, d=5.0), {"a": 100, "b": 100, "c": 100, "gone": 1}, 0.95, 0.85
+    )
+    assert {row["id"]: row["level"] for row in found} == {
         "a": "PASS", "b": "WARN", "c": "FAIL", "d": "INFO", "gone": "WARN"}  # fmt: skip
-    assert judge.stops(judged, "FAIL") == ["c"]
-    assert judge.stops(judged, "WARN") == ["b", "c", "gone"]
-    assert judge.stops(judged, "never") == []
-    lines = judge.table(judged, "host1")
+    assert verdicts.stops(found, "FAIL") == ["c"]
+    assert verdicts.stops(found, "WARN") == ["b", "c", "gone"]
+    assert verdicts.stops(found, "never") == []
+    lines = verdicts.table(found, "host1")
     assert "80 % of 100.00" in lines[2]
     assert lines[-1] == "host1: 1 PASS, 2 WARN, 1 FAIL, 1 INFO"
 
 
 def test_a_skipped_benchmark_is_not_missing_from_the_reference():
     skipped = [{**rows(x=None)[0], "id": "collectives.ccl.allreduce", "level": "SKIP", "note": "needs two cards"}]
-    judged = judge.judge(skipped, {"collectives.ccl.allreduce": 20.0}, 0.95, 0.85)
-    assert [row["level"] for row in judged] == ["SKIP"]
+    found = verdicts.compare(skipped, {"collectives.ccl.allreduce": 20.0}, 0.95, 0.85)
+    assert [row["level"] for row in found] == ["SKIP"]
 
 
 def test_memory_that_is_faster_than_its_card_was_compressed():
     fast = [{**rows(x=900.0)[0], "id": "memory.card0.float16"}]
-    judged = judge.judge(fast, {}, 0.95, 0.85)
-    assert judged[0]["level"] == "WARN"
-    assert "compressed" in judged[0]["note"]
+    found = verdicts.compare(fast, {}, 0.95, 0.85)
+    assert found[0]["level"] == "WARN"
+    assert "compressed" in found[0]["note"]
 
 
 def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
-    judged = judge.judge(rows(a=100.0, b=None), {}, 0.95, 0.85)
-    assert judge.reference_of(json.loads(json.dumps({"rows": judged, "counts": {}}))) == {"a": 100.0}
+    found = verdicts.compare(rows(a=100.0, b=None), {}, 0.95, 0.85)
+    assert verdicts.reference_of(json.loads(json.dumps({"rows": found, "counts": {}}))) == {"a": 100.0}
     nonsense: list[object] = [{}, [], {"a": "fast"}, {"a": 0}, {"a": True}]
     for data in nonsense:
         with pytest.raises(ValueError, match="reference"):
-            judge.reference_of(data)
+            verdicts.reference_of(data)
 
 
 def test_four_cards_and_all_tools_leave_nothing_out():
@@ -177,6 +179,6 @@ def test_the_newest_complete_stack_for_the_device_is_taken(tmp_path):
 
 
 def test_lines_and_stops_of_rows():
-    judged = judge.judge(rows(a=1.0), {}, 0.95, 0.85)
-    assert judge.table(judged, "h")[-1] == "h: 1 INFO"
-    assert judge.stops(judged, "FAIL") == []
+    compared = verdicts.compare(rows(a=1.0), {}, 0.95, 0.85)
+    assert verdicts.table(compared, "h")[-1] == "h: 1 INFO"
+    assert verdicts.stops(compared, "FAIL") == []

@@ -123,7 +123,7 @@ def classed(*rows):
 def test_classes(changes, said, problem):
     one = profile({**CLASSES, **changes}, "classify")
     assert pooling.payload(one, one.canary.cases[0]) == {"model": "a", "input": ["good", "bad"]}
-    result = pooling.judge(one, one.canary.cases[0], said, 0.1, 1)
+    result = pooling.check_answer(one, one.canary.cases[0], said, 0.1, 1)
     assert result.passed == (not problem)
     assert problem in result.problem
 
@@ -134,7 +134,7 @@ def test_classes(changes, said, problem):
 def test_an_answer_without_classes_is_none(said):
     one = profile(CLASSES, "classify")
     with pytest.raises(SlotFault):
-        pooling.judge(one, one.canary.cases[0], said, 0.1, 1)
+        pooling.check_answer(one, one.canary.cases[0], said, 0.1, 1)
 
 
 def test_the_tone_is_a_sound():
@@ -158,7 +158,7 @@ def test_the_tone_is_a_sound():
 )
 def test_a_transcript(changes, text, passed):
     one = profile({**TONE, **changes}, "transcription")
-    result = hearing.judge(one, one.canary.cases[0], Reply(200, json.dumps({"text": text})), 0.1, 1)
+    result = hearing.check_answer(one, one.canary.cases[0], Reply(200, json.dumps({"text": text})), 0.1, 1)
     assert result.passed is passed
 
 

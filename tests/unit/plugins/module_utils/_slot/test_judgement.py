@@ -199,7 +199,7 @@ def test_the_journal_is_folded():
     memory = remember(lines)
     assert memory.verified is not None
     assert (memory.verified.profile, memory.verified.cases) == ("a", ({"name": "ok", "repeats": 3},))
-    assert memory.learned == LoadTimes({"a on s": (8.25,)}, {"a on s": (12.5,)})
+    assert memory.load_times == LoadTimes({"a on s": (8.25,)}, {"a on s": (12.5,)})
     # The next file begins with all of it.
     head = encode_memory(memory)
     assert begins_with_memory(head)

@@ -129,7 +129,7 @@ def test_a_start_without_a_compile_cache_is_compared_with_its_like(fake_host):
     fake_host.put(cache / "a" / "compiled", "x")
     fake_host.unit("a").load_s = 10.0
     there_and_back(fake_host, 2)
-    memory = read_memory(fake_host.effects(), LAYOUT).learned
+    memory = read_memory(fake_host.effects(), LAYOUT).load_times
     stack = "cpu-1a2b3c4d5e"
     assert [round(load) for load in memory.loads[f"a on {stack}, nothing cached"]] == [300]
     assert [round(load) for load in memory.loads[f"a on {stack}"]] == [10]

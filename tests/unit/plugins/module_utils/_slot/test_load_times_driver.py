@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was learned of starts holds for one driver and compiler, and never keeps a verified model from coming back."""
+"""What is known of earlier starts is of one driver and compiler, and never keeps a verified model from coming back."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_without_a_change_the_limit_stays(fake_host):
 def test_what_can_t_be_read_is_a_driver_of_its_own(fake_host):
     del fake_host.texts[DPKG_STATUS], fake_host.texts[KERNEL_RELEASE]
     switch(fake_host, "a")
-    (key,) = read_memory(fake_host.effects(), LAYOUT).learned.loads
+    (key,) = read_memory(fake_host.effects(), LAYOUT).load_times.loads
     assert key == "a on cpu-1a2b3c4d5e with linux unknown and driver packages unknown"
     fake_host.put(DPKG_STATUS, STATUS.format(igc="2.34.4"))
     switch(fake_host, "b")
     switch(fake_host, "a")
-    assert len([key for key in read_memory(fake_host.effects(), LAYOUT).learned.loads if key.startswith("a ")]) == 2
+    assert len([key for key in read_memory(fake_host.effects(), LAYOUT).load_times.loads if key.startswith("a ")]) == 2
 
 
 def test_a_file_that_refuses_to_be_read_stops_no_switch(fake_host):
@@ -109,7 +109,7 @@ def test_a_file_that_refuses_to_be_read_stops_no_switch(fake_host):
 def test_a_profile_without_cards_has_no_driver(fake_host):
     fake_host.render("a", cards=0)
     switch(fake_host, "a")
-    assert list(read_memory(fake_host.effects(), LAYOUT).learned.loads) == ["a on cpu-1a2b3c4d5e"]
+    assert list(read_memory(fake_host.effects(), LAYOUT).load_times.loads) == ["a on cpu-1a2b3c4d5e"]
 
 
 def test_only_installed_packages_of_driver_and_compiler_tell_them_apart():
@@ -154,7 +154,7 @@ def test_a_limit_that_somebody_asks_for_is_for_what_he_asks_for(fake_host):
     assert 19 < seconds(result, "health") < 22
 
 
-def test_it_can_be_more_than_was_learned(fake_host):
+def test_it_can_be_more_than_earlier_starts_took(fake_host):
     there_and_back(fake_host, 2)
     fake_host.unit("a").load_s = 500.0
     assert b70ctl(fake_host, "switch", "a", "--health-timeout", "550")[0] == command.DONE

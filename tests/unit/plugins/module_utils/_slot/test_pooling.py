@@ -42,7 +42,7 @@ def scored(*scores):
 
 def judged(task, case, reply):
     one = profile(task, case)
-    return pooling.judge(one, one.canary.cases[0], reply, 0.1, 1)
+    return pooling.check_answer(one, one.canary.cases[0], reply, 0.1, 1)
 
 
 def test_what_is_asked():

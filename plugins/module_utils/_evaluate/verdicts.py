@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measures against a reference: more is better for every one of them. Pure."""
+"""Verdicts on measures, from their share of a reference: more is better for every one of them. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference_of(data: Any) -> dict[str, float]:
     return found
 
 
-def judge(
+def compare(
     measures: Sequence[Mapping[str, Any]], reference: Mapping[str, float], warn_below: float, fail_below: float
 ) -> list[dict[str, Any]]:
     """Rows with ``level``, ``reference`` and ``share``. Below ``fail_below`` of the reference a row fails.
