@@ -82,7 +82,7 @@ format: venv ## let ruff format and sort
 	ruff format .
 
 new-profile: venv ## a profile of your own: make new-profile NAME=... [FROM=PROFILE_OR_EXAMPLE] [DIR=FOLDER]
-	@ansible-playbook new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
+	@ansible-playbook playbooks/new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
 
 docs: venv ## write the tables in READMEs and docs from their data
 	@python tests/tools/role_docs.py
