@@ -66,6 +66,13 @@ def test_every_shared_setting_is_documented_with_its_default() -> None:
     assert found == wanted
 
 
+def test_the_numbers_that_stand_twice_are_the_same() -> None:
+    shared = yaml.safe_load((ROOT / PATHS).read_text())["__paths_site"]
+    host = yaml.safe_load((ROOT / "roles" / "host" / "defaults" / "main.yml").read_text())
+    for name in ("build_memory_gib", "build_swap_reserve_gib"):
+        assert shared[name] == host[f"host_{name}"]
+
+
 @pytest.mark.parametrize("given", GIVEN)
 def test_every_role_follows_them_where_only_the_collection_is_installed(
     given: str, installed: Path, tmp_path: Path
