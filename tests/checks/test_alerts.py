@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 CASES = Path(__file__).with_name("alerts.yml")
 PAGE = ROOT / "docs" / "frontdoor.md"
-STATUS = ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "src" / "frontdoor" / "status.py"
+STATUS = ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "src" / "frontdoor" / "observability" / "status.py"
 _METRIC = re.compile(rf"{PREFIX}[a-z_]+")
 _SELECTOR = re.compile(rf"({PREFIX}[a-z_]+)\{{([^}}]*)\}}")
 
