@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor bare scenarios molecule source
 
-.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs changelog lock build clean
+.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -82,13 +82,16 @@ format: venv ## let ruff format and sort
 	ruff format .
 
 new-profile: venv ## a profile of your own: make new-profile NAME=... [FROM=PROFILE_OR_EXAMPLE] [DIR=FOLDER]
-	@ansible-playbook new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
+	@ansible-playbook playbooks/new_profile.yml -e profile=$(NAME) $(if $(FROM),-e b70_from=$(FROM)) $(if $(DIR),-e b70_profile_dir=$(abspath $(DIR)))
 
 docs: venv ## write the tables in READMEs and docs from their data
 	@python tests/tools/role_docs.py
 	python tests/tools/model_table.py
 	python tests/tools/doctor_docs.py
 	python tests/tools/code_docs.py
+
+site: venv ## the documentation as a site in .cache/site/html, with the reference of every plugin and role
+	@python tests/tools/docs_site.py
 
 changelog: venv ## write CHANGELOG.md from changelogs/fragments for the version in galaxy.yml
 	@antsibull-changelog release --update-existing

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def play(name: str, *extra: str, inventory: str = "localhost,") -> subprocess.CompletedProcess[str]:
     words = [word for item in extra for word in ("-e", item)]
     return subprocess.run(
-        ["ansible-playbook", "-i", inventory, f"{name}.yml", *words],
+        ["ansible-playbook", "-i", inventory, str(ROOT / "playbooks" / f"{name}.yml"), *words],
         cwd=ROOT,
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "NO_COLOR": "1"},
         stdout=subprocess.PIPE,

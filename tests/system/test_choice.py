@@ -75,7 +75,7 @@ def test_what_the_host_cannot_serve_is_refused_before_anything_is_changed(untouc
     said = words(refused)
     assert f"cannot serve {name} (it was asked for): {why}" in said
     assert "Nearest that can be served here: tiny-" in said
-    assert "show_models.yml -e cards=0" in said
+    assert "ansible-playbook arcpro.b70.show_models -e cards=0" in said
     assert time.monotonic() - began < REFUSED_WITHIN_S
     assert refused.changed == 0
     assert changed_files(untouched) == []
@@ -117,8 +117,8 @@ def test_a_rule_of_the_stack_is_refused_before_any_host_is_reached(untouched: Ho
 BY_INVENTORY = "tiny-a; the slot is empty, and b70_profile in the inventory names it. Stacks on this host: cpu."
 RECOMMENDED = (
     "qwen3-0.6b-cpu; nobody chose, and it is recommended for no card: It is small, and needs no card. To choose "
-    "another: -e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards=0 lists all. "
-    "Stacks on this host: cpu."
+    "another: -e profile=NAME, or b70_profile in the inventory; "
+    "ansible-playbook arcpro.b70.show_models -e cards=0 lists all. Stacks on this host: cpu."
 )
 
 

@@ -123,7 +123,7 @@ def test_what_is_broken_is_found_and_named(broken: str, tmp_path: Path) -> None:
 
 
 def test_the_report_of_that_host_holds_it_all_and_no_secret(broken: str, tmp_path: Path) -> None:
-    made = play(ROOT / "report.yml", "-e", f"report_dir={tmp_path}")
+    made = play(ROOT / "playbooks" / "report.yml", "-e", f"report_dir={tmp_path}")
     assert made.code == 0, made.output
     folder = next(path for path in tmp_path.iterdir() if path.is_dir())
     page = (folder / "index.html").read_text()

@@ -17,7 +17,7 @@ ENGINES = "systemctl show --property=Id,InvocationID,ActiveState 'b70-slot-main-
 
 
 def evaluate(**variables: object) -> Play:
-    return play("evaluate.yml", "-e", json.dumps(variables), limit_s=1200)
+    return play("playbooks/evaluate.yml", "-e", json.dumps(variables), limit_s=1200)
 
 
 def words_of(output: str) -> str:

@@ -122,7 +122,7 @@ def mirror(shop: Vendors) -> Iterator[Mirror]:
         "mirror_dir": f"{KEPT}/www",
         "mirror_key_home": f"{KEPT}/key",
     }
-    done = play(ROOT / "mirror.yml", "-e", json.dumps(given), limit_s=3600)
+    done = play(ROOT / "playbooks" / "mirror.yml", "-e", json.dumps(given), limit_s=3600)
     assert done.code == 0, done.output[-6000:]
     found = re.search(r"b70_mirror_key_fingerprint: ([0-9A-F]{40})", done.output)
     assert found, done.output[-3000:]

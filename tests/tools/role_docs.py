@@ -38,17 +38,20 @@ class Places:
         """Return where `__paths_NAME` or `__paths_own.KEY` is when no operator says otherwise."""
         first, _dot, key = name.partition(".")
         value = str(self._known[first][key] if key else self._known[first])
-        return str(Environment(autoescape=False).from_string(value).render(self._rendered(value)))
+        templates = Environment(autoescape=False)
+        # Ansible's own test, asked of the folder that stands for the operator's.
+        templates.tests["abs"] = lambda folder: bool(folder)
+        return str(templates.from_string(value).render(inventory_dir="INVENTORY_DIR", **self._rendered(value)))
 
     def _rendered(self, value: str) -> dict[str, Any]:
-        names = set(re.findall(r"__paths_\w+", value)) - {"__paths_own"}
-        return {"__paths_own": self._known["__paths_own"], **{name: self.path(name) for name in names}}
+        data = {name: held for name, held in self._known.items() if isinstance(held, dict)}
+        return {**data, **{name: self.path(name) for name in set(re.findall(r"__paths_\w+", value)) - data.keys()}}
 
     def moved_by(self, name: str) -> str:
         """Return the operator's variable that `__paths_NAME` follows, else nothing."""
         value = str(self._known.get(name, ""))
         own = re.search(r"\b((?!__)\w+) \| default", value)
-        further = re.search(r"__paths_(?!own)\w+", value)
+        further = re.search(r"__paths_(?!own\b|site\b)\w+", value)
         return own[1] if own else self.moved_by(further[0]) if further else ""
 
     def read(self, text: str) -> tuple[str, str]:
@@ -57,6 +60,8 @@ class Places:
         if not found or not self._known:
             return text, ""
         path = self.path(found[0])
+        if not path.startswith("/") and text != "{{ " + found[0] + " }}":
+            return text.replace(found[0], self.moved_by(found[0])), ""
         whole = text.replace("{{ " + found[0] + " }}", path)
         quoted = whole.replace(f"{found[0]} ~ '", f"'{path}").replace(found[0], f"'{path}'")
         return quoted, self.moved_by(found[0])

@@ -144,7 +144,8 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
     """Return the profile for an empty slot when nobody chose one, and the reason."""
-    instead = f"-e profile=NAME, or b70_profile in the inventory; show_models.yml -e cards={cards} lists all"
+    lists = f"ansible-playbook arcpro.b70.show_models -e cards={cards}"
+    instead = f"-e profile=NAME, or b70_profile in the inventory; {lists} lists all"
     hindered: list[str] = []
     for profile in recommended(profiles, cards):
         against = here.against(profile)
@@ -177,7 +178,8 @@ def _stacks(
 
 def _advice(wanted: Profile, profiles: Iterable[Profile], here: Here, cards: int) -> str:
     near = nearest(wanted, [profile for profile in profiles if not here.against(profile)])
+    models = f"ansible-playbook arcpro.b70.show_models -e cards={cards}"
     if near is None:
-        return f"No profile of the catalogue can be served here; show_models.yml -e cards={cards} says why."
-    every = f"show_models.yml -e cards={cards} lists all that {counted(cards)} can serve"
+        return f"No profile of the catalogue can be served here; {models} says why."
+    every = f"{models} lists all that {counted(cards)} can serve"
     return f"Nearest that can be served here: {near['name']} ({near['title']}); {every}."

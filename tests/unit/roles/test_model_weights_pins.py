@@ -30,8 +30,8 @@ def test_the_pins_stand_beside_the_inventory_and_nowhere_where_there_is_none(
     place.mkdir()
     (place / "hosts.yml").write_text("b70_hosts: {hosts: {h1: {}}}\n")
     task = {"name": "Say it", "ansible.builtin.debug": {"msg": "[{{ model_weights_pins_file }}]"}}
-    defaults = str(ROOT / "roles/model_weights/defaults/main.yml")
-    play = [{"hosts": "all", "gather_facts": False, "vars_files": [defaults], "tasks": [task]}]
+    files = [str(ROOT / "roles/model_weights/defaults/main.yml"), str(ROOT / "roles/paths/vars/main.yml")]
+    play = [{"hosts": "all", "gather_facts": False, "vars_files": files, "tasks": [task]}]
     (tmp_path / "play.yml").write_text(json.dumps(play))
     ansible = Path(sys.executable).parent / "ansible-playbook"
     done = subprocess.run(

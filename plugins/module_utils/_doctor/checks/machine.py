@@ -273,7 +273,7 @@ CHECKS = (
     Check(
         "kernel-log", "host", "faults of the cards' driver, lockups and hardware errors in the kernel log",
         "Resets and faults of a card go before a lost device; a card that is wedged takes no more work until a reboot.",
-        "Keep the lines (report.yml does), reboot when a card is wedged; lower max_num_seqs when it comes back.",
+        "Keep the lines (arcpro.b70.report does), reboot when a card is wedged; lower max_num_seqs when it comes back.",
         lambda site: (kernel_log(0), kernel_log(-1)), kernel_trouble,
     ),
     Check(

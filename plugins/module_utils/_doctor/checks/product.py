@@ -181,7 +181,7 @@ CHECKS = (
         "quarantine", "product", "whether a card was lost in this boot",
         "After a lost device nothing is switched to until the host was rebooted or somebody who looked at the evidence "
         "has cleared it: the next engine may answer wrongly.",
-        "Keep the evidence (report.yml), then reboot the host, or run b70ctl clear-quarantine.",
+        "Keep the evidence (ansible-playbook arcpro.b70.report), then reboot the host, or run b70ctl clear-quarantine.",
         lambda site: (Look("slot"),), quarantine, needs_product=True,
     ),
     Check(

@@ -85,7 +85,8 @@ class Plain:
                 )
             return self._read(data, name)
         raise Fault(
-            f"{self._base} has neither {MANIFEST} nor {SUMS}: fill it with mirror.yml, or make one with sha256sum"
+            f"{self._base} has neither {MANIFEST} nor {SUMS}: fill it with the playbook arcpro.b70.mirror, "
+            "or make one with sha256sum"
         )
 
     def _read(self, data: bytes, name: str) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class Plain:
                     if expected.get(key) and source.get(key) != expected[key]:
                         raise Fault(
                             f"{self._base} holds {key} {source.get(key)}, and {expected[key]} is wanted: "
-                            "let mirror.yml fill it again"
+                            "let the playbook arcpro.b70.mirror fill it again"
                         )
             else:
                 for line in text.splitlines():

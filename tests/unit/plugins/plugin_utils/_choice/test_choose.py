@@ -140,7 +140,7 @@ def test_an_empty_slot_gets_what_the_inventory_names() -> None:
 def test_an_empty_slot_gets_what_is_recommended_for_its_cards(cards: int, name: str, stacks: list[str]) -> None:
     found = chosen(host(cards))
     assert (found["profile"], found["stacks"], found["problems"]) == (name, stacks, [])
-    for words in (f"{name} is good", "-e profile=NAME", f"show_models.yml -e cards={cards}"):
+    for words in (f"{name} is good", "-e profile=NAME", f"ansible-playbook arcpro.b70.show_models -e cards={cards}"):
         assert words in found["reason"]
 
 
@@ -218,7 +218,8 @@ def test_the_advice_names_the_nearest_that_can_be_served_here() -> None:
         in (chosen(host(4), "gemma4-12b-it-int4-autoround-c12")["advice"])
     )
     nothing = choose({"on-four": CATALOGUE["on-four"]}, Here(STACKS, host(2), ROOT, MODELS), "on-four")
-    assert nothing["advice"].startswith("No profile of the catalogue can be served here; show_models.yml -e cards=2")
+    models = "ansible-playbook arcpro.b70.show_models -e cards=2"
+    assert nothing["advice"].startswith(f"No profile of the catalogue can be served here; {models}")
 
 
 def test_the_nearest_has_the_same_weights_before_anything_else() -> None:

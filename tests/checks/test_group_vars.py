@@ -1,0 +1,117 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of a site: group_vars/all.yml documents them, roles/paths has their defaults, roles follow them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shipped import elsewhere
+from tools.role_docs import PATHS, Places
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ROOT / "group_vars" / "all.yml"
+# Read where they are needed, by one playbook and one role.
+WITHOUT_SHARED_DEFAULT = {"b70_profile", "b70_mirror_key_fingerprint"}
+ROLES = ("frontdoor", "model_weights", "stack")
+GIVEN: dict[str, dict[str, object]] = {
+    "nothing": {},
+    "a mirror": {"b70_mirror_url": "http://mirror.example"},
+    "links": {
+        "b70_find_links": ["/srv/wheels"],
+        "b70_extra_index_urls": ["http://index.example"],
+        "b70_no_index": True,
+    },
+    "links for stacks": {"stack_find_links": ["/srv/stacks"], "b70_find_links": ["/srv/wheels"]},
+}
+FOLLOWED: dict[str, list[object]] = {
+    "nothing": [[], [], False],
+    "a mirror": [["http://mirror.example/wheels/"], [], True],
+    "links": [["/srv/wheels"], ["http://index.example"], True],
+    "links for stacks": [["/srv/stacks"], [], False],
+}
+
+
+def documented() -> dict[str, object]:
+    """Return the settings that the file documents, with the defaults that it names."""
+    lines = re.findall(r"^# ((?!http)[a-z0-9_]+: .*)$", SETTINGS.read_text(), re.MULTILINE)
+    return dict(yaml.safe_load("\n".join(lines)))
+
+
+def test_the_shipped_file_sets_nothing() -> None:
+    assert yaml.safe_load(SETTINGS.read_text()) is None
+
+
+def test_the_settings_hold_for_every_playbook_of_the_checkout() -> None:
+    assert (ROOT / "playbooks" / "group_vars").resolve() == SETTINGS.parent
+
+
+def test_every_shared_setting_is_documented_with_its_default() -> None:
+    places = Places(ROOT)
+    shared = [name for name, value in yaml.safe_load((ROOT / PATHS).read_text()).items() if "| default(" in str(value)]
+    wanted = {places.moved_by(name): places.path(name) for name in shared}
+    found = {
+        name: "" if value == "" else str(value)
+        for name, value in documented().items()
+        if name not in WITHOUT_SHARED_DEFAULT
+    }
+    assert found == wanted
+
+
+def test_the_numbers_that_stand_twice_are_the_same() -> None:
+    shared = yaml.safe_load((ROOT / PATHS).read_text())["__paths_site"]
+    host = yaml.safe_load((ROOT / "roles" / "host" / "defaults" / "main.yml").read_text())
+    for name in ("build_memory_gib", "build_swap_reserve_gib"):
+        assert shared[name] == host[f"host_{name}"]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_every_role_follows_them_where_only_the_collection_is_installed(
+    given: str, installed: Path, tmp_path: Path
+) -> None:
+    plays = []
+    for role in ROLES:
+        names = [f"{role}_{name}" for name in ("find_links", "extra_index_urls", "no_index")]
+        content = "{{ [" + ", ".join(names) + "] | to_json }}"
+        plays.append(
+            {
+                "hosts": "localhost",
+                "connection": "local",
+                "gather_facts": False,
+                "roles": [{"role": f"arcpro.b70.{role}", "tags": ["never"]}],
+                "post_tasks": [
+                    {
+                        "ansible.builtin.copy": {
+                            "content": content,
+                            "dest": str(tmp_path / f"{role}.json"),
+                            "mode": "0600",
+                        }
+                    }
+                ],
+            }
+        )
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
+    # Where an operator has the least to say: an inventory file.
+    said = {**GIVEN[given], "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"localhost": None}, "vars": said}}))
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "hosts.yml", "play.yml"],
+        cwd=tmp_path,
+        env={**os.environ, **elsewhere(tmp_path, installed)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {role: json.loads((tmp_path / f"{role}.json").read_text()) for role in ROLES} == dict.fromkeys(
+        ROLES, FOLLOWED[given]
+    )
