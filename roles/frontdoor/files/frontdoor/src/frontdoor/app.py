@@ -13,6 +13,7 @@ from collections.abc import Callable
 from frontdoor import errors
 from frontdoor.admin.api import Admin
 from frontdoor.admission.limiter import Limiter
+from frontdoor.admission.outlook import Outlook
 from frontdoor.admission.queue import busy
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
@@ -26,7 +27,7 @@ from frontdoor.http.work import Work
 from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
-from frontdoor.observability.local import LocalAnswers, unknown
+from frontdoor.observability.status import LocalAnswers, Now
 from frontdoor.policy.editing import PathRules, places_of, policies
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.listing import Listing
@@ -35,7 +36,7 @@ from frontdoor.policy.splice import Pieces, TooIntricate
 from frontdoor.slot.engine_metrics import Vitals
 from frontdoor.slot.journal import History
 from frontdoor.slot.probe import Probe
-from frontdoor.slot.state import SlotState, StateFile, utc_now
+from frontdoor.slot.state import SlotState, StateFile
 
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
@@ -77,9 +78,9 @@ class Door:
         self.events = events
         self.scheme = b"https" if config.tls.cert_file else b"http"
         keys = self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
-        self.started_at = utc_now()
-        self.ledger = Ledger(events, loop.time, loop.call_later)
-        self.outlook = self.ledger.activity.outlook
+        #: when a slot will be free, by the generations that ended
+        self.outlook = Outlook()
+        self.ledger = Ledger(events, loop.time, loop.call_later, self.outlook.lasted)
         # for those that count each read of a stream; what is no generation is not counted
         self.gaps = self.ledger.metrics.gaps.counts
         self.other_gaps = [0] * len(self.gaps)
@@ -137,8 +138,32 @@ class Door:
         #: the last switches
         self.history = History(config.slot.journal_file)
         self.ledger.metrics.generations_under_way = lambda: self.gate.requests
-        self._local = LocalAnswers(self)
+        self._local = LocalAnswers(
+            config,
+            now=self._now,
+            spread=lambda: self.spread(),
+            cors_fields=self.cors_fields,
+            ledger=self.ledger,
+            gate=self.gate,
+            pool=self.pool,
+            probe=self.probe,
+            vitals=self.vitals,
+            history=self.history,
+            connections=self.connections,
+            exchanges=self.exchanges,
+        )
         self._admin = Admin(self)
+
+    def _now(self) -> Now:
+        return Now(
+            self.state,
+            self.closed,
+            self.draining,
+            self.engine_reachable,
+            self.engine_error,
+            self.keys_error,
+            self.buffered,
+        )
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -337,7 +362,7 @@ class Door:
         if refusal is not None or not head.expects_continue:
             return refusal
         if head.route.kind is Kind.UNKNOWN:
-            return unknown(head)
+            return errors.unknown_path(head.route.path)
         return self.closed if head.route.kind is Kind.ENGINE else None
 
     def response_head(self, raw: bytes, head: RequestHead) -> ResponseHead:
@@ -372,7 +397,7 @@ class Door:
                         return Exchange(self, client, head, len(body), wanted, places)
                     refusal = wanted
             client.turn_away(refusal, head)
-            self.ledger.turned_away(client, head, refusal)
+            self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(body))
         elif head.route.kind is not Kind.ENGINE:

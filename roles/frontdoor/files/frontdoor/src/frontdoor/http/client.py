@@ -17,7 +17,6 @@ from frontdoor.http.head import END, HeadError, RequestHead
 from frontdoor.http.upload import Upload, limit_of, too_large
 from frontdoor.http.work import Work
 from frontdoor.networks import client_key, plain
-from frontdoor.observability.events import Line, line_of_request
 from frontdoor.observability.metrics import CLIENT_STALLED
 from frontdoor.policy.routes import style_of
 
@@ -56,8 +55,6 @@ class ClientConnection(asyncio.Protocol):
         "_heads",
         "_latest_head",
         "_linger_left",
-        "_logged",
-        "_logged_head",
         "_processing",
         "_reading",
         "_stage",
@@ -82,8 +79,6 @@ class ClientConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
         self.address = ""
-        self._logged_head: RequestHead | None = None
-        self._logged: Line = ("", "", "", "")
         #: whose turn it is where clients compete (a key, or the network), and the name of the API key
         self.key = self.network = ""
         self.key_name: str | None = None
@@ -322,13 +317,6 @@ class ClientConnection(asyncio.Protocol):
             self._engine_head = b"".join((head.line, host_line, head.fields, forwarded))
         return self._engine_head
 
-    def log_line(self, head: RequestHead) -> Line:
-        """What the log says of a request that went well, made once while a client repeats itself."""
-        if self._logged_head is not head:
-            self._logged_head = head
-            self._logged = line_of_request(self.address, head.route.path, "ok", None, 0.0)
-        return self._logged
-
     def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
         """Write an error of the frontdoor's own, and leave it to the caller to note it."""
         extra, connection = self._door.cors_fields(head), self._connection(head)
@@ -344,7 +332,7 @@ class ClientConnection(asyncio.Protocol):
             extra, connection = self._door.cors_fields(head), CLOSE if close else self._connection(head)
             head_only = head.method == b"HEAD"
             self.write(refusal.render(head.route.style, extra, connection, head_only, self._door.spread()))
-        self._door.ledger.refused(refusal)
+        self._door.ledger.metrics.answered(refusal.code, refusal.status)
 
     def reply(self, head: RequestHead, response: Callable[[bytes], bytes]) -> None:
         """Write a local answer; `response` is given the line about the connection."""

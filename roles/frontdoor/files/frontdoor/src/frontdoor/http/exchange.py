@@ -17,7 +17,8 @@ from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseErro
 from frontdoor.http.relay import ChunkedRelay, CloseRelay, Relay, relay_for
 from frontdoor.http.upload import ACCOUNTED
 from frontdoor.http.upstream import UpstreamConnection
-from frontdoor.observability.ledger import outcome_of
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.ledger import KEPT
 from frontdoor.observability.metrics import (
     CLIENT_CLOSED,
     INTERRUPTED,
@@ -26,8 +27,8 @@ from frontdoor.observability.metrics import (
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
     UPSTREAM_TIMEOUT,
+    outcome_of,
 )
-from frontdoor.observability.usage import rolled
 from frontdoor.policy.splice import Pieces
 
 if TYPE_CHECKING:
@@ -263,14 +264,14 @@ class Exchange(Waiting):
             if not head:
                 relay.count_gap(now)
         elif data:
-            self._tail = rolled(self._tail, data)
+            self._tail = data if len(data) >= KEPT else (self._tail + data)[-KEPT:]
         self._received += len(data)
         self._last_activity = now
         if relay.complete:
             assert self._response is not None
             if isinstance(relay, ChunkedRelay):
                 self._tail = relay.previous + relay.last
-            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response))
+            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
 
     def _complete(self, reusable: bool, outcome: str = OK) -> None:
         connection, self._connection = self._connection, None
@@ -295,7 +296,7 @@ class Exchange(Waiting):
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and isinstance(self._relay, CloseRelay) and self._relay.whole:
             self._client.write(self._relay.end)
-            self.finish(outcome_of(self._response), not self._shut_client)
+            self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
 
@@ -435,15 +436,15 @@ class Exchange(Waiting):
                 door.ledger.metrics.gaps.total += self.streaming_s
                 relay.detach()
         status = response.status if response is not None else refusal.status if refusal is not None else 0
-        # a plain tuple, in the order of ledger.Entry: this runs for each request
         door.ledger.note(
-            (
-                client,
+            Entry(
+                client.address,
                 client.key_name,
-                head,
+                head.route,
+                head.generates,
                 outcome,
                 status,
-                refusal,
+                None if refusal is None else refusal.code,
                 self._started,
                 now,
                 self._waited,

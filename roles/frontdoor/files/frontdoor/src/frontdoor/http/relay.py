@@ -17,8 +17,8 @@ from typing import Protocol
 import httptools
 
 from frontdoor.http.head import Framing, ResponseError, ResponseHead
+from frontdoor.observability.ledger import KEPT
 from frontdoor.observability.metrics import SHORT
-from frontdoor.observability.usage import KEPT
 
 LAST_CHUNK = b"0\r\n\r\n"
 # how a read ends that holds the last chunk and no trailer
