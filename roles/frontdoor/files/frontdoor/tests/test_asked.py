@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontdoor.admission.permits import ONE, Asked, asked
 from frontdoor.config import ConfigError, from_table
+from frontdoor.policy.asked import ONE, Asked, asked
 from frontdoor.policy.editing import places_of
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"

@@ -12,8 +12,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from frontdoor.admission.permits import NUMBERS
 from frontdoor.networks import networks
+from frontdoor.policy.asked import NUMBERS
 
 
 class ConfigError(ValueError):

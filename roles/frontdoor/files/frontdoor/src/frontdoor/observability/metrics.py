@@ -100,8 +100,6 @@ class Metrics:
         self.errors: Counter[str] = Counter()
         self.queue_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
-        #: seconds that the streams under way have lasted, which `gaps` has counted and not yet added up
-        self.streaming_s: Callable[[], float] = float
         self.generation_requests = 0
         #: those that have not ended, which `generation_requests` does not count yet
         self.generations_under_way: Callable[[], int] = int
@@ -164,13 +162,13 @@ class _Page:
         )
         self.rows(name, "counter", text, rows)
 
-    def histogram(self, name: str, text: str, rows: Iterable[tuple[Labels, Histogram]], more_s: float = 0.0) -> None:
-        """One histogram, by labels; `more_s` belongs to its sum."""
+    def histogram(self, name: str, text: str, rows: Iterable[tuple[Labels, Histogram]]) -> None:
+        """One histogram, by labels."""
         self._head(name, "histogram", text)
         for labels, data in rows:
             for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
                 self.lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
-            self.lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total + more_s)}")
+            self.lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total)}")
             self.lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
 
 
@@ -210,7 +208,7 @@ def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], served: Label
         page.rows(name, "counter", text, [({}, total)])
     page.histogram("queue_wait_seconds", "Wait for a slot, of those who waited.", [({}, metrics.queue_wait)])
     text = "Time between reads of an event stream, from the first on."
-    page.histogram("inter_chunk_seconds", text, [({}, metrics.gaps)], metrics.streaming_s())
+    page.histogram("inter_chunk_seconds", text, [({}, metrics.gaps)])
     for name, attribute, text in (
         (
             "first_token_seconds",

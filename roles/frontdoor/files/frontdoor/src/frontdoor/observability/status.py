@@ -15,25 +15,27 @@ import os
 import re
 from collections.abc import Callable, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from frontdoor import __version__, errors
 from frontdoor.admission.limiter import Limiter
+from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
-from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
 from frontdoor.http.upstream import Pool
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import render
 from frontdoor.policy.routes import Kind
+from frontdoor.slot.current import Slot
 from frontdoor.slot.engine_metrics import Vitals
+from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
 from frontdoor.slot.probe import Probe
-from frontdoor.slot.state import VERIFIED, SlotState, utc_now
+from frontdoor.slot.state import VERIFIED, utc_now
 
 # What was installed, as the unit names it: tells whether a process is older than its files.
 BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
@@ -62,36 +64,26 @@ def page() -> tuple[bytes, bytes]:
     return html, f"Content-Security-Policy: {policy}\r\nX-Content-Type-Options: nosniff\r\n".encode()
 
 
-class Now(NamedTuple):
-    """What changes while the frontdoor runs."""
-
-    state: SlotState
-    #: why nothing is admitted
-    closed: Refusal | None
-    draining: bool
-    #: None while it is not known
-    engine_reachable: bool | None
-    engine_error: str
-    keys_error: str
-    buffered: int
-
-
 @dataclasses.dataclass
 class LocalAnswers:
-    """Answers paths that are not the engine's. `now` and `spread` are asked each time."""
+    """Answers paths that are not the engine's. `spread` and `keys_error` are asked each time."""
 
     config: Config
-    now: Callable[[], Now]
-    spread: Callable[[], float]
-    cors_fields: Callable[[RequestHead], bytes]
-    ledger: Ledger
-    gate: Limiter
+    slot: Slot
+    health: EngineHealth
+    limiter: Limiter
+    memory: MemoryBudget
     pool: Pool
     probe: Probe
     vitals: Vitals
     history: History
+    ledger: Ledger
     connections: Sized
-    exchanges: Sized
+    #: requests for the engine
+    running: Sized
+    spread: Callable[[], float]
+    #: what is wrong with a file of keys
+    keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
@@ -121,14 +113,14 @@ class LocalAnswers:
 
     def preflight(self, client: ClientConnection, head: RequestHead) -> None:
         """Tell a browser what it may do."""
-        cors = self.cors_fields(head)
+        cors = client.cors(head)
         top = errors.status_line(204) + errors.date_line() + cors + (_PREFLIGHT if cors else b"")
         client.reply(head, lambda connection: top + connection + b"\r\n")
 
     def _reply(
         self, client: ClientConnection, head: RequestHead, code: int, content: bytes, kind: str, fields: bytes = b""
     ) -> None:
-        extra, bare = self.cors_fields(head) + fields, head.method == b"HEAD"
+        extra, bare = client.cors(head) + fields, head.method == b"HEAD"
         client.reply(
             head,
             lambda connection: errors.response(
@@ -143,7 +135,7 @@ class LocalAnswers:
             return self.ledger.activity.report() | {"switches": self.history.switches()}
         if path == "/health":
             return {"status": "ok"}
-        (ready, reason), state = self._ready(), self.now().state
+        (ready, reason), state = self._ready(), self.slot.state
         about = {"verified": state.verified, "gate": state.gate}
         return {"ready": ready, "phase": state.phase, "reason": reason, **about}
 
@@ -153,14 +145,13 @@ class LocalAnswers:
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
         for.
         """
-        now = self.now()
-        state = now.state
-        if now.draining:
+        state = self.slot.state
+        if self.slot.draining:
             return False, "the frontdoor is stopping"
         if not state.open or state.phase != "serving":
             return False, state.reason or f"the slot is {state.phase}"
-        if now.engine_reachable is False:
-            return False, f"the engine does not answer: {now.engine_error}"
+        if self.health.reachable is False:
+            return False, f"the engine does not answer: {self.health.error}"
         if self.config.slot.state_file and not state.verified and state.gate == VERIFIED:
             return False, "the engine is not verified"
         return True, ""
@@ -169,15 +160,14 @@ class LocalAnswers:
         """When to ask again, as generations are told that are refused now; None while there is no reason to wait."""
         if self._ready()[0]:
             return None
-        closed = self.now().closed
+        closed = self.slot.closed
         # open, but not well: it is looked at again then
         seconds = self.config.backend.probe_interval_s if closed is None else closed.retry_after_s
         return None if seconds is None else told_s(math.ceil(seconds), spread)
 
     def _status(self) -> dict[str, Any]:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
-        now, config, gate, metrics = self.now(), self.config, self.gate, self.ledger.metrics
-        state = now.state
+        state, config, limiter, metrics = self.slot.state, self.config, self.limiter, self.ledger.metrics
         profile = state.profile or {}
         modalities = profile.get("modalities")
         is_ready, why_not = self._ready()
@@ -203,8 +193,8 @@ class LocalAnswers:
                 "max_model_len": profile.get("max_model_len"),
             },
             "engine": {
-                "reachable": now.engine_reachable,
-                "error": now.engine_error,
+                "reachable": self.health.reachable,
+                "error": self.health.error,
                 "silent_s": None if silent is None else round(silent, 1),
                 "tokens_per_s": self.vitals.tokens_per_s,
                 "cache_used": self.vitals.cache_used,
@@ -218,33 +208,33 @@ class LocalAnswers:
                 "host": config.listen.host,
                 "port": config.listen.port,
                 "backend": state.backend_url,
-                "max_active_generations": gate.limit,
+                "max_active_generations": limiter.limit,
                 "queue_timeout_s": state.queue_timeout_s,
                 "max_queued": config.admission.max_queued,
                 "drain_timeout_s": config.limits.drain_timeout_s,
                 "backend_timeout_s": state.backend_timeout_s,
-                "active_generations": gate.active,
-                "queued_generations": gate.queued,
+                "active_generations": limiter.active,
+                "queued_generations": limiter.queued,
                 "total_generation_requests": metrics.all_generation_requests(),
                 "refused_requests": metrics.refusals,
                 "outcomes": metrics.outcomes(),
-                "active_requests": len(self.exchanges),
+                "active_requests": len(self.running),
                 "client_connections": len(self.connections),
-                "buffered_bytes": now.buffered,
+                "buffered_bytes": self.memory.held,
                 "request": dataclasses.asdict(state.rules),
                 "event_logging": config.log.events and state.event_log,
                 "auth": "api_key" if config.auth.keys_file else "none",
-                "keys_error": now.keys_error,
+                "keys_error": self.keys_error(),
                 "admin": bool(config.admin.keys_file),
                 "tls": bool(config.tls.cert_file),
                 "state_sequence": state.sequence,
-                "draining": now.draining,
+                "draining": self.slot.draining,
                 "started_at": self.started_at,
             },
         }
 
     def _metrics(self) -> bytes:
-        state = self.now().state
+        state = self.slot.state
         profile = state.profile or {}
         labels = {name: str(profile.get(name) or "") for name in ("status", "served_model_name", "fingerprint")}
         labels = {"slot": state.slot, "profile": str(profile.get("name") or ""), **labels}
@@ -252,8 +242,7 @@ class LocalAnswers:
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         """What is true now, for the metrics: name to explanation and value."""
-        now, gate = self.now(), self.gate
-        state = now.state
+        state, limiter = self.slot.state, self.limiter
         verified_at = state.verified_at if state.verified else None
         silent_s = self.probe.silent_s or 0
         return {
@@ -267,22 +256,22 @@ class LocalAnswers:
             ),
             "start_time_seconds": ("When the frontdoor was started.", _epoch(self.started_at)),
             "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
-            "engine_reachable": ("Whether the engine answered when it was last asked.", bool(now.engine_reachable)),
+            "engine_reachable": ("Whether the engine answered when it was last asked.", bool(self.health.reachable)),
             "engine_silent_seconds": (
                 "For how long an engine that accepts connections has been silent; 0 while it is not known to be.",
                 silent_s,
             ),
-            "generation_slots": ("Generations that may run at once.", gate.limit),
-            "active_generations": ("Generations that run.", gate.active),
-            "queued_generations": ("Generations that wait for a slot.", gate.queued),
+            "generation_slots": ("Generations that may run at once.", limiter.limit),
+            "active_generations": ("Generations that run.", limiter.active),
+            "queued_generations": ("Generations that wait for a slot.", limiter.queued),
             "queue_places": ("Generations that may wait for a slot.", self.config.admission.max_queued),
-            "active_requests": ("Requests for the engine under way.", len(self.exchanges)),
+            "active_requests": ("Requests for the engine under way.", len(self.running)),
             "client_connections": ("Connections of clients.", len(self.connections)),
             "engine_connections": ("Connections to the engine.", self.pool.open_connections),
-            "buffered_bytes": ("Bytes of request bodies held.", now.buffered),
+            "buffered_bytes": ("Bytes of request bodies held.", self.memory.held),
             "keys_unusable": (
                 "Whether a file of keys is wrong, and those of before still count.",
-                bool(now.keys_error),
+                bool(self.keys_error()),
             ),
         }
 

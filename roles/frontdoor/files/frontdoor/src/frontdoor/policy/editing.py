@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from frontdoor.admission.permits import ONE, asked
 from frontdoor.errors import Refusal, too_many_generations
+from frontdoor.policy.asked import ONE, asked
 from frontdoor.policy.modality import MODALITIES, REMOTE, Search, may_hold_media
 from frontdoor.policy.routes import GATED_PATHS, JSON_PATHS
 from frontdoor.policy.rules import Rules

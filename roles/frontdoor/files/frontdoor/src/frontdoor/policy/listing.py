@@ -158,4 +158,4 @@ class Listing:
                 received=size,
             )
         )
-        client.exchange_done(keep, now)
+        client.exchange_done(keep)
