@@ -15,7 +15,6 @@ from kit import Call, bench, on_loop
 from test_auth import certificate as certificate
 
 from frontdoor.http import body as bodies
-from frontdoor.policy.splice import ObjectDefaults
 
 COMPLETIONS = "/v1/completions"
 SIZE = 1_000_000
@@ -116,14 +115,3 @@ def test_room_is_reserved_for_what_came_and_not_for_what_is_announced(proven: in
         assert len(room) > 0
         assert body.size + len(room) <= 8 * max(body.size, proven)
         body.written(min(len(room), SIZE))
-
-
-@pytest.mark.parametrize("before", [b"", b"_", b"_ " * 50, b"_ " * 500])
-@pytest.mark.parametrize("size", [0, 10_000])
-def test_a_name_is_found_however_common_its_underscore_is(before: bytes, size: int) -> None:
-    defaults = ObjectDefaults("chat_template_kwargs", {"a": 1})
-    text = before + b"x" * size
-    without = b'{"prompt":"%b"}' % text
-    assert b"".join(defaults.pieces(without)) == b'{"chat_template_kwargs":{"a":1},"prompt":"%b"}' % text
-    given = b'{"prompt":"%b","chat_template_kwargs":{"b":2}}' % text
-    assert b"".join(defaults.pieces(given)) == b'{"prompt":"%b","chat_template_kwargs":{"a":1,"b":2}}' % text

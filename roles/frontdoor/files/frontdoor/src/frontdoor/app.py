@@ -13,6 +13,7 @@ from collections.abc import Callable
 from frontdoor import errors
 from frontdoor.admin.api import Admin
 from frontdoor.admission.limiter import Limiter
+from frontdoor.admission.permits import places_of
 from frontdoor.admission.queue import busy
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
@@ -27,11 +28,11 @@ from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.local import LocalAnswers, unknown
-from frontdoor.policy.editing import PathRules, places_of, policies
+from frontdoor.policy.document import Document
+from frontdoor.policy.editing import PathRules, policies
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.listing import Listing
 from frontdoor.policy.routes import Kind
-from frontdoor.policy.splice import Pieces, TooIntricate
 from frontdoor.slot.engine_metrics import Vitals
 from frontdoor.slot.journal import History
 from frontdoor.slot.probe import Probe
@@ -362,12 +363,15 @@ class Door:
             if refusal is None and not self._may_queue and self.gate.full:
                 refusal = busy(self, client)
             if refusal is None:
+                document = Document(body)
                 # a compressed body is read by no engine
-                places = 1 if head.coded else places_of(head.route.path, body, self.gate.limit)
+                places = 1 if head.coded else places_of(head.route.path, document, self.gate.limit)
                 if isinstance(places, Refusal):
                     refusal = places
                 else:
-                    wanted = self._wanted(head, body)
+                    # whatever it calls itself: who reads it as JSON must not find what was not looked at
+                    rules = self._policies.get(head.route.path)
+                    wanted = body if rules is None else rules.apply(document, coded=head.coded)
                     if not isinstance(wanted, Refusal):
                         return Exchange(self, client, head, len(body), wanted, places)
                     refusal = wanted
@@ -388,25 +392,12 @@ class Door:
                 return Listing(self, client, head)
             if refusal is None:
                 rules = self._policies.get(head.route.path) if head.method == b"POST" else None
-                wanted = (body,) if rules is None else rules.apply(body, coded=head.coded)
+                wanted = body if rules is None else rules.apply(Document(body), coded=head.coded)
                 if not isinstance(wanted, Refusal):
                     return Exchange(self, client, head, len(body), wanted)
                 refusal = wanted
             client.refuse(refusal, head)
         return None
-
-    def _wanted(self, head: RequestHead, body: bytes | bytearray) -> Pieces | Refusal:
-        """What the engine is sent for a generation, or why it is not asked."""
-        rules = self._policies.get(head.route.path)
-        if rules is None:
-            return (body,)
-        if head.json and rules.only_defaults is not None:
-            try:
-                return rules.only_defaults.pieces(body)
-            except TooIntricate:
-                pass
-        # whatever it calls itself: who reads it as JSON must not find what was not looked at
-        return rules.apply(body, coded=head.coded)
 
     def _crowded(self) -> Refusal | None:
         """Requests that take no generation slot have a bound of their own."""

@@ -11,8 +11,6 @@ from typing import Protocol
 
 import httptools
 
-from frontdoor.policy.splice import Pieces
-
 # a large body: when so much of it is there and so much is missing, the rest is read right to where it is kept
 LARGE = 128 * 1024
 # how many times what is there, or came before, may be reserved for what is announced
@@ -25,11 +23,10 @@ _KEPT_BYTES = 4 * 1024 * 1024
 _spare: list[bytearray] = []
 
 
-def recycle(pieces: Pieces) -> None:
-    """Keep the buffer behind a body that nobody uses any more."""
-    whole = pieces[-1].obj if isinstance(pieces[-1], memoryview) else pieces[-1]
-    if isinstance(whole, bytearray) and sum(map(len, _spare)) + len(whole) <= _KEPT_BYTES:
-        _spare.append(whole)
+def recycle(body: bytes | bytearray) -> None:
+    """Keep the buffer of a body that nobody uses any more."""
+    if isinstance(body, bytearray) and sum(map(len, _spare)) + len(body) <= _KEPT_BYTES:
+        _spare.append(body)
 
 
 def _reserve(size: int) -> bytearray:

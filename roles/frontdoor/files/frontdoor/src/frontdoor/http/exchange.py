@@ -28,7 +28,6 @@ from frontdoor.observability.metrics import (
     UPSTREAM_TIMEOUT,
 )
 from frontdoor.observability.usage import rolled
-from frontdoor.policy.splice import Pieces
 
 if TYPE_CHECKING:
     from frontdoor.app import Door
@@ -52,7 +51,13 @@ class Exchange(Waiting):
     )
 
     def __init__(
-        self, door: Door, client: ClientConnection, head: RequestHead, size: int, body: Pieces, places: int = 1
+        self,
+        door: Door,
+        client: ClientConnection,
+        head: RequestHead,
+        size: int,
+        body: bytes | bytearray,
+        places: int = 1,
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `places` are for a generation."""
         self._door = door
@@ -120,14 +125,14 @@ class Exchange(Waiting):
         connection.owner = self
         connection.receiver = self._on_head
         top = self._client.engine_head(head, self._door.pool.host_line)
-        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        size = len(body)
         if size < _SMALL:
             if not size and head.content_length == 0 and head.method not in (b"POST", b"PUT", b"PATCH"):
                 connection.transport.write(top + b"\r\n")
             else:
-                connection.transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (top, size, b"".join(body)))
+                connection.transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (top, size, bytes(body)))
         else:
-            connection.transport.writelines((b"%bContent-Length: %d\r\n\r\n" % (top, size), *body))
+            connection.transport.writelines((b"%bContent-Length: %d\r\n\r\n" % (top, size), body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -165,7 +170,7 @@ class Exchange(Waiting):
         elif self._size:
             door.buffered -= self._size
             self._size = 0
-            self._body = ()
+            self._body = b""
         if response.size == len(data) and head.plain and not door.draining:
             # the whole answer is here, is none of a failure, and nothing about it changes
             door.engine_responses += 1
@@ -410,7 +415,7 @@ class Exchange(Waiting):
                 # all of it was sent
                 recycle(self._body)
         self._size = 0
-        self._body = ()
+        self._body = b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the slot, counts, logs, and hands the client connection back."""
