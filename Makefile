@@ -74,8 +74,8 @@ endurance: venv ## the frontdoor's trials in full size; takes hours, its results
 bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=scenarios HOST=scenarios1 A=sim-a B=sim-b
 	@B70_LAB=$(or $(B70_LAB),lab) python tests/scenarios/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
 
-bench: venv ## the frontdoor against nginx, with every target; wants a machine that does nothing else
-	@python tests/load/bench.py --all --write
+bench: venv ## the frontdoor against nginx, with every target: make bench [BEFORE=GITREF]; wants a machine that does nothing else
+	@python tests/load/bench.py --all --write $(if $(BEFORE),--before $(BEFORE))
 
 format: venv ## let ruff format and sort
 	@ruff check --fix --quiet . || true

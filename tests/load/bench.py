@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from probes import cancel_ms, start_s
-from report import Round, Verdict, as_markdown, as_svg, as_text, judge
-from rig import CHAT, ROOT, SLOTS, Rig, Scenario, compile_generator, environment, have_nginx
+from report import GOALS, Round, Verdict, as_markdown, as_svg, as_text, judge
+from rig import CHAT, PACKAGE, ROOT, SLOTS, Rig, Scenario, checked_out, compile_generator, have_nginx, install
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAGE = ROOT / "docs" / "frontdoor.md"
@@ -42,12 +42,12 @@ _HELD = f"held:{SLOTS}:0:200:{CHAT}?chunks=1000000&every={_EVENT_MS * 1000}&size
 SCENARIOS = {
     # short ones: of long ones too few begin for a percentile
     "begin 64": streams(64, 20),
+    "begin 256": streams(256, 20),
     "stream 64": streams(64),
     "stream 256": streams(256),
     "stream 368": streams(368),
     "plain": Scenario((f"load:8:0:200:{CHAT}?plain=600",)),
     "body 1 MB": Scenario((f"load:4:0:1000000:{CHAT}?plain=600",)),
-    "reject": Scenario((_HELD, f"load:4:100:200:{CHAT}?plain=600"), limited=True),
     "flood": Scenario((_HELD, f"load:64:100:200:{CHAT}?plain=600"), limited=True),
 }
 
@@ -90,7 +90,7 @@ def details(rounds: list[Round], names: list[str]) -> str:
     return "\n".join(lines)
 
 
-def about(options: argparse.Namespace, python: str) -> dict[str, Any]:
+def about(options: argparse.Namespace) -> dict[str, Any]:
     """What a reader must know about the run."""
 
     def version(*argv: str) -> str:
@@ -107,9 +107,16 @@ def about(options: argparse.Namespace, python: str) -> dict[str, Any]:
         "seconds of each load": options.seconds,
         "processor": f"{cpu}, {os.cpu_count()} cores",
         "kernel": platform.release(),
-        "python": version(python, "-V"),
+        "python": version(options.python, "-V"),
+        **(
+            {"before": version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)}
+            if options.before
+            else {}
+        ),
         "load average at the start": f"{os.getloadavg()[0]:.1f}",
     }
+    if options.before:
+        found["before"] = version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)
     if have_nginx():
         found["nginx"] = version("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else "nginx", "-v").split("/")[
             -1
@@ -150,11 +157,13 @@ def measure(rig: Rig, options: argparse.Namespace, names: list[str], targets: li
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns 0 when every target is held, 1 when one is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="everything that has a target; this is what is done anyway")
+    parser.add_argument("--all", action="store_true", help="every scenario; this is what is done anyway")
+    parser.add_argument("--required", action="store_true", help="only what has a target; about five minutes")
     parser.add_argument("--only", action="append", help="scenarios whose name starts with this")
+    parser.add_argument("--before", metavar="GITREF", help="measure the frontdoor of that commit beside this one")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of one load (default: 2)")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved rounds (default: 7)")
-    parser.add_argument("--targets", default="direct,nginx,frontdoor", help="default: all three")
+    parser.add_argument("--targets", default="direct,nginx,frontdoor", help="default: %(default)s")
     parser.add_argument(
         "--python", default="/usr/bin/python3", help="what the frontdoor runs on (default: %(default)s)"
     )
@@ -163,34 +172,38 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--build", type=Path, default=ROOT / ".cache" / "load", help="where what is needed is built")
     parser.add_argument("--no-pin", action="store_true", help="do not pin the proxy to core 0 and the rest to core 1")
     options = parser.parse_args(argv)
-    targets = options.targets.split(",")
+    targets = [name for name in options.targets.split(",") if name != "direct" or not options.required]
     if "nginx" in targets and not have_nginx():
         raise SystemExit("nginx is missing: apt-get install nginx-light, or use --targets direct,frontdoor")
-    names = [n for n in SCENARIOS if not options.only or any(n.startswith(start) for start in options.only)]
-    generator, python = compile_generator(options.build), environment(options.build, options.python)
-    run = about(options, python)
+    wanted = {goal.scenario for goal in GOALS if goal.limit is not None or not options.required}
+    starts = tuple(options.only or [""])
+    names = [name for name in SCENARIOS if name in wanted and name.startswith(starts)]
+    generator = compile_generator(options.build)
+    versions = {"frontdoor": install(ROOT / PACKAGE, options.build, options.python)} if "frontdoor" in targets else {}
     # in memory: a write to a busy disk can take milliseconds, and the log of a host goes to journald's socket
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with (
-        tempfile.TemporaryDirectory(dir=memory) as folder,
-        Rig(Path(folder), generator, python, pin=not options.no_pin) as rig,
-    ):
-        run |= rig.conditions
-        print("; ".join(f"{name}: {value}" for name, value in rig.conditions.items()), file=sys.stderr)
-        if "nginx" in targets:
-            rig.add_nginx()
-        process: dict[str, float] = {}
-        if "frontdoor" in targets:
-            if not options.only:
-                cancelled = cancel_ms(rig)
-                process = {f"cancel_{moment}_ms": value for moment, value in cancelled.items()}
-                process["start_s"] = start_s(rig)
-            rig.add_frontdoor()
-        rounds = measure(rig, options, names, targets)
-    if "frontdoor" in targets:
-        process["rss_mb"] = max(one[name]["frontdoor"]["rss_mb"] for one in rounds for name in names)
-        rounds[0]["process"] = {"frontdoor": process}
-    verdicts = [verdict for verdict in judge(rounds) if verdict.ours is not None]
+    with tempfile.TemporaryDirectory(dir=memory) as folder, tempfile.TemporaryDirectory() as old:
+        if options.before:
+            targets.append("before")
+            versions["before"] = install(checked_out(options.before, Path(old)), options.build, options.python)
+        run = about(options)
+        with Rig(Path(folder), generator, pin=not options.no_pin) as rig:
+            run |= rig.conditions
+            print("; ".join(f"{name}: {value}" for name, value in rig.conditions.items()), file=sys.stderr)
+            if "nginx" in targets:
+                rig.add_nginx()
+            process: dict[str, dict[str, float]] = {name: {} for name in versions}
+            for name, version in versions.items():
+                if not options.only and not options.required:
+                    cancelled = cancel_ms(rig, version)
+                    process[name] = {f"cancel_{moment}_ms": value for moment, value in cancelled.items()}
+                    process[name]["start_s"] = start_s(rig, version)
+                rig.add_frontdoor(name, version)
+            rounds = measure(rig, options, names, targets)
+    for name, figures_of in process.items():
+        figures_of["rss_mb"] = max(one[scenario][name]["rss_mb"] for one in rounds for scenario in names)
+    rounds[0]["process"] = process
+    verdicts = judge(rounds)
     if options.details:
         print(details(rounds, names))
     print("\n" + as_text(verdicts))

@@ -9,7 +9,7 @@ import socket
 import statistics
 import time
 
-from rig import CHAT, PROBE_PORT, PROBED_PORT, Rig
+from rig import CHAT, PROBE_PORT, PROBED_PORT, Installed, Rig
 
 _REQUEST = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode()
 _EVENT = b"data: {}\n\n"
@@ -18,20 +18,20 @@ _BEGIN = (
 )
 
 
-def start_s(rig: Rig, count: int = 7) -> float:
+def start_s(rig: Rig, version: Installed, count: int = 7) -> float:
     """Median of seconds from the start of the process to the first accepted connection."""
     took = []
     for _ in range(count):
         began = time.monotonic()
-        with rig.frontdoor(PROBED_PORT, PROBE_PORT, 8):
+        with rig.frontdoor(version, PROBED_PORT, PROBE_PORT, 8):
             took.append(time.monotonic() - began)
     return statistics.median(took)
 
 
-def cancel_ms(rig: Rig, count: int = 100) -> dict[str, float]:
+def cancel_ms(rig: Rig, version: Installed, count: int = 100) -> dict[str, float]:
     """Longest time in ms until the engine sees that a client left, before the first byte and in a stream."""
     worst = {}
-    with socket.create_server(("127.0.0.1", PROBE_PORT)) as engine, rig.frontdoor(PROBED_PORT, PROBE_PORT, 8):
+    with socket.create_server(("127.0.0.1", PROBE_PORT)) as engine, rig.frontdoor(version, PROBED_PORT, PROBE_PORT, 8):
         engine.settimeout(5)
         for moment in ("prefill", "stream"):
             worst[moment] = max(_leave(engine, moment) for _ in range(count))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -17,14 +18,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiet import can_have_priority, prefix, quiet
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
-ENGINE_PORT, NGINX_PORT, NGINX_LIMITED_PORT, DOOR_PORT, DOOR_LIMITED_PORT, PROBE_PORT, PROBED_PORT = range(18291, 18298)
+PACKAGE = Path("roles/frontdoor/files/frontdoor")
+ENGINE_PORT, NGINX_PORT, NGINX_LIMITED_PORT, PROBE_PORT, PROBED_PORT, _DOOR_PORT = range(18291, 18297)
 CHAT = "/v1/chat/completions"
 #: of the proxies that limit
 SLOTS = 8
@@ -82,8 +83,14 @@ _DOOR_ENV = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_ARENA_MAX": "1",
-    "PYTHONPATH": str(PACKAGE / "src"),
 }
+
+
+class Installed(NamedTuple):
+    """A version of the frontdoor: its Python, and the folder of its sources."""
+
+    python: str
+    source: Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,19 +159,29 @@ def compile_generator(folder: Path) -> Path:
     return binary
 
 
-def environment(folder: Path, python: str) -> str:
-    """The frontdoor's own environment, made as the role makes it on a host; returns its Python."""
+def checked_out(ref: str, folder: Path) -> Path:
+    """The frontdoor of a commit, put into a folder; returns its package there."""
+    argv = ["git", "-C", str(ROOT), "archive", ref, str(PACKAGE)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise SystemExit(f"--before {ref}: git cannot give {PACKAGE} of it")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
+    return folder / PACKAGE
+
+
+def install(package: Path, folder: Path, python: str) -> Installed:
+    """Make a frontdoor's own environment, as the role makes it on a host, unless the folder has it already."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
-    lock = PACKAGE / "requirements.txt"
-    made_from = hashlib.sha256(lock.read_bytes() + os.path.realpath(python).encode()).hexdigest()
-    stamp, made = folder / "venv" / ".made-from", str(folder / "venv" / "bin" / "python")
-    if not stamp.exists() or stamp.read_text() != made_from:
-        shutil.rmtree(folder / "venv", ignore_errors=True)
+    lock = package / "requirements.txt"
+    venv = folder / ("venv-" + hashlib.sha256(lock.read_bytes() + os.path.realpath(python).encode()).hexdigest()[:16])
+    made, complete = str(venv / "bin" / "python"), venv / ".complete"
+    if not complete.exists():
+        shutil.rmtree(venv, ignore_errors=True)
         sync = [uv, "pip", "sync", "-q", "--system-certs", "--compile-bytecode", "--require-hashes", "--python", made]
-        for argv in ([uv, "venv", "-q", "--python", python, str(folder / "venv")], [*sync, str(lock)]):
+        for argv in ([uv, "venv", "-q", "--python", python, str(venv)], [*sync, str(lock)]):
             subprocess.run(argv, check=True)
-        stamp.write_text(made_from)
-    return made
+        complete.touch()
+    return Installed(made, package / "src")
 
 
 @contextlib.contextmanager
@@ -185,10 +202,10 @@ def running(argv: list[str], *, port: int, **options: Any) -> Iterator[subproces
 class Rig:
     """The proxies, the load generator with its engine, and where they run. Use as a context manager."""
 
-    def __init__(self, folder: Path, generator: Path, python: str, *, pin: bool) -> None:
+    def __init__(self, folder: Path, generator: Path, *, pin: bool) -> None:
         self._folder = folder
         self._generator = generator
-        self._python = python
+        self._ports = itertools.count(_DOOR_PORT)
         pin = pin and (os.cpu_count() or 1) > 1
         self._proxy_core = 0 if pin else None
         self._other_core = 1 if pin else None
@@ -218,20 +235,21 @@ class Rig:
         nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, env=env))
         self.targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda limited: _children(nginx.pid))
 
-    def add_frontdoor(self) -> None:
-        """Start two frontdoors, without and with a limit."""
-        free = self._stack.enter_context(self.frontdoor(DOOR_PORT, ENGINE_PORT, 4096))
-        limited = self._stack.enter_context(self.frontdoor(DOOR_LIMITED_PORT, ENGINE_PORT, SLOTS))
+    def add_frontdoor(self, name: str, version: Installed) -> None:
+        """Start two frontdoors of one version, without and with a limit, as a target of that name."""
+        port, limited_port = next(self._ports), next(self._ports)
+        free = self._stack.enter_context(self.frontdoor(version, port, ENGINE_PORT, 4096))
+        limited = self._stack.enter_context(self.frontdoor(version, limited_port, ENGINE_PORT, SLOTS))
         pids = {False: [free.pid], True: [limited.pid]}
-        self.targets["frontdoor"] = Target(DOOR_PORT, DOOR_LIMITED_PORT, lambda limited: pids[limited])
+        self.targets[name] = Target(port, limited_port, lambda limited: pids[limited])
 
     @contextlib.contextmanager
-    def frontdoor(self, port: int, backend: int, slots: int) -> Iterator[subprocess.Popen[bytes]]:
+    def frontdoor(self, version: Installed, port: int, backend: int, slots: int) -> Iterator[subprocess.Popen[bytes]]:
         """A frontdoor as a process: metrics, admission, event log and injection are on."""
         conf = self._folder / f"{port}.toml"
         conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots))
-        argv = [*self._before_proxy(), self._python, "-m", "frontdoor", "--config", str(conf)]
-        env = {**os.environ, **_DOOR_ENV}
+        argv = [*self._before_proxy(), version.python, "-m", "frontdoor", "--config", str(conf)]
+        env = {**os.environ, **_DOOR_ENV, "PYTHONPATH": str(version.source)}
         with (
             open(self._folder / f"{port}.log", "wb") as log,
             running(argv, port=port, env=env, stdout=log) as process,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontdoor.admission import permits
-from frontdoor.admission.permits import ONE, Asked
 from frontdoor.config import ConfigError, from_table
 from frontdoor.errors import Refusal
+from frontdoor.policy import asked as permits
+from frontdoor.policy.asked import ONE, Asked
 from frontdoor.policy.document import Document
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
@@ -25,8 +25,8 @@ def asked(path: str, body: bytes) -> Asked | Refusal:
     return permits.asked(path, Document(body))
 
 
-def places_of(path: str, body: bytes, limit: int) -> int | Refusal:
-    return permits.places_of(path, Document(body), limit)
+def permits_of(path: str, body: bytes, limit: int) -> int | Refusal:
+    return permits.permits_of(path, Document(body), limit)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_no_spelling_hides_how_many(body: bytes) -> None:
     "body", [b'{"n":1,"n":9}', b'{"n":9,"n":1}', b'{"\\u006e":9,"n":1}', b'{"n":NaN}', b'{"n":1e999}']
 )
 def test_a_number_that_readers_take_differently_is_refused(body: bytes) -> None:
-    refusal = places_of(CHAT, body, 2)
+    refusal = permits_of(CHAT, body, 2)
     assert not isinstance(refusal, int)
     assert (refusal.status, refusal.code) == (400, "ambiguous_json")
 
 
 @pytest.mark.parametrize("value", ['"%s9"' % (" " * 100), '"%s9"' % ("0" * 100), "9" + "0" * 100, "9" + "0" * 500])
 def test_a_number_that_is_hidden_in_much_else_is_not_let_past(value: str) -> None:
-    refusal = places_of(CHAT, b'{"n":%b}' % value.encode(), 2)
+    refusal = permits_of(CHAT, b'{"n":%b}' % value.encode(), 2)
     assert not isinstance(refusal, int)
     assert (refusal.status, refusal.code) == (400, "ambiguous_json" if len(value) > 400 else "too_many_generations")
 
@@ -152,7 +152,7 @@ def test_it_is_read_as_by_who_decodes_everything(
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
 def test_a_body_in_another_encoding_is_not_let_past(coding: str) -> None:
-    refusal = places_of(CHAT, '{"n":9}'.encode(coding), 2)
+    refusal = permits_of(CHAT, '{"n":9}'.encode(coding), 2)
     assert not isinstance(refusal, int)
     assert (refusal.status, refusal.code) == (400, "encoding_unsupported")
 
@@ -161,7 +161,7 @@ def test_a_body_in_another_encoding_is_not_let_past(coding: str) -> None:
 @given(st.binary(max_size=60) | st.text(alphabet='{}[],:"\\n u06e1prmt', max_size=60).map(str.encode))
 def test_any_bytes_are_judged(body: bytes) -> None:
     for path in (CHAT, COMPLETIONS, GENERATE):
-        found = places_of(path, body, 2)
+        found = permits_of(path, body, 2)
         assert not isinstance(found, int) or 1 <= found <= 2
 
 

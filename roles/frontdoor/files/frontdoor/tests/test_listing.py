@@ -137,7 +137,7 @@ async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, mo
         await run.engine.kill()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")
-        assert run.door.engine_reachable is False
+        assert run.app.health.reachable is False
         assert run.outcomes() == {"upstream_timeout": 1, "upstream_error": 1}
 
 
@@ -148,7 +148,7 @@ async def test_a_frontdoor_that_stops_does_not_leave_who_waits(tmp_path: Path) -
         client = await run.client()
         client.request("GET", MODELS)
         await until(lambda: run.engine.active)
-        run.door.drain()
-        assert run.door.interrupt() == 1
+        run.app.drain()
+        assert run.app.interrupt() == 1
         answer = await client.answer()
         assert (answer.status, answer.json["error"]["code"]) == (503, "stopping")

@@ -151,8 +151,8 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         most = loop.time() - began + 0.001
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
-        run.door.ledger.settle()
-        run.door.ledger.activity.sample(1000.4, 1, 2)
+        run.app.ledger.settle()
+        run.app.ledger.activity.sample(1000.4, 1, 2)
         report = (await client.ask("GET", "/frontdoor/activity")).json
         assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [
             ("/v1/chat/completions", 200, "ok"),
@@ -173,7 +173,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
-        vitals, told = run.door.vitals, {"tokens": 1000.0}
+        vitals, told = run.app.vitals, {"tokens": 1000.0}
 
         async def engine(call: Call) -> None:
             if call.request.line.startswith("GET /metrics "):
@@ -195,7 +195,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
         run.engine.script = engine
         client, loop = await run.client(), asyncio.get_running_loop()
-        await until(lambda: run.door.engine_reachable and not run.door.probe._fetch.running)  # type: ignore[union-attr]
+        await until(lambda: run.app.health.reachable and not run.app.probe._fetch.running)  # type: ignore[union-attr]
         await client.chat()
         began = loop.time()
         await asked()
@@ -224,7 +224,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
         told["tokens"] = 0
         await asked()
         assert vitals.tokens_per_s is None
-        run.door.note_engine(False, "gone")
+        run.app.health.note(False, "gone")
         await asked()
         assert vitals.cache_used is None
 
@@ -254,7 +254,7 @@ def test_activity_is_bounded() -> None:
 @on_loop
 async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        client, door = await run.client(), run.door
+        client, door = await run.client(), run.app
         await client.chat()
         release = asyncio.Event()
 
@@ -266,7 +266,7 @@ async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_pat
         busy = [await run.client() for _ in range(2)]
         for one in busy:
             one.request("POST", "/v1/chat/completions", b"{}")
-        await until(lambda: door.gate.active == 2)
+        await until(lambda: door.limiter.active == 2)
         for number in range(100):
             assert (await client.ask("POST", "/v1/chat/completions", b"{}")).status == 503
             if number % 10 == 0:

@@ -122,6 +122,6 @@ async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch
         run.engine.script = engine
         client = await run.client()
         await client.chat()
-        run.door.vitals.run()
-        await until(lambda: run.door.vitals.cache_used is not None)
+        run.app.vitals.run()
+        await until(lambda: run.app.vitals.cache_used is not None)
         assert (await client.ask("GET", "/status")).json["engine"]["cache_used"] == 0.8

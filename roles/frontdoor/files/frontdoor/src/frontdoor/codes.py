@@ -97,8 +97,8 @@ CODES: dict[str, Code] = {
     ),
     "ambiguous_json": Code(
         (400,),
-        "a rule reads or changes the body, and readers would not agree on it: it names a member twice in one object, or "
-        "holds NaN, a number beyond 64 bits or half of a surrogate pair",
+        "a rule reads or changes the body, and readers would not agree on it: it names a member twice in one object, "
+        "or holds NaN, a number beyond 64 bits or half of a surrogate pair",
         _MEND,
     ),
     "encoding_unsupported": Code(

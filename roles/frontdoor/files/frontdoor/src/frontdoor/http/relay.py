@@ -9,30 +9,17 @@ An event stream is cut only between events, so that it can always be ended valid
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
-import httptools
-
+from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk
 from frontdoor.http.head import Framing, ResponseError, ResponseHead
-from frontdoor.observability.metrics import SHORT
-from frontdoor.observability.usage import KEPT
 
-LAST_CHUNK = b"0\r\n\r\n"
 # how a read ends that holds the last chunk and no trailer
 _NO_TRAILER = b"\r\n" + LAST_CHUNK
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-# a chunk whose content ends with an event
-_ALIGNED_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)
 # an event longer than this is not held back until it is complete
 _MAX_HELD = 1024 * 1024
-
-
-def chunk(data: bytes) -> bytes:
-    """One chunk of the chunked transfer coding; nothing for no data, since an empty chunk means the end."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def _last_event_end(data: bytes) -> int:
@@ -151,178 +138,45 @@ class CloseRelay:
         return self._wrap(last_words) + self.end
 
 
-def _unparsed(data: bytes) -> None:
-    """In the place of a parser while there is none."""
-
-
-class _Marks:
-    """Callbacks of the parser on a chunked body."""
-
-    __slots__ = ("aligned", "begun", "complete", "on_body", "pieces")
-
-    def __init__(self) -> None:
-        self.aligned = True
-        self.complete = False
-        self.begun = 0
-        self.pieces: list[bytes] = []
-        self.on_body = self.pieces.append
-
-    def on_message_begin(self) -> None:
-        self.begun += 1
-
-    def on_chunk_header(self) -> None:
-        self.aligned = False
-
-    def on_chunk_complete(self) -> None:
-        self.aligned = True
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
-# How reads began that were one whole chunk, and their length: a size line fits into so many bytes, with some of what
-# follows. One that is no plain hexadecimal number is never among them, nor is the end of a body.
-_BEGIN = 6
-_WHOLE: dict[bytes, int] = {}
-_WHOLE_KEPT = 4096
-_SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,4})\r\n")
-
-
-def _learn_size(data: bytes) -> None:
-    line = _SIZE_LINE.match(data)
-    if line is not None and (size := int(line[1], 16)):
-        if len(_WHOLE) >= _WHOLE_KEPT:
-            _WHOLE.clear()
-        _WHOLE[data[:_BEGIN]] = line.end() + size + 2
-
-
 class ChunkedRelay:
     """A chunked body.
 
-    Reads that consist of whole chunks (of whole events, in an event stream) pass untouched; anything else is taken
-    apart and wrapped anew. `on_data` is the way of nearly every read of a stream: one whole chunk, written at once.
+    Reads of whole chunks (and whole events, in an event stream) pass untouched; anything else is wrapped anew.
     """
-
-    __slots__ = (
-        *("_clean", "_client_chunks", "_ends", "_events", "_gaps", "_marks", "_otherwise", "_parse", "_time"),
-        *("_write", "begun", "complete", "last", "last_activity", "previous", "received", "reusable"),
-    )
 
     def __init__(self, *, events: bool, client_chunks: bool) -> None:
         self._events = _Events() if events else None
         self._client_chunks = client_chunks
-        self._ends = _ALIGNED_ENDS if events else (b"\r\n",)
-        self._marks: _Marks | None = None
-        self._parse: Callable[[bytes], None] = _unparsed
-        # nothing is held back, and the next read begins with a chunk
-        self._clean = client_chunks
+        self._scanner = ChunkScanner()
         self.complete = False
         self.reusable = True
-        #: the last of what came: two reads that were one whole chunk each, or more that were anything else
-        self.previous = b""
-        self.last = b""
-        #: what came in reads of one whole chunk, and when the last read came
-        self.received = 0
-        self.begun = self.last_activity = 0.0
-
-    def attach(
-        self,
-        write: Callable[[bytes], None],
-        time: Callable[[], float],
-        gaps: list[int],
-        otherwise: Callable[[bytes], None],
-    ) -> Callable[[bytes], None]:
-        """Return the receiver of reads: it writes to the client, counts gaps, and leaves the rest to `otherwise`."""
-        self._write = write
-        self._time = time
-        self._gaps = gaps
-        self._otherwise = otherwise
-        self.begun = self.last_activity = time()
-        return self.on_data
-
-    def on_first(self, data: bytes) -> None:
-        """Take the first read, before which there was no other and so no gap."""
-        gaps, self._gaps = self._gaps, [0] * len(self._gaps)
-        self.begun = self.last_activity = self._time()
-        self.on_data(data)
-        self._gaps = gaps
-
-    def on_data(self, data: bytes) -> None:
-        """Take one read."""
-        size = len(data)
-        if _WHOLE.get(data[:_BEGIN]) == size and self._clean and data.endswith(self._ends):
-            self._write(data)
-            now = self._time()
-            self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
-            self.last_activity = now
-            self.received += size
-            self.previous, self.last = self.last, data
-        else:
-            self._otherwise(data)
-
-    def detach(self) -> None:
-        """Forget where reads were sent, at the end: it would keep the exchange, and the exchange keeps this."""
-        self._write = self._otherwise = _unparsed
 
     @property
-    def lasted(self) -> float:
-        """Seconds from the first read to the last: the sum of all gaps, which are counted and not added up."""
-        return self.last_activity - self.begun
-
-    def count_gap(self, now: float) -> None:
-        """Count the time since the last read."""
-        self._gaps[bisect_left(SHORT, now - self.last_activity)] += 1
-        self.last_activity = now
+    def _between(self) -> bool:
+        """Whether nothing is held back, and nothing that was begun lacks its end."""
+        return self._scanner.between and (self._events is None or self._events.between)
 
     def feed(self, data: bytes) -> bytes:
         """Pass on, see the class."""
-        # reads may be a few bytes each
-        if len(self.last) < KEPT:
-            self.last += data
-        else:
-            self.previous, self.last = self.last, data
-        marks = self._marks
-        if marks is None:
-            # at the start of a chunk, so a parser may begin here
-            _learn_size(data)
-            marks = self._marks = _Marks()
-            parser = httptools.HttpResponseParser(marks)
-            self._parse = parser.feed_data
-            self._parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        clean = self._clean
+        scanner, events = self._scanner, self._events
+        untouched = self._client_chunks and self._between
         try:
-            self._parse(data)
-        except httptools.HttpParserError as exc:
-            if not marks.complete:
-                raise ResponseError(f"broken chunked coding: {exc}") from exc
-            marks.begun += 1
-        if marks.complete:
-            return self._last(data, clean, marks)
-        if marks.aligned and data.endswith(b"\r\n"):
-            # that is the end of a chunk and not a size line cut short: the next parser may begin at the next read
-            self._marks = None
-            if clean and data.endswith(self._ends):
+            payload = scanner.feed(data)
+        except ChunkError as exc:
+            raise ResponseError(f"broken chunked coding: {exc}") from exc
+        if scanner.complete:
+            self.complete = True
+            self.reusable = not scanner.rest
+            if untouched and self.reusable and (data == LAST_CHUNK or data.endswith(_NO_TRAILER)):
                 return data
-        return self._rewrap(marks)
-
-    def _rewrap(self, marks: _Marks) -> bytes:
-        payload = b"".join(marks.pieces)
-        marks.pieces.clear()
-        events = self._events
+            # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
+            payload = payload if events is None else events.held + payload
+            return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
+        if untouched and scanner.between and (events is None or payload.endswith(_EVENT_ENDS)):
+            return data
         if events is not None:
             payload = events.take(payload)
-        # what is held back must leave, and what was begun must end, before anything passes untouched again
-        self._clean = self._client_chunks and self._marks is None and (events is None or events.between)
         return chunk(payload) if self._client_chunks else payload
-
-    def _last(self, data: bytes, clean: bool, marks: _Marks) -> bytes:
-        self.complete = True
-        self.reusable = marks.begun == 1
-        if clean and self.reusable and (data == LAST_CHUNK or data.endswith(_NO_TRAILER)):
-            return data
-        # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
-        payload = (self._events.held if self._events is not None else b"") + b"".join(marks.pieces)
-        return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
 
     def cut(self, last_words: bytes) -> bytes | None:
         """An event stream ends with an event that says so; the event that was begun is not passed on."""

@@ -31,7 +31,9 @@ _MAX_TOLD = 100
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
-INTRICATE = Refusal(400, "body_too_intricate", "the request body holds too many values, or is nested too deep, to be read")
+INTRICATE = Refusal(
+    400, "body_too_intricate", "the request body holds too many values, or is nested too deep, to be read"
+)
 NOT_AN_OBJECT = Refusal(400, "invalid_json", "the request body must be a JSON object")
 
 

@@ -146,4 +146,4 @@ class Listing:
         door.ledger.note(
             (client, client.key_name, self._head, outcome, status, refusal, started, now, 0.0, first, size, b"", False)
         )
-        client.exchange_done(keep, now)
+        client.exchange_done(keep)
