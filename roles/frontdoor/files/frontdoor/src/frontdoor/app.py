@@ -27,11 +27,11 @@ from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.status import LocalAnswers
-from frontdoor.policy.editing import places_of
+from frontdoor.policy.asked import permits_of
+from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.listing import Listing
 from frontdoor.policy.routes import Kind
-from frontdoor.policy.splice import Pieces
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import Vitals
 from frontdoor.slot.health import EngineHealth
@@ -349,9 +349,10 @@ class App:
         refusal = self.slot.closed or self.permits.refusal(id(client))
         if refusal is None:
             # a compressed body is read by no engine
-            permits = 1 if head.coded else places_of(head.route.path, body, self.limiter.limit)
+            document = Document(body)
+            permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
             # whatever it calls itself: who reads it as JSON must not find what was not looked at
-            wanted = permits if isinstance(permits, Refusal) else self._edited(head, body)
+            wanted = permits if isinstance(permits, Refusal) else self._edited(head, document)
             if not isinstance(permits, Refusal) and not isinstance(wanted, Refusal):
                 return Exchange(self.engine, client, head, len(body), wanted, permits)
             assert isinstance(wanted, Refusal)
@@ -372,13 +373,13 @@ class App:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
             return Listing(self, client, head)
-        wanted = self._edited(head, body) if head.method == b"POST" else (body,)
+        wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
         return wanted if isinstance(wanted, Refusal) else Exchange(self.engine, client, head, len(body), wanted)
 
-    def _edited(self, head: RequestHead, body: bytes | bytearray) -> Pieces | Refusal:
+    def _edited(self, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
         """What the engine is sent, or why it is not asked."""
         rules = self.slot.rules.get(head.route.path)
-        return (body,) if rules is None else rules.apply(body, coded=head.coded)
+        return document.body if rules is None else rules.apply(document, coded=head.coded)
 
     # --- as parts that are not given their own objects yet know it; to be deleted with the last of them ---------------
 

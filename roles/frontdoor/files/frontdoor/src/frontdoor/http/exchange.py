@@ -29,7 +29,6 @@ from frontdoor.observability.metrics import (
     UPSTREAM_TIMEOUT,
     outcome_of,
 )
-from frontdoor.policy.splice import Pieces
 from frontdoor.slot.current import Slot
 from frontdoor.slot.health import EngineHealth
 
@@ -83,7 +82,7 @@ class Exchange:
         client: ClientConnection,
         head: RequestHead,
         size: int,
-        body: Pieces,
+        body: bytes | bytearray,
         permits: int = 0,
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs."""
@@ -152,13 +151,13 @@ class Exchange:
         connection.owner = self
         connection.receiver = self._on_head
         top = self._client.engine_head(head, self._engine.pool.host_line)
-        size = sum(map(len, body))
+        size = len(body)
         if size or head.content_length != 0 or head.method in _WITH_BODY:
             top += b"Content-Length: %d\r\n" % size
         if size < _SMALL:
-            connection.transport.write(b"".join((top, b"\r\n", *body)))
+            connection.transport.write(b"".join((top, b"\r\n", body)))
         else:
-            connection.transport.writelines((top + b"\r\n", *body))
+            connection.transport.writelines((top + b"\r\n", body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -387,7 +386,7 @@ class Exchange:
     def _release_body(self) -> None:
         self._engine.memory.add(self._memory_key, -self._size)
         self._size = 0
-        self._body = ()
+        self._body = b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
