@@ -135,7 +135,7 @@ async def main() -> None:
             tasks = [asyncio.create_task(visitors.visit()) for _visitor in range(11)]
             # the same door by an address that is not the visitor's own
             loop = asyncio.get_running_loop()
-            other = await loop.create_server(lambda: ClientConnection(run.app), "127.0.0.2", run.port)
+            other = await loop.create_server(lambda: ClientConnection(run.app.server), "127.0.0.2", run.port)
             print(run.port, flush=True)
             reader = asyncio.StreamReader()
             await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -14,8 +14,6 @@ import pytest
 from kit import Call, bench, on_loop
 from test_auth import certificate as certificate
 
-from frontdoor.policy.splice import ObjectDefaults
-
 COMPLETIONS = "/v1/completions"
 SIZE = 1_000_000
 
@@ -65,14 +63,3 @@ async def test_one_connection_carries_bodies_of_all_sizes(
             client.send((b"%x\r\n%b\r\n" % (size, body) if size else b"") + b"0\r\n\r\n")
             assert (await client.answer()).json == digest, size
         client.leave()
-
-
-@pytest.mark.parametrize("before", [b"", b"_", b"_ " * 50, b"_ " * 500])
-@pytest.mark.parametrize("size", [0, 10_000])
-def test_a_name_is_found_however_common_its_underscore_is(before: bytes, size: int) -> None:
-    defaults = ObjectDefaults("chat_template_kwargs", {"a": 1})
-    text = before + b"x" * size
-    without = b'{"prompt":"%b"}' % text
-    assert b"".join(defaults.pieces(without)) == b'{"chat_template_kwargs":{"a":1},"prompt":"%b"}' % text
-    given = b'{"prompt":"%b","chat_template_kwargs":{"b":2}}' % text
-    assert b"".join(defaults.pieces(given)) == b'{"prompt":"%b","chat_template_kwargs":{"a":1,"b":2}}' % text

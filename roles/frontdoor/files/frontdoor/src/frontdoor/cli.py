@@ -22,7 +22,7 @@ from frontdoor.config import Config, ConfigError, load
 from frontdoor.http import tls as pair
 from frontdoor.http.listener import Listener
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.page import page
+from frontdoor.observability.status import page
 from frontdoor.policy.keys import Keys, key_line, load_certificate, make_key, tls_context
 
 EXIT_CONFIG = 2

@@ -91,8 +91,15 @@ CODES: dict[str, Code] = {
     "invalid_json": Code((400,), "the body cannot be held to a limit: it is no JSON object", _MEND),
     "body_too_intricate": Code(
         (400,),
-        "looking through the body would hold up everybody (some 200 000 brackets, or 6 MB of escapes or numbers)",
+        "reading the body would hold up everybody (more than 200 000 values, nested too deep, or 32 MiB that are not "
+        "all ASCII)",
         _SMALLER,
+    ),
+    "ambiguous_json": Code(
+        (400,),
+        "a rule reads or changes the body, and readers would not agree on it: it names a member twice in one object, "
+        "or holds NaN, a number beyond 64 bits or half of a surrogate pair",
+        _MEND,
     ),
     "encoding_unsupported": Code(
         (400, 415), "the body is not UTF-8, or compressed, and has to be read here", "send plain UTF-8"

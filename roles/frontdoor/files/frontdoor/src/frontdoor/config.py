@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from frontdoor.networks import networks
-from frontdoor.policy.asked import NUMBERS
+
+MODEL_POLICIES = ("pass", "rewrite", "reject")
+#: members of a request that say how many generations it asks for
+NUMBERS = ("n", "best_of")
 
 
 class ConfigError(ValueError):
@@ -78,8 +81,22 @@ class Request:
     max_tokens_default: int = dataclasses.field(default=0, metadata={"min": 0})
     max_tokens_cap: int = dataclasses.field(default=0, metadata={"min": 0})
     sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    model_policy: str = dataclasses.field(default="pass", metadata={"choices": ("pass", "rewrite", "reject")})
+    model_policy: str = dataclasses.field(default="pass", metadata={"choices": MODEL_POLICIES})
     model_aliases: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What is done to requests: the state file's `request` sets it, the section above where that is silent."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+    max_tokens_default: int | None = None
+    max_tokens_cap: int | None = None
+    sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    model_policy: str = "pass"
+    model_aliases: tuple[str, ...] = ()
+    #: where media may be fetched from; None where the profile does not say
+    allowed_media_domains: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,8 @@ from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import Relay, relay_for
 from frontdoor.http.upstream import Pool, UpstreamConnection
-from frontdoor.observability.ledger import Ledger, outcome_of
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.ledger import KEPT, Ledger
 from frontdoor.observability.metrics import (
     CLIENT_CLOSED,
     INTERRUPTED,
@@ -26,9 +27,8 @@ from frontdoor.observability.metrics import (
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
     UPSTREAM_TIMEOUT,
+    outcome_of,
 )
-from frontdoor.observability.usage import rolled
-from frontdoor.policy.splice import Pieces
 from frontdoor.slot.current import Slot
 from frontdoor.slot.health import EngineHealth
 
@@ -82,7 +82,7 @@ class Exchange:
         client: ClientConnection,
         head: RequestHead,
         size: int,
-        body: Pieces,
+        body: bytes | bytearray,
         permits: int = 0,
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs."""
@@ -151,13 +151,13 @@ class Exchange:
         connection.owner = self
         connection.receiver = self._on_head
         top = self._client.engine_head(head, self._engine.pool.host_line)
-        size = sum(map(len, body))
+        size = len(body)
         if size or head.content_length != 0 or head.method in _WITH_BODY:
             top += b"Content-Length: %d\r\n" % size
         if size < _SMALL:
-            connection.transport.write(b"".join((top, b"\r\n", *body)))
+            connection.transport.write(b"".join((top, b"\r\n", body)))
         else:
-            connection.transport.writelines((top + b"\r\n", *body))
+            connection.transport.writelines((top + b"\r\n", body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -246,10 +246,10 @@ class Exchange:
             self._note_read(now)
         self._last_activity = now
         self._received += len(data)
-        self._tail = rolled(self._tail, data)
+        self._tail = (self._tail + data)[-KEPT:]
         if relay.complete:
             assert self._response is not None
-            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response))
+            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -285,7 +285,7 @@ class Exchange:
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
             self._client.write(self._relay.end() or b"")
-            self.finish(outcome_of(self._response), not self._shut_client)
+            self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
 
@@ -386,7 +386,7 @@ class Exchange:
     def _release_body(self) -> None:
         self._engine.memory.add(self._memory_key, -self._size)
         self._size = 0
-        self._body = ()
+        self._body = b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
@@ -398,15 +398,15 @@ class Exchange:
         engine.running.discard(self)
         if self._permit is not None:
             self._permit.release()
-        # in the order of ledger.Entry
         engine.ledger.note(
-            (
-                client,
+            Entry(
+                client.address,
                 client.key_name,
-                self._head,
+                self._head.route,
+                self._head.generates,
                 outcome,
                 response.status if response is not None else refusal.status if refusal is not None else 0,
-                refusal,
+                None if refusal is None else refusal.code,
                 self._started,
                 engine.loop.time(),
                 self._waited,

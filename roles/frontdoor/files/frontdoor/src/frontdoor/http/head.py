@@ -127,7 +127,7 @@ def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
     return canonical, mark + query, authority
 
 
-# Clients and engines repeat themselves, and parsing a head costs more than all the rest of a plain request. Longer heads
+# Clients and engines repeat themselves, and parsing costs more than all the rest of a plain request. Longer heads
 # are unlikely to repeat, and would take memory.
 _REMEMBERED = 512
 _SHORT = 2048

@@ -12,8 +12,7 @@ from typing import Any
 
 import orjson
 
-from frontdoor.config import Config, ConfigError, split_backend_url
-from frontdoor.policy.rules import MODEL_POLICIES, Rules
+from frontdoor.config import MODEL_POLICIES, Config, ConfigError, Rules, split_backend_url
 from frontdoor.slot import regular
 
 VERIFIED = "verified"
