@@ -21,6 +21,7 @@ from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
 from frontdoor.http.exchange import Engine, Exchange, Running
 from frontdoor.http.head import RequestHead
+from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
 from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
@@ -29,7 +30,6 @@ from frontdoor.observability.local import LocalAnswers, unknown
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
-from frontdoor.policy.listing import Listing
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import Vitals
@@ -132,8 +132,8 @@ class App:
         if self.keys is not None:
             keys = self.keys
             self.ledger.metrics.key_names = lambda: keys.names
-        self.probe = Probe(self)
-        self.vitals = Vitals(self)
+        self.probe = Probe(self.pool, self.health, loop.time, backend.silence_limit_s)
+        self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
         self._local = LocalAnswers(self)
         self._admin = Admin(self)
         self._swept = loop.time()
@@ -219,7 +219,7 @@ class App:
     def refresh_keys(self) -> None:
         """Read the files of keys again when they changed."""
         if self.keys is not None:
-            self.keys.refreshed(self.events)
+            self.keys.refreshed(self.events.emit)
         self._admin.refresh_keys()
 
     # --- the slot's state ------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class App:
         if len(self.running) - self.limiter.requests >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
-            return Listing(self, client, head)
+            return Listing(self.engine, client, head)
         wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
         return wanted if isinstance(wanted, Refusal) else Exchange(self.engine, client, head, len(body), wanted)
 

@@ -24,6 +24,8 @@ class Fetched(NamedTuple):
     error: str = ""
     connected: bool = True
     head: ResponseHead | None = None
+    #: it listens, and did not answer in time
+    timed_out: bool = False
 
 
 class Fetch:
@@ -133,7 +135,8 @@ class Fetch:
         self._timer = None
         connected = self._connection is not None
         self._drop()
-        self._finish(Fetched(0, b"", f"no answer within {self._timeout_s:g} s", connected=connected))
+        error = f"no answer within {self._timeout_s:g} s"
+        self._finish(Fetched(0, b"", error, connected, timed_out=connected))
 
     def _fail(self, why: str) -> None:
         self._drop()
