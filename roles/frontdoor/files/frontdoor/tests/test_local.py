@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import re
+import time
 from pathlib import Path
-from typing import cast
 
 import orjson
 import pytest
 from kit import Call, bench, on_loop, serving_state, until
 
-from frontdoor.http.client import ClientConnection
-from frontdoor.http.head import parse_request_head
-from frontdoor.observability.activity import Activity
-from frontdoor.observability.events import in_ms, line_of_request, request_line
-from frontdoor.observability.ledger import Entry
+from frontdoor.observability.activity import Activity, Entry
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import OK, Metrics
+from frontdoor.policy.routes import Kind, Route, classify
 
 LIST = {
     "object": "list",
@@ -230,16 +230,14 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
 
 def test_activity_is_bounded() -> None:
-    head = parse_request_head(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100)
-
     def entry(at: float) -> Entry:
-        return cast(ClientConnection, None), None, head, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5, b"", False
+        return Entry("::1", None, classify("/v1/completions"), True, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5)
 
     activity = Activity(Metrics())
     for second in range(1000):
         activity.sample(second, 0, 0)
-        activity.requests([entry(second)], 0.0)
-        activity.first_tokens(0.1, 1)
+        activity.request(entry(second), 0.0)
+        activity.first_token(0.1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()
     assert len(report["samples"]) == 300
@@ -300,9 +298,18 @@ def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> No
 
 
 def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
-    about = line_of_request("::1%eth0", '/v1/100%d/"x"', "ok", None, 0.25)
-    line = request_line(about, 200, 1.23456, 99, in_ms(1234.5678))
+    reading, writing = os.pipe()
+    route = Route(Kind.ENGINE, '/v1/100%d/"x"', gated=True)
+    ledger = Ledger(EventLog(writing), lambda: 1.23456, lambda _s, _work: None, lambda _s: None)
+    ledger.note(Entry("::1%eth0", None, route, True, OK, 200, None, 0.0, 1.23456, 0.25, 0.1, 99))
+    before = int(time.time() * 1000)
+    ledger.sweep()
+    line = os.read(reading, 4096).decode()
+    os.close(reading)
+    os.close(writing)
     found = orjson.loads(line)
     assert line == orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode() + "\n"
-    assert (found["client"], found["path"], found["ts_ms"]) == ("::1%eth0", '/v1/100%d/"x"', 1234567)
+    assert (found["client"], found["path"]) == ("::1%eth0", '/v1/100%d/"x"')
+    # the loop's clock is told as the time of day
+    assert before <= found["ts_ms"] <= time.time() * 1000
     assert (found["elapsed_s"], found["queue_wait_s"], found["queued"], found["bytes"]) == (1.235, 0.25, True, 99)

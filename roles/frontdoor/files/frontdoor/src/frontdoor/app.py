@@ -15,6 +15,7 @@ from frontdoor.admin.api import Admin
 from frontdoor.admission.connections import ConnectionLimiter
 from frontdoor.admission.limiter import Limiter
 from frontdoor.admission.memory import MemoryBudget
+from frontdoor.admission.outlook import Outlook
 from frontdoor.admission.permits import Permits
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
@@ -26,7 +27,7 @@ from frontdoor.http.upstream import Pool
 from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
-from frontdoor.observability.local import LocalAnswers, unknown
+from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
@@ -36,7 +37,7 @@ from frontdoor.slot.engine_metrics import Vitals
 from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
 from frontdoor.slot.probe import Probe
-from frontdoor.slot.state import SlotState, StateFile, utc_now
+from frontdoor.slot.state import SlotState, StateFile
 
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
@@ -70,14 +71,14 @@ class App:
         self.loop = loop
         self.events = events
         self.spread = spread
-        self.started_at = utc_now()
         limits, backend, admission = config.limits, config.backend, config.admission
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
-        self.ledger = Ledger(events, loop.time, loop.call_later)
+        outlook = Outlook()
+        self.ledger = Ledger(events, loop.time, loop.call_later, outlook.lasted)
         self.limiter = Limiter(admission.max_active_generations, admission.max_queued)
         self.permits = Permits(
             self.limiter,
-            self.ledger.activity.outlook,
+            outlook,
             loop,
             waited=self.ledger.metrics.queue_wait.observe,
             settle=self.ledger.settle,
@@ -134,7 +135,22 @@ class App:
             self.ledger.metrics.key_names = lambda: keys.names
         self.probe = Probe(self.pool, self.health, loop.time, backend.silence_limit_s)
         self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
-        self._local = LocalAnswers(self)
+        self._local = LocalAnswers(
+            config=config,
+            slot=self.slot,
+            health=self.health,
+            limiter=self.limiter,
+            memory=self.memory,
+            pool=self.pool,
+            probe=self.probe,
+            vitals=self.vitals,
+            history=self.history,
+            ledger=self.ledger,
+            connections=self.connections,
+            running=self.running,
+            spread=lambda: self.spread(),
+            keys_error=lambda: self.keys_error,
+        )
         self._admin = Admin(self)
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -306,7 +322,7 @@ class App:
         if refusal is not None or not head.expects_continue:
             return refusal
         if head.route.kind is Kind.UNKNOWN:
-            return unknown(head)
+            return errors.unknown_path(head.route.path)
         return self.slot.closed if head.route.kind is Kind.ENGINE else None
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
@@ -342,7 +358,7 @@ class App:
             assert isinstance(wanted, Refusal)
             refusal = wanted
         client.turn_away(refusal, head)
-        self.ledger.turned_away(client, head, refusal)
+        self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
         return None
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:

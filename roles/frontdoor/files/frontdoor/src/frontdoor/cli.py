@@ -22,7 +22,7 @@ from frontdoor.config import Config, ConfigError, load
 from frontdoor.http import tls as pair
 from frontdoor.http.listener import Listener, load_certificate, tls_context
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.page import page
+from frontdoor.observability.status import page
 from frontdoor.policy.keys import Keys, key_line, make_key
 
 EXIT_CONFIG = 2

@@ -145,6 +145,11 @@ UNAUTHORIZED_ADMIN = _unauthorized("a valid administration key")
 ONLY_ADMIN = _unauthorized("this key is for the administration and the status; to ask the model, an API key")
 
 
+def unknown_path(path: str) -> Refusal:
+    """A path that is neither ours nor one of the engine's that may be asked."""
+    return Refusal(404, "unknown_path", f"{path} is not served here")
+
+
 def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
     """A path that does not know this method; browsers may always ask what it knows."""
     allow = b"Allow: %b\r\n" % b", ".join((*methods, b"OPTIONS"))

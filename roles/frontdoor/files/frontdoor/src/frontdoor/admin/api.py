@@ -83,7 +83,7 @@ class Admin:
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
         if self._keys is None:
-            return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
+            return errors.unknown_path(head.route.path)
         if self._key_name(head):
             return None
         ordinary = self._door.keys
@@ -120,7 +120,7 @@ class Admin:
         action = _ACTION.fullmatch(path)
         wanted: tuple[bytes, ...] = (b"POST",) if action or path == ADMIN_RELOAD else (b"GET", b"HEAD")
         if path not in (ADMIN_MODELS, ADMIN_MEMORY, ADMIN_RELOAD) and action is None:
-            client.refuse(Refusal(404, "unknown_path", f"{path} is not served here"), head)
+            client.refuse(errors.unknown_path(path), head)
         elif head.method not in wanted:
             client.refuse(errors.method_not_allowed(path, wanted), head)
         elif action is not None:

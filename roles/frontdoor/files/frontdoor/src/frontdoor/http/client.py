@@ -17,7 +17,6 @@ from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, limit_of, too_large
 from frontdoor.http.head import END, HeadError, RequestHead, parse_request_head
 from frontdoor.networks import client_key, plain
-from frontdoor.observability.events import Line, line_of_request
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.policy.routes import style_of
@@ -316,10 +315,6 @@ class ClientConnection(asyncio.Protocol):
         )
         return b"".join((head.line, host_line, head.fields, forwarded))
 
-    def log_line(self, head: RequestHead) -> Line:
-        """What the log says of a request that went well."""
-        return line_of_request(self.address, head.route.path, "ok", None, 0.0)
-
     def cors(self, head: RequestHead) -> bytes:
         """Header lines for browsers, on requests that come from one."""
         return self._server.cors if head.origin else b""
@@ -331,7 +326,7 @@ class ClientConnection(asyncio.Protocol):
     def refuse(self, refusal: Refusal, head: RequestHead | None = None) -> None:
         """Write an error of the frontdoor's own, and count it."""
         self._write_error(refusal, head, CLOSE if head is None else self.connection_field(head))
-        self._server.ledger.refused(refusal)
+        self._server.ledger.metrics.answered(refusal.code, refusal.status)
 
     def _write_error(self, refusal: Refusal, head: RequestHead | None, connection: bytes, raw: bytes = b"") -> None:
         """`raw` is a head that was not understood."""
@@ -354,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
         self._drop_body()
         self._write_error(refusal, head, CLOSE, raw)
-        self._server.ledger.refused(refusal)
+        self._server.ledger.metrics.answered(refusal.code, refusal.status)
         self._linger()
 
     def exchange_done(self, keep: bool) -> None:

@@ -17,7 +17,8 @@ from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, parse_response_head
 from frontdoor.http.relay import ChunkedRelay, CloseRelay, Relay, relay_for
 from frontdoor.http.upstream import Pool, UpstreamConnection
-from frontdoor.observability.ledger import Ledger, outcome_of
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.ledger import KEPT, Ledger
 from frontdoor.observability.metrics import (
     CLIENT_CLOSED,
     INTERRUPTED,
@@ -26,8 +27,8 @@ from frontdoor.observability.metrics import (
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
     UPSTREAM_TIMEOUT,
+    outcome_of,
 )
-from frontdoor.observability.usage import rolled
 from frontdoor.slot.current import Slot
 from frontdoor.slot.health import EngineHealth
 
@@ -245,10 +246,10 @@ class Exchange:
             self._note_read(now)
         self._last_activity = now
         self._received += len(data)
-        self._tail = rolled(self._tail, data)
+        self._tail = (self._tail + data)[-KEPT:]
         if relay.complete:
             assert self._response is not None
-            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response))
+            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -284,7 +285,7 @@ class Exchange:
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and isinstance(self._relay, CloseRelay) and self._relay.whole:
             self._client.write(self._relay.end)
-            self.finish(outcome_of(self._response), not self._shut_client)
+            self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
 
@@ -397,15 +398,15 @@ class Exchange:
         engine.running.discard(self)
         if self._permit is not None:
             self._permit.release()
-        # in the order of ledger.Entry
         engine.ledger.note(
-            (
-                client,
+            Entry(
+                client.address,
                 client.key_name,
-                self._head,
+                self._head.route,
+                self._head.generates,
                 outcome,
                 response.status if response is not None else refusal.status if refusal is not None else 0,
-                refusal,
+                None if refusal is None else refusal.code,
                 self._started,
                 engine.loop.time(),
                 self._waited,

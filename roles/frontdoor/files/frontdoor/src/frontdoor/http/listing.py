@@ -15,8 +15,8 @@ from frontdoor.http.client import ClientConnection
 from frontdoor.http.exchange import Engine
 from frontdoor.http.fetch import Fetch, Fetched
 from frontdoor.http.head import FAILURE, RequestHead, ResponseHead
-from frontdoor.observability.ledger import outcome_of
-from frontdoor.observability.metrics import CLIENT_CLOSED, INTERRUPTED, OK, UPSTREAM_ERROR, UPSTREAM_TIMEOUT
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.metrics import CLIENT_CLOSED, INTERRUPTED, OK, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, outcome_of
 from frontdoor.policy.routes import MODELS
 from frontdoor.slot.state import SlotState
 
@@ -115,7 +115,7 @@ class Listing:
         top += b"" if top.endswith(b"\r\n") else b"\r\n"
         body = b"" if self._head.method == b"HEAD" else content
         self._client.reply(self._head, lambda connection: top + connection + b"\r\n" + body)
-        self._finish(outcome_of(head), self._head.keep_alive, status=head.status, size=len(body))
+        self._finish(outcome_of(head.status), self._head.keep_alive, status=head.status, size=len(body))
 
     def _refuse(self, refusal: Refusal, outcome: str) -> None:
         self._client.refuse(refusal, self._head)
@@ -130,9 +130,21 @@ class Listing:
         engine, client, now = self._engine, self._client, self._engine.loop.time()
         engine.running.discard(self)
         first = now - self._started if size else -1.0
-        started = self._started
+        code = None if refusal is None else refusal.code
         engine.ledger.note(
-            (client, client.key_name, self._head, outcome, status, refusal, started, now, 0.0, first, size, b"", False)
+            Entry(
+                client.address,
+                client.key_name,
+                self._head.route,
+                False,
+                outcome,
+                status,
+                code,
+                self._started,
+                now,
+                first_s=first,
+                received=size,
+            )
         )
         client.exchange_done(keep)
 
