@@ -30,9 +30,8 @@ from fake_engine import read_head as read_head
 from frontdoor.app import _SWEEP_S, App
 from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
-from frontdoor.http.listener import Listener
+from frontdoor.http.listener import Listener, tls_context
 from frontdoor.observability.events import EventLog
-from frontdoor.policy.keys import tls_context
 
 # What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
 LIMIT_S = 120.0

@@ -127,13 +127,13 @@ async def test_what_is_listed_can_be_retrieved(tmp_path: Path) -> None:
 
 @on_loop
 async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.policy.listing._TIMEOUT_S", 0.1)
+    monkeypatch.setattr("frontdoor.http.listing._TIMEOUT_S", 0.1)
     async with bench(tmp_path, backend={"probe_interval_s": 3600}) as run:
         run.engine.script = silent
         client = await run.client()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (504, "engine_timeout")
-        monkeypatch.setattr("frontdoor.policy.listing._TIMEOUT_S", 60)
+        monkeypatch.setattr("frontdoor.http.listing._TIMEOUT_S", 60)
         await run.engine.kill()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ async def reachable(run: Bench, wanted: bool) -> None:
 
 def give_up_after(run: Bench, seconds: float) -> None:
     """Change after how long a silent engine is taken for hung."""
-    config = run.app.config
-    run.app.config = dataclasses.replace(config, backend=dataclasses.replace(config.backend, silence_limit_s=seconds))
+    run.app.probe._limit_s = seconds
 
 
 async def ready(client: Client) -> tuple[int, str, str | None]:

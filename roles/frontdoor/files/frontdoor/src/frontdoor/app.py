@@ -22,6 +22,7 @@ from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
 from frontdoor.http.exchange import Engine, Exchange, Running
 from frontdoor.http.head import RequestHead
+from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
 from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
@@ -30,7 +31,6 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
-from frontdoor.policy.listing import Listing
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import Vitals
@@ -133,8 +133,8 @@ class App:
         if self.keys is not None:
             keys = self.keys
             self.ledger.metrics.key_names = lambda: keys.names
-        self.probe = Probe(self)
-        self.vitals = Vitals(self)
+        self.probe = Probe(self.pool, self.health, loop.time, backend.silence_limit_s)
+        self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
         self._local = LocalAnswers(
             config=config,
             slot=self.slot,
@@ -235,7 +235,7 @@ class App:
     def refresh_keys(self) -> None:
         """Read the files of keys again when they changed."""
         if self.keys is not None:
-            self.keys.refreshed(self.events)
+            self.keys.refreshed(self.events.emit)
         self._admin.refresh_keys()
 
     # --- the slot's state ------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class App:
         if len(self.running) - self.limiter.requests >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
-            return Listing(self, client, head)
+            return Listing(self.engine, client, head)
         wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
         return wanted if isinstance(wanted, Refusal) else Exchange(self.engine, client, head, len(body), wanted)
 
@@ -381,7 +381,7 @@ class App:
         rules = self.slot.rules.get(head.route.path)
         return document.body if rules is None else rules.apply(document, coded=head.coded)
 
-    # --- as parts that are not given their own objects yet know it; to be deleted with the last of them ---------------
+    # --- for the administration, which is not given its own objects yet ---------------------------------------------
 
     @property
     def gate(self) -> Limiter:
@@ -391,51 +391,8 @@ class App:
     def state(self) -> SlotState:
         return self.slot.state
 
-    @property
-    def closed(self) -> Refusal | None:
-        return self.slot.closed
-
-    @property
-    def engine_reachable(self) -> bool | None:
-        return self.health.reachable
-
-    @property
-    def engine_error(self) -> str:
-        return self.health.error
-
-    @property
-    def engine_responses(self) -> int:
-        return self.health.heard
-
-    @engine_responses.setter
-    def engine_responses(self, value: int) -> None:
-        self.health.heard = value
-
-    @property
-    def gaps(self) -> list[int]:
-        return []
-
-    @property
-    def other_gaps(self) -> list[int]:
-        return []
-
-    @property
-    def exchanges(self) -> set[Running]:
-        return self.running
-
-    @property
-    def buffered(self) -> int:
-        return self.memory.held
-
-    @property
-    def cors_on(self) -> bool:
-        return bool(self.server.cors)
-
     def cors_fields(self, head: RequestHead) -> bytes:
         return self.server.cors if head.origin else b""
-
-    def note_engine(self, reachable: bool, error: str = "") -> None:
-        self.health.note(reachable, error)
 
 
 Door = App

@@ -20,10 +20,10 @@ from frontdoor import __version__
 from frontdoor.app import App
 from frontdoor.config import Config, ConfigError, load
 from frontdoor.http import tls as pair
-from frontdoor.http.listener import Listener
+from frontdoor.http.listener import Listener, load_certificate, tls_context
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.status import page
-from frontdoor.policy.keys import Keys, key_line, load_certificate, make_key, tls_context
+from frontdoor.policy.keys import Keys, key_line, make_key
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> str:
         secret = make_key()
         return f"{secret}\n{key_line(options.make_key, secret)}"
     if options.check_keys:
-        return f"{options.check_keys}: ok, {len(Keys(options.check_keys))} keys"
+        return f"{options.check_keys}: ok, {len(Keys(options.check_keys).names)} keys"
     if options.check_tls:
         wrong = pair.check(*options.check_tls)
         if wrong:

@@ -73,7 +73,7 @@ class Admin:
     def refresh_keys(self) -> None:
         """Read the keys again when they changed."""
         if self._keys is not None:
-            self._keys.refreshed(self._door.events)
+            self._keys.refreshed(self._door.events.emit)
 
     @property
     def keys_error(self) -> str:

@@ -24,6 +24,8 @@ class Fetched(NamedTuple):
     error: str = ""
     connected: bool = True
     head: ResponseHead | None = None
+    #: it listens, and did not answer in time
+    timed_out: bool = False
 
 
 def _unheard(got: Fetched) -> None:
@@ -66,7 +68,7 @@ class Fetch:
             async with asyncio.timeout(self._timeout_s):
                 got = await self._ask()
         except TimeoutError:
-            got = Fetched(0, b"", f"no answer within {self._timeout_s:g} s", self._connected)
+            got = Fetched(0, b"", f"no answer within {self._timeout_s:g} s", self._connected, timed_out=self._connected)
         except ResponseError as exc:
             got = Fetched(0, b"", str(exc))
         except OSError as exc:

@@ -12,7 +12,9 @@ import ssl
 from collections import Counter
 from typing import Any
 
+from frontdoor.config import ConfigError, Tls
 from frontdoor.http.client import ClientConnection, Server
+from frontdoor.http.tls import load_pair
 from frontdoor.networks import client_key, plain
 
 # connections that are accepted before others are served, and when it is tried again without descriptors
@@ -132,3 +134,22 @@ def _end_dead_connections(listening: socket.socket, seconds: float) -> None:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 6)))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """The server's TLS context, or None without a certificate; raise ConfigError."""
+    if not tls.cert_file and not tls.key_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_certificate(context, tls)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
+    try:
+        load_pair(context, tls.cert_file, tls.key_file)
+    except ValueError as exc:
+        raise ConfigError(f"tls: {exc}") from exc

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from frontdoor.http.fetch import Fetch, Fetched
-
-if TYPE_CHECKING:
-    from frontdoor.app import Door
+from frontdoor.http.upstream import Pool
+from frontdoor.slot.health import EngineHealth
 
 _TIMEOUT_S = 2.0
 _TOKENS = re.compile(rb"^vllm:generation_tokens_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.MULTILINE)
@@ -29,10 +28,14 @@ def values_of(pattern: re.Pattern[bytes], text: bytes) -> list[float]:
 class Vitals:
     """Asks the engine's /metrics now and then, while it has something to do."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, pool: Pool, health: EngineHealth, clock: Callable[[], float], active: Callable[[], int]) -> None:
+        """`active` tells how many generations run."""
+        self._pool = pool
+        self._health = health
+        self._clock = clock
+        self._active = active
         self._fetch: Fetch | None = None
-        self._answered = -1
+        self._heard_before = -1
         self._before: tuple[str, float, float] | None = None
         #: None: the engine does not say
         self.tokens_per_s: float | None = None
@@ -41,15 +44,14 @@ class Vitals:
 
     def run(self) -> None:
         """Ask, unless the engine is not there, has had nothing to do, or has not answered yet."""
-        door = self._door
-        if not door.engine_reachable:
+        if not self._health.reachable:
             self.forget()
             return
-        idle = door.gate.active == 0 and self._answered == door.engine_responses and not self.tokens_per_s
+        idle = self._active() == 0 and self._heard_before == self._health.heard and not self.tokens_per_s
         if not idle and not (self._fetch and self._fetch.running):
-            self._answered = door.engine_responses
-            url = door.pool.url
-            self._fetch = Fetch(door.pool, "/metrics", lambda got: self._heard(url, got), timeout_s=_TIMEOUT_S)
+            self._heard_before = self._health.heard
+            url = self._pool.url
+            self._fetch = Fetch(self._pool, "/metrics", lambda got: self._heard(url, got), timeout_s=_TIMEOUT_S)
             self._fetch.start()
 
     def stop(self) -> None:
@@ -63,13 +65,13 @@ class Vitals:
         self._before = self.tokens_per_s = self.cache_used = None
 
     def _heard(self, url: str, got: Fetched) -> None:
-        if url != self._door.pool.url:
+        if url != self._pool.url:
             return
         if got.status != 200:
             # what it was before it fell silent is not what it is
             self.tokens_per_s = self.cache_used = None
             return
-        now = self._door.loop.time()
+        now = self._clock()
         tokens = values_of(_TOKENS, got.body)
         total = sum(tokens) if tokens else None
         self.cache_used = max(values_of(_CACHE, got.body), default=None)
