@@ -381,7 +381,7 @@ class App:
         rules = self.slot.rules.get(head.route.path)
         return document.body if rules is None else rules.apply(document, coded=head.coded)
 
-    # --- as parts that are not given their own objects yet know it; to be deleted with the last of them ---------------
+    # --- for the administration, which is not given its own objects yet ---------------------------------------------
 
     @property
     def gate(self) -> Limiter:
@@ -391,51 +391,8 @@ class App:
     def state(self) -> SlotState:
         return self.slot.state
 
-    @property
-    def closed(self) -> Refusal | None:
-        return self.slot.closed
-
-    @property
-    def engine_reachable(self) -> bool | None:
-        return self.health.reachable
-
-    @property
-    def engine_error(self) -> str:
-        return self.health.error
-
-    @property
-    def engine_responses(self) -> int:
-        return self.health.heard
-
-    @engine_responses.setter
-    def engine_responses(self, value: int) -> None:
-        self.health.heard = value
-
-    @property
-    def gaps(self) -> list[int]:
-        return []
-
-    @property
-    def other_gaps(self) -> list[int]:
-        return []
-
-    @property
-    def exchanges(self) -> set[Running]:
-        return self.running
-
-    @property
-    def buffered(self) -> int:
-        return self.memory.held
-
-    @property
-    def cors_on(self) -> bool:
-        return bool(self.server.cors)
-
     def cors_fields(self, head: RequestHead) -> bytes:
         return self.server.cors if head.origin else b""
-
-    def note_engine(self, reachable: bool, error: str = "") -> None:
-        self.health.note(reachable, error)
 
 
 Door = App
