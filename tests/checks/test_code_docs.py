@@ -27,7 +27,7 @@ DERIVED = {
     ("http/client.py", "exc.code"): ("*",),
     ("errors.py", "code"): ("closed", "stopped", "switching", "verifying", "failed"),
     ("http/exchange.py", "code"): ("engine_cut", "stopping"),
-    ("policy/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
+    ("http/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
 }
 
 

@@ -244,4 +244,5 @@ def closed(state: SlotState, now: float) -> Refusal:
         message = _CLOSED.get(state.phase, f"the model slot is {state.phase}")
     if state.reason:
         message = f"{message}: {state.reason}"
-    return Refusal(503, "closed" if state.phase == "serving" else state.phase, message, retry, details)
+    code = state.phase if state.phase != "serving" else "closed"
+    return Refusal(503, code, message, retry, details)
