@@ -236,7 +236,7 @@ class TheDoor(RuleBasedStateMachine):
         assert gate.full is (gate.active >= gate.limit or gate.queued > 0)
         assert gate.queued <= PLACES or len(self.those("queue")) == 1
         # nothing is kept of those who left
-        assert len(gate._wide) == len([g for g in self.guests if g.where in ("queue", "slot") and g.places > 1])
+        assert {*gate._holders, *gate._queued} == {*self.those("queue"), *self.those("slot")}
         if self.those("queue") and gate.active < gate.limit:
             # slots are free, and not enough of them for whose turn it is
             turn = gate._turn
