@@ -151,7 +151,15 @@ class App:
             spread=lambda: self.spread(),
             keys_error=lambda: self.keys_error,
         )
-        self._admin = Admin(self)
+        self._admin = Admin(
+            config.admin,
+            ordinary=self.keys,
+            slot=self.slot,
+            limiter=self.limiter,
+            refusals=self.ledger.metrics.refusals,
+            events=events,
+            read_state=lambda anyway: self.reload() if anyway else self.poll_state(),
+        )
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._state_applied(first, first)
@@ -380,62 +388,3 @@ class App:
         """What the engine is sent, or why it is not asked."""
         rules = self.slot.rules.get(head.route.path)
         return document.body if rules is None else rules.apply(document, coded=head.coded)
-
-    # --- as parts that are not given their own objects yet know it; to be deleted with the last of them ---------------
-
-    @property
-    def gate(self) -> Limiter:
-        return self.limiter
-
-    @property
-    def state(self) -> SlotState:
-        return self.slot.state
-
-    @property
-    def closed(self) -> Refusal | None:
-        return self.slot.closed
-
-    @property
-    def engine_reachable(self) -> bool | None:
-        return self.health.reachable
-
-    @property
-    def engine_error(self) -> str:
-        return self.health.error
-
-    @property
-    def engine_responses(self) -> int:
-        return self.health.heard
-
-    @engine_responses.setter
-    def engine_responses(self, value: int) -> None:
-        self.health.heard = value
-
-    @property
-    def gaps(self) -> list[int]:
-        return []
-
-    @property
-    def other_gaps(self) -> list[int]:
-        return []
-
-    @property
-    def exchanges(self) -> set[Running]:
-        return self.running
-
-    @property
-    def buffered(self) -> int:
-        return self.memory.held
-
-    @property
-    def cors_on(self) -> bool:
-        return bool(self.server.cors)
-
-    def cors_fields(self, head: RequestHead) -> bytes:
-        return self.server.cors if head.origin else b""
-
-    def note_engine(self, reachable: bool, error: str = "") -> None:
-        self.health.note(reachable, error)
-
-
-Door = App
