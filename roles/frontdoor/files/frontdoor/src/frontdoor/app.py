@@ -33,10 +33,9 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import STOPPING, Slot
-from frontdoor.slot.engine_metrics import Vitals
+from frontdoor.slot.engine import Probe, Vitals
 from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
-from frontdoor.slot.probe import Probe
 from frontdoor.slot.state import SlotState, StateFile
 
 _SWEEP_S = 0.25

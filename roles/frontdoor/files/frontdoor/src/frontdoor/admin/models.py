@@ -295,7 +295,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
-    """What a client of llm-pool's API sends along with a load, or why it cannot be meant; an unload takes nothing along.
+    """What a client of the API sends along with a load, or why it cannot be meant; an unload takes nothing along.
 
     Fields are known by name and kind. A field that is there counts, also with null.
     """
