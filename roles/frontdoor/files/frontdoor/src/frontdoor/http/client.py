@@ -15,7 +15,7 @@ from frontdoor.admission.memory import MemoryBudget
 from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, limit_of, too_large
-from frontdoor.http.head import END, HeadError, RequestHead, parse_request_head
+from frontdoor.http.head import END, HeadError, RequestHead, request_head
 from frontdoor.networks import client_key, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
@@ -209,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
                 data = data.lstrip(b"\r\n")
                 continue
             try:
-                head = parse_request_head(data[:end], self._limits.max_headers, self._server.keep_secrets)
+                head = request_head(data[:end], self._limits.max_headers, self._server.keep_secrets)
             except HeadError as exc:
                 self.reject(Refusal(exc.status, exc.code, exc.message), None, data[:end])
                 break

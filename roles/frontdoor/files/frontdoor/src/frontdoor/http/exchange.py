@@ -14,8 +14,8 @@ from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.permits import Permit, Permits
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
-from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, parse_response_head
-from frontdoor.http.relay import ChunkedRelay, CloseRelay, Relay, relay_for
+from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, response_head
+from frontdoor.http.relay import Relay, relay_for
 from frontdoor.http.upstream import Pool, UpstreamConnection
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.ledger import KEPT, Ledger
@@ -172,7 +172,7 @@ class Exchange:
                     self._broken("the response head is too long")
                 return
             try:
-                response = parse_response_head(data[:end], self._head.method == b"HEAD", self._engine.drop_cors)
+                response = response_head(data[:end], self._head.method == b"HEAD", self._engine.drop_cors)
             except ResponseError as exc:
                 self._broken(str(exc))
                 return
@@ -259,7 +259,7 @@ class Exchange:
         if self._awaits_first:
             self._awaits_first = False
             self._first_byte_s += now - self._last_activity
-        elif self._gaps is not None and isinstance(self._relay, ChunkedRelay):
+        elif self._gaps is not None and self._response.framing is Framing.CHUNKED:
             self._gaps.observe(now - self._last_activity)
 
     def _complete(self, reusable: bool, outcome: str = OK) -> None:
@@ -283,8 +283,8 @@ class Exchange:
                 self._connecting = self._engine.pool.connect(self)
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
-        elif exc is None and isinstance(self._relay, CloseRelay) and self._relay.whole:
-            self._client.write(self._relay.end)
+        elif exc is None and self._relay is not None and self._relay.whole:
+            self._client.write(self._relay.end() or b"")
             self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
@@ -321,7 +321,7 @@ class Exchange:
         """The response was begun and cannot be completed."""
         assert self._relay is not None
         event = errors.stream_event(Refusal(502, code, why), self._head.route.style, self._tail)
-        last = self._relay.cut(event)
+        last = self._relay.end(event)
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
             self._client.abort()

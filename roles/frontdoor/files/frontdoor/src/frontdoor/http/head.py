@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 
 import httptools
@@ -124,6 +125,24 @@ def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
     if canonical is None or b"#" in raw:
         raise HeadError(400, "bad_target", "the request target is not a path")
     return canonical, mark + query, authority
+
+
+# Clients and engines repeat themselves, and parsing costs more than all the rest of a plain request. Longer heads
+# are unlikely to repeat, and would take memory.
+_REMEMBERED = 512
+_SHORT = 2048
+
+
+def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHead:
+    """`parse_request_head`, with the heads of before remembered."""
+    parse = _remembered_request if len(raw) <= _SHORT else parse_request_head
+    return parse(raw, max_headers, keep_secrets)
+
+
+def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
+    """`parse_response_head`, with the heads of before remembered."""
+    parse = _remembered_response if len(raw) <= _SHORT else parse_response_head
+    return parse(raw, to_head, drop_cors)
 
 
 def parse_request_head(raw: bytes, max_headers: int, keep_secrets: bool = True) -> RequestHead:
@@ -315,3 +334,7 @@ def _framing(status: int, to_head: bool, codings: list[bytes], has_length: bool)
     if codings:
         return Framing.CHUNKED
     return Framing.LENGTH if has_length else Framing.CLOSE
+
+
+_remembered_request = functools.lru_cache(_REMEMBERED)(parse_request_head)
+_remembered_response = functools.lru_cache(_REMEMBERED)(parse_response_head)

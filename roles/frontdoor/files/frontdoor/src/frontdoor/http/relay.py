@@ -9,7 +9,6 @@ An event stream is cut only between events, so that it can always be ended valid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk
@@ -36,27 +35,15 @@ class Relay(Protocol):
     #: whether the connection may carry another request
     reusable: bool
 
+    @property
+    def whole(self) -> bool:
+        """Whether the body may end with the engine's connection."""
+
     def feed(self, data: bytes) -> bytes:
         """Return what the client is sent now; sets `complete` at the end. Raises ResponseError."""
 
-    def cut(self, last_words: bytes) -> bytes | None:
+    def end(self, last_words: bytes = b"") -> bytes | None:
         """The engine's connection ended: return what ends the client's response validly, or None if nothing does."""
-
-
-class EmptyRelay:
-    """No body."""
-
-    complete = True
-    reusable = True
-
-    def feed(self, data: bytes) -> bytes:
-        """Anything that comes does not belong here."""
-        self.reusable = not data
-        return b""
-
-    def cut(self, last_words: bytes) -> bytes | None:
-        """Nothing was missing."""
-        return b""
 
 
 class LengthRelay:
@@ -66,19 +53,17 @@ class LengthRelay:
         self._left = length
         self.complete = length == 0
         self.reusable = True
+        self.whole = False
 
     def feed(self, data: bytes) -> bytes:
         """Pass on up to the announced length."""
-        left = self._left - len(data)
-        if left <= 0:
-            self.complete = True
-            if left < 0:
-                self.reusable = False
-                data = data[: self._left]
-        self._left = left
+        data, rest = data[: self._left], data[self._left :]
+        self._left -= len(data)
+        self.complete = not self._left
+        self.reusable = not rest
         return data
 
-    def cut(self, last_words: bytes) -> bytes | None:
+    def end(self, last_words: bytes = b"") -> bytes | None:
         """A shorter body cannot be repaired."""
         return None
 
@@ -112,54 +97,30 @@ class _Events:
         return data[:end]
 
 
-class CloseRelay:
-    """A body that ends with the engine's connection; `end` is what the client is sent then."""
-
-    def __init__(self, *, events: bool, client_chunks: bool) -> None:
-        self.complete = False
-        self.reusable = False
-        self._events = _Events() if events else None
-        self._wrap: Callable[[bytes], bytes] = chunk if client_chunks else bytes
-        self.end = LAST_CHUNK if client_chunks else b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Pass on with the client's framing."""
-        return self._wrap(data if self._events is None else self._events.take(data))
-
-    @property
-    def whole(self) -> bool:
-        """Whether the body may end here: an event stream may not within an event."""
-        return self._events is None or self._events.between
-
-    def cut(self, last_words: bytes) -> bytes | None:
-        """The connection broke: only an event stream can say so, and only between events."""
-        if self._events is None or self._events.partly:
-            return None
-        return self._wrap(last_words) + self.end
-
-
-class ChunkedRelay:
-    """A chunked body.
+class StreamRelay:
+    """A chunked body, or one that ends with the engine's connection.
 
     Reads of whole chunks (and whole events, in an event stream) pass untouched; anything else is wrapped anew.
     """
 
-    def __init__(self, *, events: bool, client_chunks: bool) -> None:
+    def __init__(self, *, chunked: bool, events: bool, client_chunks: bool) -> None:
+        self._scanner = ChunkScanner() if chunked else None
         self._events = _Events() if events else None
         self._client_chunks = client_chunks
-        self._scanner = ChunkScanner()
         self.complete = False
-        self.reusable = True
+        self.reusable = chunked
 
     @property
-    def _between(self) -> bool:
-        """Whether nothing is held back, and nothing that was begun lacks its end."""
-        return self._scanner.between and (self._events is None or self._events.between)
+    def whole(self) -> bool:
+        """Whether the body may end with the connection: a chunked one may not, nor any within an event."""
+        return self._scanner is None and (self._events is None or self._events.between)
 
     def feed(self, data: bytes) -> bytes:
         """Pass on, see the class."""
         scanner, events = self._scanner, self._events
-        untouched = self._client_chunks and self._between
+        if scanner is None:
+            return self._wrap(data if events is None else events.take(data))
+        untouched = self._client_chunks and scanner.between and (events is None or events.between)
         try:
             payload = scanner.feed(data)
         except ChunkError as exc:
@@ -170,27 +131,27 @@ class ChunkedRelay:
             if untouched and self.reusable and (data == LAST_CHUNK or data.endswith(_NO_TRAILER)):
                 return data
             # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
-            payload = payload if events is None else events.held + payload
-            return chunk(payload) + LAST_CHUNK if self._client_chunks else payload
+            return self._wrap(payload if events is None else events.held + payload, LAST_CHUNK)
         if untouched and scanner.between and (events is None or payload.endswith(_EVENT_ENDS)):
             return data
-        if events is not None:
-            payload = events.take(payload)
-        return chunk(payload) if self._client_chunks else payload
+        return self._wrap(payload if events is None else events.take(payload))
 
-    def cut(self, last_words: bytes) -> bytes | None:
-        """An event stream ends with an event that says so; the event that was begun is not passed on."""
-        if self._events is None or self._events.partly:
+    def end(self, last_words: bytes = b"") -> bytes | None:
+        """Without last words, the end of a body that is whole. Only between events a stream can have last words.
+
+        The event that was begun is not passed on.
+        """
+        if last_words and (self._events is None or self._events.partly):
             return None
-        return chunk(last_words) + LAST_CHUNK if self._client_chunks else last_words
+        return self._wrap(last_words, LAST_CHUNK)
+
+    def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
+        return chunk(data) + end if self._client_chunks else data
 
 
 def relay_for(head: ResponseHead, *, client_chunks: bool) -> Relay:
     """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
-    if head.framing is Framing.EMPTY:
-        return EmptyRelay()
-    if head.framing is Framing.LENGTH:
-        return LengthRelay(head.length)
-    if head.framing is Framing.CHUNKED:
-        return ChunkedRelay(events=head.event_stream, client_chunks=client_chunks)
-    return CloseRelay(events=head.event_stream, client_chunks=client_chunks)
+    if head.framing in (Framing.EMPTY, Framing.LENGTH):
+        return LengthRelay(head.length if head.framing is Framing.LENGTH else 0)
+    chunked = head.framing is Framing.CHUNKED
+    return StreamRelay(chunked=chunked, events=head.event_stream, client_chunks=client_chunks)
