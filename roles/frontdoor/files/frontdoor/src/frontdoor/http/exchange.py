@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 from typing import Protocol
 
@@ -43,6 +44,32 @@ _WITH_BODY = (b"POST", b"PUT", b"PATCH")
 _SMALL = 16 * 1024
 
 
+# From so many requests under way on, a part of a stream is written behind the heads that are read in the same turn of
+# the loop: otherwise a new request waits until all streams got theirs. So many parts are written in a turn.
+_CROWD = 128
+_WRITTEN_AT_ONCE = 16
+
+
+class Crowd:
+    """Exchanges with a part of a stream to write, in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: collections.deque[Exchange] = collections.deque()
+
+    def add(self, exchange: Exchange) -> None:
+        """Have it write soon."""
+        if not self._waiting:
+            self._loop.call_soon(self._write)
+        self._waiting.append(exchange)
+
+    def _write(self) -> None:
+        for _ in range(min(_WRITTEN_AT_ONCE, len(self._waiting))):
+            self._waiting.popleft().flush()
+        if self._waiting:
+            self._loop.call_soon(self._write)
+
+
 class Running(Protocol):
     """A request that is under way, as the application sees it."""
 
@@ -69,6 +96,7 @@ class Engine:
     health: EngineHealth
     #: requests under way
     running: set[Running]
+    crowd: Crowd
     #: whether the engine's own header lines for browsers are dropped
     drop_cors: bool
 
@@ -97,7 +125,7 @@ class Exchange:
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._gaps = engine.ledger.metrics.gaps if head.generates else None
-        self._head_bytes = self._tail = b""
+        self._head_bytes = self._tail = self._unwritten = b""
         self._received = 0
         self._first_byte_s = -1.0
         # a stream whose head came alone, as engines send it before they have a token
@@ -112,7 +140,8 @@ class Exchange:
         engine = self._engine
         engine.running.add(self)
         engine.ledger.metrics.request_bytes += self._size
-        engine.memory.add(self._memory_key, self._size)
+        if self._size:
+            engine.memory.add(self._memory_key, self._size)
         if self._permit is None:
             self._forward()
         else:
@@ -234,13 +263,17 @@ class Exchange:
         try:
             out = relay.feed(data) if data else b""
         except ResponseError as exc:
-            self._client.write(head)
+            self.flush(head)
             self._broken(str(exc))
             return
         if head:
-            out = head + out
-        if out:
-            self._client.write(out)
+            self._client.write(head + out)
+        elif self._awaits_first or relay.complete or len(self._engine.running) < _CROWD:
+            self.flush(out)
+        elif out:
+            if not self._unwritten:
+                self._engine.crowd.add(self)
+            self._unwritten += out
         now = self._engine.loop.time()
         if not head:
             self._note_read(now)
@@ -250,6 +283,12 @@ class Exchange:
         if relay.complete:
             assert self._response is not None
             self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
+
+    def flush(self, more: bytes = b"") -> None:
+        """Write what waits to be written, and more."""
+        out, self._unwritten = self._unwritten + more, b""
+        if out:
+            self._client.write(out)
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -284,7 +323,7 @@ class Exchange:
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
-            self._client.write(self._relay.end() or b"")
+            self.flush(self._relay.end() or b"")
             self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
@@ -325,8 +364,8 @@ class Exchange:
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
             self._client.abort()
-        elif last:
-            self._client.write(last)
+        else:
+            self.flush(last)
         self.finish(outcome, False)
 
     @property
@@ -384,6 +423,8 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
+        if not self._size:
+            return
         self._engine.memory.add(self._memory_key, -self._size)
         self._size = 0
         self._body = b""
@@ -393,6 +434,7 @@ class Exchange:
         if self._done:
             return
         self._done = True
+        self._unwritten = b""
         engine, client, response = self._engine, self._client, self._response
         self._release_body()
         engine.running.discard(self)
