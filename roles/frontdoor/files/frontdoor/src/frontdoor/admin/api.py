@@ -346,13 +346,15 @@ def _unknown_path(head: RequestHead) -> Refusal:
 
 def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:
     """What a client is told at the end of a job, unless all is well."""
-    # of what is refused: it was true when it was asked for, and is not any more
-    told = {
-        LOCKED: (409, f"model_{LOADING}"),
-        STOPPING: (503, "stopping"),
-        REFUSED: (404, "unknown_model") if verb == "load" else (409, "model_not_loaded"),
-    }
+    details = {"model": name}
     if code == DONE:
         return None
-    status, word = told.get(code, (500, f"model_{verb}_failed"))
-    return Refusal(status, word, message, 5 if code == STOPPING else None, details={"model": name})
+    if code == LOCKED:
+        return Refusal(409, f"model_{LOADING}", message, details=details)
+    if code == STOPPING:
+        return Refusal(503, "stopping", message, 5, details)
+    if code == REFUSED:
+        # what was asked for was true when it was asked, and is not any more
+        status, word = (404, "unknown_model") if verb == "load" else (409, "model_not_loaded")
+        return Refusal(status, word, message, details=details)
+    return Refusal(500, f"model_{verb}_failed", message, details=details)
