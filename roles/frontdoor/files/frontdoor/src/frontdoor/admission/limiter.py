@@ -79,35 +79,35 @@ class Limiter:
 
     def holders(self) -> list[tuple[Waiter, int]]:
         """Those who hold permits, and how many each."""
-        return [(waiter, places) for waiter, (_key, places) in self._holders.items()]
+        return [(waiter, permits) for waiter, (_key, permits) in self._holders.items()]
 
     def waiting(self) -> list[Waiter]:
         """Those in the queue, in order of arrival."""
         return list(self._queued)
 
-    def fits(self, places: int) -> bool:
+    def fits(self, permits: int) -> bool:
         """Whether a newcomer would get so many permits at once."""
-        return not self._queued and self.active + places <= self.limit
+        return not self._queued and self.active + permits <= self.limit
 
     def shares(self) -> dict[str, tuple[int, int]]:
         """By key: permits waited for, and permits held."""
         waiting, held = _by_key(self._queued), _by_key(self._holders)
         return {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
 
-    def enter(self, waiter: Waiter, key: str, *, may_wait: bool, places: int = 1) -> Verdict:
+    def enter(self, waiter: Waiter, key: str, *, may_wait: bool, permits: int = 1) -> Verdict:
         """Take permits, no more than there are; or join the queue, or be refused. Only who queued is `granted` them."""
-        if self.fits(places):
-            self.take(waiter, key, places)
+        if self.fits(permits):
+            self.take(waiter, key, permits)
             return ADMITTED
         if not may_wait:
             return BUSY
-        displaced = self._room_for(key, places)
+        displaced = self._room_for(key, permits)
         if displaced is None:
             return QUEUE_FULL
         for other in displaced:
             self._forget(other)
-        self._queued[waiter] = key, places
-        self.queued += places
+        self._queued[waiter] = key, permits
+        self.queued += permits
         self._queues.setdefault(key, deque()).append(waiter)
         if self._turn is None and self.active < self.limit:
             # there are permits, but not enough: they are kept
@@ -134,7 +134,7 @@ class Limiter:
         Returns those who waited, and wait no more: they need more than there will ever be.
         """
         self.limit = limit
-        beyond = [waiter for waiter, (_key, places) in self._queued.items() if places > limit]
+        beyond = [waiter for waiter, (_key, permits) in self._queued.items() if permits > limit]
         for waiter in beyond:
             self._forget(waiter)
         self._grant()
@@ -147,10 +147,10 @@ class Limiter:
             self._forget(waiter)
         return waiting
 
-    def take(self, waiter: Waiter, key: str, places: int = 1) -> None:
+    def take(self, waiter: Waiter, key: str, permits: int = 1) -> None:
         """Take permits; only for those who saw that there are enough."""
-        self._holders[waiter] = key, places
-        self.active += places
+        self._holders[waiter] = key, permits
+        self.active += permits
         self._serial = self._served[key] = self._serial + 1
         if len(self._served) > _KEYS_REMEMBERED:
             # whoever is forgotten was served before all of these, and is taken for it
@@ -159,8 +159,8 @@ class Limiter:
 
     def _forget(self, waiter: Waiter) -> None:
         """Take somebody out of the queue."""
-        key, places = self._queued.pop(waiter)
-        self.queued -= places
+        key, permits = self._queued.pop(waiter)
+        self.queued -= permits
         if waiter is self._turn:
             self._turn = None
         queue = self._queues[key]
@@ -168,19 +168,19 @@ class Limiter:
         if not queue:
             del self._queues[key]
 
-    def _room_for(self, key: str, places: int) -> list[Waiter] | None:
+    def _room_for(self, key: str, permits: int) -> list[Waiter] | None:
         """Who has to leave the queue for a newcomer; None where nobody has to.
 
         Those are the last of the keys with the most places, as long as these can give some and could not ask for them
         back. Whose turn has come stays.
         """
-        lacking = self.queued + places - self.max_queued
+        lacking = self.queued + permits - self.max_queued
         if lacking <= 0:
             return []
         if not self._queues:
             return [] if self.max_queued else None
         waiting, held = _by_key(self._queued), _by_key(self._holders)
-        own = waiting.pop(key, 0) + places, held[key]
+        own = waiting.pop(key, 0) + permits, held[key]
         lines = {name: reversed(queue) for name, queue in self._queues.items()}
         leaving: list[Waiter] = []
         while lacking > 0:
@@ -206,18 +206,18 @@ class Limiter:
                     return
                 key = min(self._queues, key=lambda name: (held[name], self._served.get(name, 0)))
                 waiter = self._turn = self._queues[key][0]
-            key, places = self._queued[waiter]
-            if self.active + places > self.limit:
+            key, permits = self._queued[waiter]
+            if self.active + permits > self.limit:
                 return
             self._forget(waiter)
-            self.take(waiter, key, places)
-            held[key] += places
+            self.take(waiter, key, permits)
+            held[key] += permits
             waiter.granted()
 
 
 def _by_key(waiters: dict[Waiter, tuple[str, int]]) -> Counter[str]:
     """How many permits these hold, or wait for, by key."""
     found: Counter[str] = Counter()
-    for key, places in waiters.values():
-        found[key] += places
+    for key, permits in waiters.values():
+        found[key] += permits
     return found
