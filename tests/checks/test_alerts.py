@@ -56,8 +56,8 @@ def asked_in_the_docs() -> list[str]:
 def exported() -> dict[str, set[str]]:
     """Names of metrics, as they stand on the wire, with their labels."""
     metrics = Metrics()
-    metrics.key("anna").outcomes["ok"] = 1
-    gauges = dict.fromkeys(re.findall(r'^        "([a-z_]+)": \("', STATUS.read_text(), re.MULTILINE), ("One.", 1.0))
+    metrics.keys["anna"].outcomes["ok"] = 1
+    gauges = dict.fromkeys(re.findall(r'^ +"([a-z_]+)": \(', STATUS.read_text(), re.MULTILINE), ("One.", 1.0))
     labels = dict.fromkeys(("slot", "profile", "status", "served_model_name", "fingerprint"), "x")
     text = render(metrics, gauges, labels, "serving", "1").decode()
     found: dict[str, set[str]] = {}

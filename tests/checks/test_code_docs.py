@@ -27,7 +27,7 @@ DERIVED = {
     ("http/client.py", "exc.code"): ("*",),
     ("errors.py", "code"): ("closed", "stopped", "switching", "verifying", "failed"),
     ("http/exchange.py", "code"): ("engine_cut", "stopping"),
-    ("policy/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
+    ("http/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
 }
 
 
@@ -68,10 +68,10 @@ def faults(source: Path) -> list[str]:
         for name in names:
             used.add(name)
             if name != "*" and name not in CODES:
-                found.append(f"{one.where}: {name} is not in codes.py")
+                found.append(f"{one.where}: {name} is not in codes.toml")
             elif one.code is not None and one.status is not None and one.status not in CODES[name].statuses:
-                found.append(f"{one.where}: {name} comes with {one.status}, codes.py says {CODES[name].statuses}")
-    return found + [f"nobody says {name}, which is in codes.py" for name in CODES if name not in used]
+                found.append(f"{one.where}: {name} comes with {one.status}, codes.toml says {CODES[name].statuses}")
+    return found + [f"nobody says {name}, which is in codes.toml" for name in CODES if name not in used]
 
 
 def test_every_code_that_the_frontdoor_says_is_listed_and_the_other_way_round() -> None:
@@ -86,8 +86,8 @@ def test_what_is_not_listed_is_found(tmp_path: Path) -> None:
     )
     (tmp_path / "new.py").write_text("\n".join(lines))
     assert faults(tmp_path)[:3] == [
-        "new.py: brand_new is not in codes.py",
-        "new.py: busy comes with 400, codes.py says (503,)",
+        "new.py: brand_new is not in codes.toml",
+        "new.py: busy comes with 400, codes.toml says (503,)",
         "new.py: say in DERIVED what d can be",
     ]
 

@@ -51,7 +51,7 @@ async def party(clients: int, slots: int, seconds: float, queue_s: float) -> Non
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
         async with bench(Path(folder), state={"limits": limits}) as run:
-            run.door.spread = random.random
+            run.spread = random.random
 
             async def generate(call: Call) -> None:
                 await asyncio.sleep(seconds * rng.uniform(0.8, 1.2))

@@ -47,7 +47,7 @@ ALL_RULES = (
     Rules({**_THINKING, **_TOKENS, **_SAMPLING, **_ALIASES, "model_policy": "rewrite"}, _TEXT),
     Rules({**_THINKING, **_TOKENS, **_ALIASES, "model_policy": "reject"}, _TEXT),
     Rules({"max_tokens_cap": CAP, **_SAMPLING, **_ALIASES, "model_policy": "pass"}, ["text", "image"]),
-    # what is spliced without looking at the whole body
+    # defaults alone, and nothing at all
     Rules({**_THINKING, "model_policy": "pass"}, _ALL),
     Rules({"model_policy": "pass"}, _ALL),
 )

@@ -98,7 +98,7 @@ class Visitors:
 
 def past(run: Bench) -> None:
     """Five minutes that were watched before anybody looks."""
-    activity, chance = run.door.ledger.activity, random.Random(3)
+    activity, chance = run.app.ledger.activity, random.Random(3)
     pace = 420.0
     for second in range(300, 0, -1):
         pace = min(790.0, max(60.0, pace + chance.uniform(-45, 45)))
@@ -135,7 +135,7 @@ async def main() -> None:
             tasks = [asyncio.create_task(visitors.visit()) for _visitor in range(11)]
             # the same door by an address that is not the visitor's own
             loop = asyncio.get_running_loop()
-            other = await loop.create_server(lambda: ClientConnection(run.door), "127.0.0.2", run.port)
+            other = await loop.create_server(lambda: ClientConnection(run.app.server), "127.0.0.2", run.port)
             print(run.port, flush=True)
             reader = asyncio.StreamReader()
             await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -29,7 +29,7 @@ END = "<!-- end of codes -->"
 
 def begin(subject: str) -> str:
     """Return the comment before the table of a subject."""
-    return f"<!-- codes of {subject}: written by `make docs` from frontdoor/codes.py -->"
+    return f"<!-- codes of {subject}: written by `make docs` from frontdoor/codes.toml -->"
 
 
 def statuses(code: Code) -> str:

@@ -27,12 +27,11 @@ from fake_engine import moody as moody
 from fake_engine import read_chunks as read_chunks
 from fake_engine import read_head as read_head
 
-from frontdoor.app import _SWEEP_S, Door
+from frontdoor.app import _SWEEP_S, App
 from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
-from frontdoor.http.listener import Listener
+from frontdoor.http.listener import Listener, tls_context
 from frontdoor.observability.events import EventLog
-from frontdoor.policy.keys import tls_context
 
 # What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
 LIMIT_S = 120.0
@@ -140,12 +139,15 @@ class Client:
 class Bench:
     """A running frontdoor with its engine."""
 
-    def __init__(self, door: Door, engine: Engine, port: int, state_path: str, log_fd: int) -> None:
-        self.door = door
+    def __init__(self, app: App, engine: Engine, listener: Listener, state_path: str, log_fd: int) -> None:
+        self.app = app
         self.engine = engine
-        self.port = port
+        self.listener = listener
+        self.port = listener.sockets[0].getsockname()[1]
         self.state_path = state_path
         self._log_fd = log_fd
+        #: by which refused clients are spread over time
+        self.spread: Callable[[], float] = lambda: 0.0
         self._clients: list[Client] = []
 
     async def client(self, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> Client:
@@ -160,11 +162,11 @@ class Bench:
         with open(self.state_path + ".new", "w") as handle:
             json.dump(state, handle)
         os.replace(self.state_path + ".new", self.state_path)
-        self.door.poll_state()
+        self.app.poll_state()
 
     def events(self) -> list[dict[str, Any]]:
         """What was logged since the last call."""
-        self.door.ledger.sweep()
+        self.app.ledger.sweep()
         try:
             text = os.read(self._log_fd, 2**20)
         except BlockingIOError:
@@ -173,25 +175,25 @@ class Bench:
 
     def outcomes(self) -> dict[str, int]:
         """How the requests ended so far."""
-        self.door.ledger.settle()
-        return self.door.ledger.metrics.outcomes()
+        self.app.ledger.settle()
+        return self.app.ledger.metrics.outcomes()
 
     async def settled(self) -> None:
         """Wait until nothing is under way and all slots are free."""
-        door = self.door
-        await until(lambda: not (door.exchanges or door.gate.active or door.gate.queued or self.engine.active))
+        app = self.app
+        await until(lambda: not (app.running or app.limiter.active or app.limiter.queued or self.engine.active))
 
     async def arrived(self, count: int) -> None:
         """Wait until so many generations are in the gate."""
-        await until(lambda: self.door.gate.active + self.door.gate.queued == count)
+        await until(lambda: self.app.limiter.active + self.app.limiter.queued == count)
 
     async def queued(self, count: int) -> None:
         """Wait until so many wait for a slot."""
-        await until(lambda: self.door.gate.queued == count)
+        await until(lambda: self.app.limiter.queued == count)
 
     async def in_turn(self, *clients: Client, path: str = "/v1/chat/completions") -> None:
         """Let clients ask, each when the one before it has arrived."""
-        gate = self.door.gate
+        gate = self.app.limiter
         for client in clients:
             before = gate.active + gate.queued
             client.request("POST", path, b"{}")
@@ -199,19 +201,19 @@ class Bench:
 
     def stop(self, name: str) -> None:
         """End a periodic work of the frontdoor, where it would come in between."""
-        self.door._timers.pop(name).cancel()
+        self.app._timers.pop(name).cancel()
 
     @contextlib.contextmanager
     def nobody_late(self) -> Iterator[None]:
         """Let no limit of a connection pass while something is prepared, however long that takes here."""
         self.stop("sweep")
         yield
-        self.door._every("sweep", _SWEEP_S, self.door._sweep)
+        self.app._every("sweep", _SWEEP_S, self.app._sweep)
 
     def look(self) -> None:
         """Look who is late, as the frontdoor does now and then; after a stall the first look is for nobody."""
         for _ in range(2):
-            self.door._sweep()
+            self.app._sweep()
 
     def leave(self) -> None:
         for client in self._clients:
@@ -284,23 +286,23 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     log_read, log_write = os.pipe()
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
-    door = Door(config, loop, EventLog(log_write), spread=lambda: 0.0)
-    server = Listener(door, tls_context(config.tls))
+    app = App(config, loop, EventLog(log_write), spread=lambda: running.spread())
+    server = Listener(app.server, tls_context(config.tls))
     await server.open("127.0.0.1", 0)
-    door.start()
-    running = Bench(door, engine, server.sockets[0].getsockname()[1], state_path, log_read)
+    app.start()
+    running = Bench(app, engine, server, state_path, log_read)
     try:
         yield running
         running.leave()
         await running.settled()
-        await until(lambda: not door.connections)
-        assert door.buffered == 0
-        metrics = door.ledger.metrics
+        await until(lambda: not app.connections)
+        assert app.memory.held == 0
+        metrics = app.ledger.metrics
         assert {*metrics.refusals, *metrics.engine_errors, *metrics.errors} <= {*CODES, *ENGINE_CODES}
     finally:
         running.leave()
         server.close()
-        door.stop()
+        app.stop()
         await engine.kill()
         os.close(log_read)
         os.close(log_write)

@@ -56,7 +56,7 @@ async def test_a_changed_file_of_admin_keys_counts_at_once(tmp_path: Path) -> No
     async with admin(tmp_path) as (run, client, _):
         write_keys(tmp_path / "new.toml", root="s-other")
         (tmp_path / "new.toml").rename(tmp_path / "admin-keys.toml")
-        run.door._sweep()
+        run.app._sweep()
         assert (await client.ask("GET", MODELS, None, KEY)).status == 401
         assert (await client.ask("GET", MODELS, None, "Authorization: Bearer s-other")).status == 200
 
@@ -111,7 +111,7 @@ async def test_the_rows_tell_how_slots_are_shared(tmp_path: Path) -> None:
             one = await run.client()
             one.request("POST", "/v1/completions", b"{}", f"Authorization: Bearer s-{name}")
             waiting.append(one)
-            while run.door.gate.active + run.door.gate.queued < len(waiting):
+            while run.app.limiter.active + run.app.limiter.queued < len(waiting):
                 await asyncio.sleep(0.001)
         served, other, _bad = (await client.ask("GET", MODELS, None, KEY)).json["models"]
         assert served["fairness"] == {
@@ -298,7 +298,7 @@ async def test_a_client_that_leaves_ends_nothing(tmp_path: Path) -> None:
         await until(lambda: helper.lines)
         client.leave()
         other = await run.client()
-        await until(lambda: len(run.door.connections) == 1)
+        await until(lambda: len(run.app.connections) == 1)
         assert (await states(other))["tiny-b"] == "loading"
         helper.answer = {"exit": 1, "message": "it failed"}
         helper.free.set()
@@ -313,7 +313,7 @@ async def test_a_frontdoor_that_stops_says_that_the_load_goes_on(tmp_path: Path)
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
         await until(lambda: helper.lines)
-        run.door.drain()
+        run.app.drain()
         answer = await client.answer()
         assert detail(answer) == (503, "stopping", "tiny-b")
         assert answer.header("Retry-After")

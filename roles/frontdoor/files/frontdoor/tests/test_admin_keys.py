@@ -15,7 +15,7 @@ LOOKS = ("/status", "/frontdoor/status", "/frontdoor/activity", "/metrics", "/en
 
 def from_elsewhere(run: Bench) -> None:
     """The machine itself may look without a key."""
-    for connection in run.door.connections:
+    for connection in run.app.connections:
         connection.from_this_host = False
 
 

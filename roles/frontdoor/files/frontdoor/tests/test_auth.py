@@ -113,7 +113,7 @@ async def test_only_who_has_a_key_gets_in(tmp_path: Path) -> None:
         # the machine itself may look: the switch asks without a key
         status = (await client.ask("GET", "/status")).json
         assert status["frontdoor"]["auth"] == "api_key"
-        for connection in run.door.connections:
+        for connection in run.app.connections:
             connection.from_this_host = False
         assert (await client.ask("GET", "/status")).status == 401
         assert (await client.ask("GET", "/status", None, "Authorization: Bearer secret-a")).status == 200
@@ -130,7 +130,7 @@ async def test_a_large_body_without_a_key_is_not_read(tmp_path: Path) -> None:
         client.send(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n".encode() + b"x" * 100_000)
         assert (await client.answer()).status == 401
         assert await client.closed()
-        assert run.door.buffered == 0
+        assert run.app.memory.held == 0
 
 
 @on_loop
@@ -183,7 +183,7 @@ async def test_turns_are_fair_between_keys_of_one_address(tmp_path: Path) -> Non
         for number, key in enumerate("ggggm"):
             clients.append(await run.client())
             clients[-1].request("POST", CHAT, b"%d" % number, f"Authorization: Bearer {key}")
-            while run.door.gate.active + run.door.gate.queued <= number:
+            while run.app.limiter.active + run.app.limiter.queued <= number:
                 await asyncio.sleep(0.001)
         go.set()
         for client in clients:

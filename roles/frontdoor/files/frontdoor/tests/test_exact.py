@@ -75,11 +75,11 @@ async def test_a_client_that_pauses_is_not_taken_for_a_silent_engine(tmp_path: P
         run.stop("sweep")
         client.pause()
         client.request("POST", CHAT, b"{}")
-        await until(lambda: any(isinstance(one, Exchange) and one._paused for one in run.door.exchanges))
-        (exchange,) = run.door.exchanges
+        await until(lambda: any(isinstance(one, Exchange) and one._paused for one in run.app.running))
+        (exchange,) = run.app.running
         await asyncio.sleep(0.5)
         run.look()
-        assert run.door.exchanges == {exchange}
+        assert run.app.running == {exchange}
         client.resume()
         assert (await client.answer()).body.endswith(b"data: [DONE]\n\n")
 
@@ -100,7 +100,7 @@ async def test_the_last_answer_of_a_connection_says_so(tmp_path: Path, size: int
 
             run.engine.script = hold
             client.send(start + b"Content-Length: 2\r\n\r\n{}" + b"x" * size)
-            await until(lambda: any(connection._close_after for connection in run.door.connections))
+            await until(lambda: any(connection._close_after for connection in run.app.connections))
             go.set()
         else:
             client.send(start + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /x")

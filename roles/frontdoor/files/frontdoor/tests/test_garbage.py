@@ -25,7 +25,7 @@ def ours(thing: Any) -> bool:
 
 async def left_behind(run: Bench) -> list[str]:
     """What only a garbage collector would find, of what is the frontdoor's."""
-    run.door.ledger.settle()
+    run.app.ledger.settle()
     await asyncio.sleep(0.05)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -89,9 +89,9 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
                         assert (await client.ask("GET", "/status")).status == 200
                 client.leave()
             await run.settled()
-            while run.door.connections:
+            while run.app.connections:
                 await asyncio.sleep(0.001)
-            run.door.pool.drop_idle()
+            run.app.pool.drop_idle()
             assert await left_behind(run) == []
         finally:
             gc.enable()
@@ -108,7 +108,7 @@ async def test_an_engine_that_is_not_there_leaves_nothing_behind(tmp_path: Path)
             for _ in range(20):
                 assert (await client.chat()).status == 502
             client.leave()
-            while run.door.connections:
+            while run.app.connections:
                 await asyncio.sleep(0.001)
             assert await left_behind(run) == []
         finally:

@@ -17,7 +17,7 @@ import pytest
 from kit import Bench, Call, Client, bench, on_loop, until
 from test_auth import certificate as certificate
 
-from frontdoor.http.body import ChunkedBody
+from frontdoor.http.chunks import ChunkScanner
 from frontdoor.http.listener import Listener
 
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
@@ -31,8 +31,8 @@ async def tight(run: Bench) -> Client:
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", run.port))
     client = Client(*await asyncio.open_connection(sock=sock, limit=2**20))
     client.pause()
-    await until(lambda: run.door.connections)
-    (connection,) = run.door.connections
+    await until(lambda: run.app.connections)
+    (connection,) = run.app.connections
     connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     return client
 
@@ -52,9 +52,9 @@ async def test_an_answer_that_is_not_taken_does_not_hold_a_connection_that_close
             client = await tight(run)
             client.send(CHAT + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
             await until(lambda: run.outcomes() == {"ok": 1})
-            (connection,) = run.door.connections
+            (connection,) = run.app.connections
             assert connection.transport.get_write_buffer_size() > 50_000
-        await until(lambda: not run.door.connections)
+        await until(lambda: not run.app.connections)
         client.leave()
 
 
@@ -69,13 +69,13 @@ async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
             client = await tight(run)
             # what is behind the body cannot be told, so that the connection is closed after the answer
             client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /x")
-            (connection,) = run.door.connections
+            (connection,) = run.app.connections
             await until(lambda: not connection._writable)
             client.resume()
             while not connection._writable:
                 await asyncio.sleep(0)
             client.pause()
-        await until(lambda: not run.door.connections)
+        await until(lambda: not run.app.connections)
         client.leave()
 
 
@@ -94,16 +94,16 @@ async def test_silent_connections_count_and_end_with_tls_too(tmp_path: Path, cer
         assert (await (await run.client(trust)).ask("GET", "/health")).status == 200
         for client in silent:
             client.leave()
-        await until(lambda: not run.door.crowd.shaking_hands)
+        await until(lambda: not run.app.connection_limiter.handshakes)
         # and when nobody else of them leaves, their time ends
-        patient, hasty = run.door.config, dataclasses.replace(run.door.config.limits, header_timeout_s=0.3)
-        run.door.config = dataclasses.replace(patient, limits=hasty)
+        patient = run.listener._limits
+        run.listener._limits = dataclasses.replace(patient, header_timeout_s=0.3)
         silent = [await run.client(address="127.0.0.2") for _ in range(10)]
         for client in silent:
             assert await client.closed()
-        run.door.config = patient
+        run.listener._limits = patient
         assert (await (await run.client(trust, address="127.0.0.3")).ask("GET", "/health")).status == 200
-        await until(lambda: not run.door.crowd.shaking_hands)
+        await until(lambda: not run.app.connection_limiter.handshakes)
 
 
 @pytest.mark.parametrize("body", [300_000, 20_000_000])
@@ -129,7 +129,7 @@ async def test_a_body_the_engine_leaves_unread_does_not_stand_before_the_next_re
         run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         first, second = await run.client(), await run.client()
         assert (await first.ask("POST", "/v1/completions", b"x" * body)).status == 413
-        assert run.door.buffered == 0
+        assert run.app.memory.held == 0
         assert (await second.ask("POST", "/v1/completions", b"{}")).status == 200
         assert seen == 2
         server.close()
@@ -149,7 +149,7 @@ async def test_large_bodies_are_read_only_where_somebody_wants_them(tmp_path: Pa
             client.send(b"2000\r\n" + b"x" * 8192 + b"\r\n")
             await asyncio.sleep(0.001)
         assert (await client.answer()).status == 413
-        assert run.door.buffered == 0
+        assert run.app.memory.held == 0
 
 
 @on_loop
@@ -180,22 +180,22 @@ async def test_one_client_s_bodies_leave_room_for_those_of_others(tmp_path: Path
         go.set()
         for client in (*held, other):
             assert (await client.answer()).status == 200
-        assert len(run.door.holdings) == 0
+        assert len(run.app.memory) == 0
 
 
 def test_a_body_in_tiny_chunks_takes_the_memory_of_a_body() -> None:
     data = b"2\r\nab\r\n" * 10_000
     tracemalloc.start()
     try:
-        body = ChunkedBody()
+        scanner, content = ChunkScanner(), bytearray()
         for _ in range(30):
-            body.feed(data)
-        body.feed(b"0\r\n\r\n")
+            content += scanner.feed(data)
+        content += scanner.feed(b"0\r\n\r\n")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert body.complete
-    assert bytes(body.content()) == b"ab" * 300_000
+    assert scanner.complete
+    assert bytes(content) == b"ab" * 300_000
     assert peak < 3_000_000
 
 
@@ -209,7 +209,7 @@ async def test_the_kernel_looks_after_clients_that_vanish(
     async with bench(tmp_path, limits={"dead_peer_timeout_s": 30}, **sections) as run:
         trust = ssl.create_default_context(cafile=cert) if secured else None
         assert (await (await run.client(trust)).ask("GET", "/health")).status == 200
-        (connection,) = run.door.connections
+        (connection,) = run.app.connections
         sock = connection.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         wanted = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
@@ -221,14 +221,14 @@ async def test_the_kernel_looks_after_clients_that_vanish(
 @on_loop
 async def test_the_address_of_everything_is_reached_by_ipv4_too(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        everywhere = Listener(run.door, None)
+        everywhere = Listener(run.app.server, None)
         await everywhere.open("::", 0)
         port = everywhere.sockets[0].getsockname()[1]
         for address, known in (("127.0.0.1", "127.0.0.1"), ("::1", "::1")):
             client = Client(*await asyncio.open_connection(address, port))
             assert (await client.ask("GET", "/health")).status == 200
-            assert [c.address for c in run.door.connections] == [known]
-            assert all(c.from_this_host for c in run.door.connections)
+            assert [c.address for c in run.app.connections] == [known]
+            assert all(c.from_this_host for c in run.app.connections)
             client.leave()
-            await until(lambda: not run.door.connections)
+            await until(lambda: not run.app.connections)
         everywhere.close()

@@ -127,17 +127,17 @@ async def test_what_is_listed_can_be_retrieved(tmp_path: Path) -> None:
 
 @on_loop
 async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.policy.listing._TIMEOUT_S", 0.1)
+    monkeypatch.setattr("frontdoor.http.listing._TIMEOUT_S", 0.1)
     async with bench(tmp_path, backend={"probe_interval_s": 3600}) as run:
         run.engine.script = silent
         client = await run.client()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (504, "engine_timeout")
-        monkeypatch.setattr("frontdoor.policy.listing._TIMEOUT_S", 60)
+        monkeypatch.setattr("frontdoor.http.listing._TIMEOUT_S", 60)
         await run.engine.kill()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")
-        assert run.door.engine_reachable is False
+        assert run.app.health.reachable is False
         assert run.outcomes() == {"upstream_timeout": 1, "upstream_error": 1}
 
 
@@ -148,7 +148,7 @@ async def test_a_frontdoor_that_stops_does_not_leave_who_waits(tmp_path: Path) -
         client = await run.client()
         client.request("GET", MODELS)
         await until(lambda: run.engine.active)
-        run.door.drain()
-        assert run.door.interrupt() == 1
+        run.app.drain()
+        assert run.app.interrupt() == 1
         answer = await client.answer()
         assert (answer.status, answer.json["error"]["code"]) == (503, "stopping")

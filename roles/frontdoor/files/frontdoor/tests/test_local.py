@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import re
+import time
 from pathlib import Path
-from typing import cast
 
 import orjson
 import pytest
 from kit import Call, bench, on_loop, serving_state, until
 
-from frontdoor.http.client import ClientConnection
-from frontdoor.http.head import parse_request_head
-from frontdoor.observability.activity import Activity
-from frontdoor.observability.events import in_ms, line_of_request, request_line
-from frontdoor.observability.ledger import Entry
+from frontdoor.observability.activity import Activity, Entry
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import OK, Metrics
+from frontdoor.policy.routes import Kind, Route, classify
 
 LIST = {
     "object": "list",
@@ -151,8 +151,8 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         most = loop.time() - began + 0.001
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
-        run.door.ledger.settle()
-        run.door.ledger.activity.sample(1000.4, 1, 2)
+        run.app.ledger.settle()
+        run.app.ledger.activity.sample(1000.4, 1, 2)
         report = (await client.ask("GET", "/frontdoor/activity")).json
         assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [
             ("/v1/chat/completions", 200, "ok"),
@@ -170,10 +170,10 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
 
 @on_loop
 async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
-        vitals, told = run.door.vitals, {"tokens": 1000.0}
+        vitals, told = run.app.vitals, {"tokens": 1000.0}
 
         async def engine(call: Call) -> None:
             if call.request.line.startswith("GET /metrics "):
@@ -195,7 +195,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
         run.engine.script = engine
         client, loop = await run.client(), asyncio.get_running_loop()
-        await until(lambda: run.door.engine_reachable and not run.door.probe._fetch.running)  # type: ignore[union-attr]
+        await until(lambda: run.app.health.reachable and not run.app.probe._fetch.running)  # type: ignore[union-attr]
         await client.chat()
         began = loop.time()
         await asked()
@@ -224,22 +224,20 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
         told["tokens"] = 0
         await asked()
         assert vitals.tokens_per_s is None
-        run.door.note_engine(False, "gone")
+        run.app.health.note(False, "gone")
         await asked()
         assert vitals.cache_used is None
 
 
 def test_activity_is_bounded() -> None:
-    head = parse_request_head(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 100)
-
     def entry(at: float) -> Entry:
-        return cast(ClientConnection, None), None, head, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5, b"", False
+        return Entry("::1", None, classify("/v1/completions"), True, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5)
 
     activity = Activity(Metrics())
     for second in range(1000):
         activity.sample(second, 0, 0)
-        activity.requests([entry(second)], 0.0)
-        activity.first_tokens(0.1, 1)
+        activity.request(entry(second), 0.0)
+        activity.first_token(0.1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()
     assert len(report["samples"]) == 300
@@ -254,7 +252,7 @@ def test_activity_is_bounded() -> None:
 @on_loop
 async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        client, door = await run.client(), run.door
+        client, door = await run.client(), run.app
         await client.chat()
         release = asyncio.Event()
 
@@ -266,7 +264,7 @@ async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_pat
         busy = [await run.client() for _ in range(2)]
         for one in busy:
             one.request("POST", "/v1/chat/completions", b"{}")
-        await until(lambda: door.gate.active == 2)
+        await until(lambda: door.limiter.active == 2)
         for number in range(100):
             assert (await client.ask("POST", "/v1/chat/completions", b"{}")).status == 503
             if number % 10 == 0:
@@ -300,9 +298,18 @@ def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> No
 
 
 def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
-    about = line_of_request("::1%eth0", '/v1/100%d/"x"', "ok", None, 0.25)
-    line = request_line(about, 200, 1.23456, 99, in_ms(1234.5678))
+    reading, writing = os.pipe()
+    route = Route(Kind.ENGINE, '/v1/100%d/"x"', gated=True)
+    ledger = Ledger(EventLog(writing), lambda: 1.23456, lambda _s, _work: None, lambda _s: None)
+    ledger.note(Entry("::1%eth0", None, route, True, OK, 200, None, 0.0, 1.23456, 0.25, 0.1, 99))
+    before = int(time.time() * 1000)
+    ledger.sweep()
+    line = os.read(reading, 4096).decode()
+    os.close(reading)
+    os.close(writing)
     found = orjson.loads(line)
     assert line == orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode() + "\n"
-    assert (found["client"], found["path"], found["ts_ms"]) == ("::1%eth0", '/v1/100%d/"x"', 1234567)
+    assert (found["client"], found["path"]) == ("::1%eth0", '/v1/100%d/"x"')
+    # the loop's clock is told as the time of day
+    assert before <= found["ts_ms"] <= time.time() * 1000
     assert (found["elapsed_s"], found["queue_wait_s"], found["queued"], found["bytes"]) == (1.235, 0.25, True, 99)

@@ -16,8 +16,8 @@ from kit import Call, Client, bench, on_loop, read_head
 from prometheus_client.parser import text_string_to_metric_families
 
 import frontdoor
+from frontdoor.observability.ledger import usage
 from frontdoor.observability.metrics import Metrics, render
-from frontdoor.observability.usage import usage
 
 CHAT = "/v1/chat/completions"
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rulings import CHAT, GENERATE, IMAGE, TEXT, apply
 
+from frontdoor.config import Rules
 from frontdoor.errors import Refusal
-from frontdoor.policy.rules import Rules
 
 
 def image(kind: str = "image_url") -> str:
@@ -45,9 +45,8 @@ UNTYPED = within('{"image_url":"data:x"}')
         within('{"\\u0069mage\\u005Furl":"data:x"}'),
         '{"mess\\u0061ges":[{"cont\\u0065nt":[{"t\\u0079pe":"im\\u0061ge_url"}]}]}',
         # what not every reader of JSON takes
-        within('{"type":"image_url"}').replace("{", '{"n":NaN,"s":"\\ud800","\\ud800":1,', 1),
-        within('{"\\ud800":1,"type":"image_url","x":-Infinity}'),
-        within('{"type":"text","type":"image_url"}'),
+        within('{"type":"image_url"}').replace("{", '{"n":-0,"s":"\\ud800","\\ud800":1,', 1),
+        within('{"\\ud800":1,"type":"image_url","x":123456789012345678901234567890}'),
         # elsewhere
         '{"system":[{"type":"image","source":{}}],"messages":[]}',
         '{"input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"data:x"}}]}',
@@ -96,6 +95,16 @@ def test_what_may_hold_an_image_and_cannot_be_read_is_refused(body: str) -> None
     refusal = apply(Rules(), body, profile=TEXT)
     assert isinstance(refusal, Refusal)
     assert (refusal.status, refusal.code) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize(
+    "part",
+    ['{"type":"text","type":"image_url"}', '{"type":"image_url","type":"text"}', '{"type":"image","x":-Infinity}'],
+)
+def test_what_readers_take_differently_is_refused(part: str) -> None:
+    refusal = apply(Rules(), within(part), profile=TEXT)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.status, refusal.code) == (400, "ambiguous_json")
 
 
 def test_what_the_profile_takes_passes_untouched() -> None:

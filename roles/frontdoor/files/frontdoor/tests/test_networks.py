@@ -59,7 +59,7 @@ async def test_only_allowed_networks_are_served(tmp_path: Path) -> None:
         own = await run.client()
         assert (await own.ask("GET", "/ready")).status == 200
         assert run.outcomes() == {"ok": 1}
-        assert run.door.ledger.metrics.errors["address_not_allowed"] == 1
+        assert run.app.ledger.metrics.errors["address_not_allowed"] == 1
         for client in (friend, stranger, own):
             client.leave()
 

@@ -81,8 +81,8 @@ class Line:
         self.looked += 1
         return [(5.0, 1), (0.0, 1)]
 
-    def ask(self, now: float, who: int, places: int = 1, queued: int = 0) -> float:
-        return self.outlook.wait_s(now, who, places, queued, 2, self.running)
+    def ask(self, now: float, who: int, permits: int = 1, queued: int = 0) -> float:
+        return self.outlook.wait_s(now, who, permits, queued, 2, self.running)
 
 
 def test_each_has_a_time_of_its_own() -> None:
@@ -93,7 +93,7 @@ def test_each_has_a_time_of_its_own() -> None:
     assert line.ask(0.1, 3) == pytest.approx(19.9)
     # behind those who wait
     assert Line().ask(0, 1, queued=2) == 15
-    assert Line().ask(0, 1, places=2) == 10
+    assert Line().ask(0, 1, permits=2) == 10
 
 
 def test_whose_time_has_come_is_not_ahead_any_more() -> None:
@@ -166,7 +166,7 @@ async def hold_both(run: Bench) -> tuple[Hold, list[Client]]:
     for client in clients:
         client.request("POST", CHAT, b"{}")
     await until(lambda: run.engine.active == 2)
-    run.door.outlook.lasted([40.0] * 64)
+    run.app.permits.outlook.lasted([40.0] * 64)
     return hold, clients
 
 
@@ -181,7 +181,7 @@ async def test_who_finds_no_slot_is_told_when_there_will_be_one(tmp_path: Path) 
     async with bench(tmp_path, state={"limits": LIMITS}) as run:
         hold, clients = await hold_both(run)
         spreads = [LEAST, MOST, LEAST, LEAST, LEAST]
-        run.door.spread = lambda: spreads.pop(0)
+        run.spread = lambda: spreads.pop(0)
         late = [await run.client() for _ in range(5)]
         told = []
         for client in late:
@@ -203,12 +203,12 @@ async def test_what_ended_tells_how_long_the_next_will_take(tmp_path: Path) -> N
         run.write_state(limits=LIMITS, open=False, phase="stopped")
         # who was refused held no slot
         assert (await client.chat()).status == 503
-        run.door.ledger.settle()
-        assert len(run.door.outlook._lasted) == 0, "another engine"
+        run.app.ledger.settle()
+        assert len(run.app.permits.outlook._lasted) == 0, "another engine"
         run.write_state(limits=LIMITS)
         assert (await client.chat()).status == 200
-        run.door.ledger.settle()
-        assert len(run.door.outlook._lasted) == 1
+        run.app.ledger.settle()
+        assert len(run.app.permits.outlook._lasted) == 1
 
 
 @on_loop
@@ -238,7 +238,7 @@ async def test_for_a_long_load_clients_keep_coming(tmp_path: Path) -> None:
         client = await run.client()
         seen = set()
         for spread in (LEAST, 0.5, MOST):
-            run.door.spread = lambda spread=spread: spread
+            run.spread = lambda spread=spread: spread
             refused, ready = await client.chat(), await client.ask("GET", "/ready")
             # how long it really takes stands in the body
             assert 800 < refused.json["error"]["switch"]["eta_s"] <= 900

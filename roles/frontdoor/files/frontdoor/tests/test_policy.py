@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import Answer, bench, on_loop, serving_state
-from rulings import CHAT, GENERATE, TEXT, apply
+from rulings import CHAT, GENERATE, TEXT, apply, check_sent
 from test_modality import UNTYPED, image
 
+from frontdoor.config import Rules
 from frontdoor.errors import Refusal
-from frontdoor.policy.rules import Rules
 
 CAPS = Rules(max_tokens_default=100, max_tokens_cap=200)
 
@@ -43,37 +43,67 @@ def test_a_default_above_the_cap_is_the_cap() -> None:
         (CHAT, '{"max_tokens":true}', '{"max_tokens":100}'),
         (CHAT, '{"max_tokens":"many"}', '{"max_tokens":100}'),
         (CHAT, '{"max_tokens":1e9}', '{"max_tokens":200}'),
-        (CHAT, '{"max_tokens":1,"max_tokens":999}', '{"max_tokens":1,"max_tokens":200}'),
-        (CHAT, '{"max_tokens":1,"max_tokens":null}', '{"max_tokens":1,"max_tokens":100}'),
-        (CHAT, '{"max_tokens":null,"max_tokens":null}', '{"max_tokens":null,"max_tokens":100}'),
-        (CHAT, '{"max_tokens":null,"max_tokens":1}', '{"max_tokens":null,"max_tokens":1}'),
         (CHAT, '{"max\\u005ftokens":999}', '{"max\\u005ftokens":200}'),
         (CHAT, '{"nested":{"max_tokens":999},"max_tokens":9}', '{"nested":{"max_tokens":999},"max_tokens":9}'),
         ("/v1/responses", '{"max_tokens":999}', '{"max_output_tokens":100,"max_tokens":999}'),
         ("/v1/messages", '{"max_tokens":999}', '{"max_tokens":200}'),
         ("/generative_scoring", '{"max_tokens":999}', '{"max_tokens":999}'),
         (CHAT, "{}", '{"max_tokens":100}'),
-        (CHAT, '{"max_tokens":999,"\\ud800":1}', '{"max_tokens":200,"\\ud800":1}'),
-        (CHAT, '{"max_tokens":NaN}', '{"max_tokens":100}'),
-        (CHAT, '{"max_tokens":Infinity,"x":-Infinity}', '{"max_tokens":100,"x":-Infinity}'),
         (CHAT, '{"max_tokens":"\\ud800"}', '{"max_tokens":100}'),
-        (CHAT, '{"max_tokens":' + "9" * 5000 + "}", '{"max_tokens":100}'),
+        (
+            CHAT,
+            '{"max_tokens":7,"\\ud800":1,"x":123456789012345678901}',
+            '{"max_tokens":7,"\\ud800":1,"x":123456789012345678901}',
+        ),
+        (
+            CHAT,
+            '{"max_tokens":9,"x":[18446744073709551615,-9223372036854775808,1.50e0]}',
+            '{"max_tokens":9,"x":[18446744073709551615,-9223372036854775808,1.50e0]}',
+        ),
+        (
+            CHAT,
+            '{"x":[18446744073709551615,-9223372036854775808,9007199254740993,1.50e0,1.0]}',
+            '{"x":[18446744073709551615,-9223372036854775808,9007199254740993,1.5,1.0],"max_tokens":100}',
+        ),
+        (CHAT, '{"max_tokens":' + "9" * 300 + "}", '{"max_tokens":200}'),
         # where the engine reads it from an object of its own
         (GENERATE, '{"sampling_params":{"max_tokens":999,"n":1}}', '{"sampling_params":{"max_tokens":200,"n":1}}'),
         (GENERATE, '{"sampling_params": {"n":1}}', '{"sampling_params": {"max_tokens":100,"n":1}}'),
         (GENERATE, '{"sampling_params":{ }}', '{"sampling_params":{"max_tokens":100 }}'),
         (GENERATE, '{"sampling_params":{"max_tokens":null}}', '{"sampling_params":{"max_tokens":100}}'),
         (GENERATE, '{"sampling_params":{"max_tokens":5}}', '{"sampling_params":{"max_tokens":5}}'),
-        (
-            GENERATE,
-            '{"sampling_params":{},"sampling\\u005fparams":{"max_tokens":999},"max_tokens":998}',
-            '{"sampling_params":{"max_tokens":100},"sampling\\u005fparams":{"max_tokens":200},"max_tokens":200}',
-        ),
         (GENERATE, '{"token_ids":[1]}', '{"max_tokens":100,"token_ids":[1]}'),
     ],
 )
 def test_token_limits(path: str, body: str, expected: str) -> None:
-    assert apply(CAPS, body, path) == expected
+    check_sent(apply(CAPS, body, path), body, expected)
+
+
+AMBIGUOUS = [
+    *(
+        '{"max_tokens":1,"max_tokens":999}',
+        '{"max_tokens":1,"max\\u005ftokens":2}',
+        '{"max_tokens":null,"max_tokens":1}',
+    ),
+    *(
+        '{"messages":[{"content":"a","content":"b"}]}',
+        '{"sampling_params":{},"sampling\\u005fparams":{"max_tokens":9}}',
+    ),
+    *('{"max_tokens":NaN}', '{"x":-Infinity}', '{"x":1e999}', '{"max_tokens":' + "9" * 5000 + "}"),
+    # what cannot be written again as it was
+    *('{"x":18446744073709551616}', '{"x":[-9223372036854775809]}', '{"max_tokens":999,"\\ud800":1}'),
+    '{"x":' + "[" * 300 + "]" * 300 + "}",
+]
+
+
+@pytest.mark.parametrize("body", AMBIGUOUS)
+@pytest.mark.parametrize("path", [CHAT, GENERATE])
+def test_what_would_not_stay_as_it_is_is_refused(body: str, path: str) -> None:
+    refusal = apply(CAPS, body, path)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.status, refusal.code) == (400, "ambiguous_json")
+    # where no rule reads it, it passes as it came
+    assert apply(Rules(), body, path) == body
 
 
 @pytest.mark.parametrize("body", ["{broken", "[]", "", "null", '{"max_tokens":999', '{"a":1,}', "{'max_tokens':999}"])
@@ -89,13 +119,13 @@ def test_what_cannot_be_read_does_not_pass_a_limit(rules: Rules, body: str) -> N
 
 def test_a_default_without_a_cap_and_a_cap_without_a_default() -> None:
     assert apply(Rules(max_tokens_default=100), '{"max_tokens":999}') == '{"max_tokens":999}'
-    assert apply(Rules(max_tokens_cap=200), '{"a":1}') == '{"max_tokens":200,"a":1}'
-    assert apply(Rules(max_tokens_default=300, max_tokens_cap=200), '{"a":1}') == '{"max_tokens":200,"a":1}'
+    assert apply(Rules(max_tokens_cap=200), '{"a":1}') == '{"a":1,"max_tokens":200}'
+    assert apply(Rules(max_tokens_default=300, max_tokens_cap=200), '{"a":1}') == '{"a":1,"max_tokens":200}'
 
 
 def test_sampling_defaults_fill_gaps_only() -> None:
     rules = Rules(sampling_defaults={"temperature": 0.7, "top_p": 0.9})
-    assert apply(rules, '{"temperature":0}') == '{"top_p":0.9,"temperature":0}'
+    assert apply(rules, '{"temperature":0}') == '{"temperature":0,"top_p":0.9}'
     assert apply(rules, '{"temperature":null,"top_p":1}') == '{"temperature":0.7,"top_p":1}'
     assert apply(rules, '{"temperature":1}', "/inference/v1/generate") == '{"temperature":1}'
 
@@ -104,8 +134,8 @@ def test_all_rules_together_change_nothing_else() -> None:
     rules = Rules({"enable_thinking": False}, 100, 200, {"seed": 1}, "rewrite", ("gpt",))
     body = '{ "model":"gpt" ,"messages": [ {"role":"user"} ], "max_tokens":  1000, "chat_template_kwargs": {"a":1} }'
     assert apply(rules, body, profile=TEXT) == (
-        '{"seed":1, "model":"tiny-a" ,"messages": [ {"role":"user"} ], "max_tokens":  200, '
-        '"chat_template_kwargs": {"enable_thinking":false,"a":1} }'
+        '{"model":"tiny-a","messages":[{"role":"user"}],"max_tokens":200,'
+        '"chat_template_kwargs":{"enable_thinking":false,"a":1},"seed":1}'
     )
 
 
@@ -122,12 +152,10 @@ def test_all_rules_together_change_nothing_else() -> None:
         ("reject", '{"model":"gpt"}', '{"model":"tiny-a"}'),
         ("reject", '{"model":"tiny-a"}', '{"model":"tiny-a"}'),
         ("reject", '{"model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
-        ("reject", '{"model":"tiny-a","model":"other"}', "the model 'other' is not served here; served: tiny-a, gpt"),
         ("reject", '{"a":1}', "no model is named; served: tiny-a, gpt"),
         ("reject", '{"model":null}', "no model is named; served: tiny-a, gpt"),
         ("reject", '{"model":["tiny-a"]}', "the model is not named by a string; served: tiny-a, gpt"),
-        ("reject", '{"model":NaN}', "the model is not named by a string; served: tiny-a, gpt"),
-        ("reject", '{"model":"e\\ud800"}', "the model 'e\\\\ud800\"' is not served here; served: tiny-a, gpt"),
+        ("reject", '{"model":"e\\ud800"}', "the model 'e\\ud800' is not served here; served: tiny-a, gpt"),
         ("reject", '{"model":"evil","\\ud800":1}', "the model 'evil' is not served here; served: tiny-a, gpt"),
         (
             "reject",
@@ -144,7 +172,7 @@ def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
         assert (result.status, result.code, result.message) == (404, "model_not_found", expected)
         assert result.details == {"param": "model", "models": ["tiny-a", "gpt"]}
     else:
-        assert result == expected
+        check_sent(result, body, expected)
 
 
 @settings(max_examples=300, deadline=None)
@@ -154,7 +182,7 @@ def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
         st.none()
         | st.integers(-5, 1000)
         | st.text(max_size=3)
-        | st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+        | st.dictionaries(st.text(max_size=2), st.integers(-(2**63), 2**64 - 1), max_size=2),
     )
 )
 def test_no_object_escapes_the_cap_or_loses_a_member(content: dict[str, object]) -> None:
@@ -271,10 +299,8 @@ async def test_the_engine_sees_what_profile_and_operator_want_and_nothing_else_c
             return run.engine.requests[-1].body
 
         odd = b'{ "model" :"gpt-4o", "messages": [],\n "x": 1.50e0, "max_tokens": 9999 }'
-        added = b'"temperature":0.7,"chat_template_kwargs":{"enable_thinking":false},'
-        assert await sent(CHAT, odd) == b"{" + added + (
-            b' "model" :"tiny-a", "messages": [],\n "x": 1.50e0, "max_tokens": 500 }'
-        )
+        added = b',"temperature":0.7,"chat_template_kwargs":{"enable_thinking":false}}'
+        assert await sent(CHAT, odd) == b'{"model":"tiny-a","messages":[],"x":1.5,"max_tokens":500' + added
         assert json.loads(await sent("/v1/completions", b'{"model":"tiny-a"}'))["max_tokens"] == 100
         complete = b'{"model":"tiny-a","max_tokens":5,"temperature":0}'
         assert await sent("/v1/completions", complete) == complete

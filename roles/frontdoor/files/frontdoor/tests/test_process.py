@@ -291,6 +291,8 @@ def test_a_key_is_never_asked_for_a_password_and_a_pair_must_fit(tmp_path: Path)
 def test_the_map_of_modules_is_complete() -> None:
     package = Path(frontdoor.__file__).parent
     files = (path.relative_to(package).with_suffix("") for path in package.rglob("*.py") if path.stem[:2] != "__")
-    modules = {".".join(file.parts) for file in files}
-    named = re.findall(r"`([a-z_.]+)`", (package.parents[1] / "README.md").read_text().split("## ")[1])
+    modules = {(".".join(file.parts[:-1]), file.name) for file in files}
+    table = (package.parents[1] / "README.md").read_text().split("## Layers")[1]
+    rows = re.findall(r"^\| (?:`([a-z]+)/`)? *\| (.+) \|$", table, re.MULTILINE)
+    named = [(name, module) for name, text in rows for module in re.findall(r"`([a-z_]+)`", text)]
     assert sorted(named) == sorted(modules)

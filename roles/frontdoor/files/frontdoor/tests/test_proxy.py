@@ -317,7 +317,7 @@ async def test_of_too_much_that_is_sent_ahead_nothing_is_kept(tmp_path: Path) ->
         client.request("POST", CHAT, b"{}")
         for _ in range(400):
             client.request("GET", "/health", None, "X: " + "y" * 20_000)
-        (connection,) = run.door.connections
+        (connection,) = run.app.connections
         await until(lambda: connection._close_after and not client.writer.transport.get_write_buffer_size())
         assert len(connection._buffer) < 512 * 1024
         go.set()

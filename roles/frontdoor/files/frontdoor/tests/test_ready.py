@@ -108,7 +108,7 @@ async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> Non
 
 @on_loop
 async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     async with bench(tmp_path) as run:
         rows = "".join(
             f'vllm:kv_cache_usage_perc{{engine="{number}"}} 0.8\n'
@@ -122,6 +122,6 @@ async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch
         run.engine.script = engine
         client = await run.client()
         await client.chat()
-        run.door.vitals.run()
-        await until(lambda: run.door.vitals.cache_used is not None)
+        run.app.vitals.run()
+        await until(lambda: run.app.vitals.cache_used is not None)
         assert (await client.ask("GET", "/status")).json["engine"]["cache_used"] == 0.8

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from rulings import CHAT, IMAGE, apply
 
+from frontdoor.config import Rules
 from frontdoor.errors import Refusal
-from frontdoor.policy.rules import Rules
 
 NOWHERE = Rules(allowed_media_domains=())
 ALL = {"modalities": ["text", "image", "audio", "video"], "served_model_name": "tiny-a"}
@@ -30,11 +30,9 @@ def within(part: str) -> str:
         within(f'{{"type":"image_url","image_url":"{URL}"}}'),
         within('{"type":"image_url","image_url":{"detail":"auto","url":"HTTPS://x/y.png"}}'),
         within(f'{{"image_url":{{"url":"{URL}"}},"type":"image_url"}}'),
-        # without a type, with one that is not looked at, and named twice
+        # without a type, and with one that is not looked at
         within(f'{{"image_url":"{URL}"}}'),
         within(f'{{"type":"text","uuid":"a","video_url":{{"url":"{URL}"}}}}'),
-        within(f'{{"type":"image_url","image_url":{{"url":"{URL}","url":"data:x"}}}}'),
-        within(f'{{"type":"image_url","image_url":{{"url":"data:x"}},"image_url":{{"url":"{URL}"}}}}'),
         # spelt with escapes
         within('{"type":"image_url","image_url":{"url":"\\u0068t\\u0054p:\\/\\/x"}}'),
         within('{"type":"image_url","im\\u0061ge_url":{"\\u0075rl":"https\\u003a//x"}}'),
@@ -73,6 +71,19 @@ def test_what_would_be_fetched_is_refused(body: str, path: str) -> None:
 )
 def test_what_nobody_fetches_passes_untouched(body: str) -> None:
     assert apply(NOWHERE, body, profile=ALL) == body
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        f'{{"type":"image_url","image_url":{{"url":"{URL}","url":"data:x"}}}}',
+        f'{{"type":"image_url","image_url":{{"url":"data:x"}},"image_url":{{"url":"{URL}"}}}}',
+    ],
+)
+def test_a_url_that_is_named_twice_is_refused(part: str) -> None:
+    result = apply(NOWHERE, within(part), profile=ALL)
+    assert isinstance(result, Refusal)
+    assert (result.status, result.code) == (400, "ambiguous_json")
 
 
 def test_allowed_domains_are_the_engine_s_to_compare() -> None:

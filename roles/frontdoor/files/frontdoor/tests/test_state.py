@@ -173,14 +173,14 @@ async def test_an_engine_that_was_not_verified_gets_no_requests(tmp_path: Path) 
         client = await run.client()
         assert (await client.chat()).status == 200
         start_unit(tmp_path, "1" * 32)
-        run.door.poll_state()
+        run.app.poll_state()
         answer = await client.chat()
         assert (answer.status, answer.json["error"]["code"]) == (503, "failed")
         assert "was started again and has not been verified since" in answer.json["error"]["message"]
         status = (await client.ask("GET", "/status")).json
         assert (status["verified"], status["open"], status["frontdoor"]["state_sequence"]) == (False, False, 7)
         (tmp_path / "invocation:b70-slot-main-tiny-a.service").unlink()
-        run.door.poll_state()
+        run.app.poll_state()
         assert "does not run any more" in (await client.chat()).json["error"]["message"]
         # without the claim of verification nobody is protected from anything
         run.write_state(verified=False)
@@ -209,9 +209,9 @@ async def test_an_older_state_counts_and_is_told(tmp_path: Path) -> None:
         run.write_state(sequence=9)
         run.write_state(sequence=9)
         (tmp_path / "state.json").write_text("{")
-        run.door.poll_state()
+        run.app.poll_state()
         assert not [event for event in run.events() if event["event"] == "state_went_back"]
         run.write_state(sequence=3)
-        assert run.door.state.sequence == 3
+        assert run.app.slot.state.sequence == 3
         (told,) = [event for event in run.events() if event["event"] == "state_went_back"]
         assert (told["sequence"], told["was"]) == (3, 9)

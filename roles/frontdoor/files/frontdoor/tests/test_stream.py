@@ -239,7 +239,7 @@ async def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
 async def test_a_client_that_leaves_is_gone_from_the_engine_at_once(tmp_path: Path, moment: str) -> None:
     async with bench(tmp_path) as run:
         # what is looked at now and then is not at once
-        for name in list(run.door._timers):
+        for name in list(run.app._timers):
             run.stop(name)
         seen, gone = asyncio.Event(), asyncio.Event()
 
@@ -284,7 +284,7 @@ async def test_a_slow_client_does_not_fill_memory(tmp_path: Path) -> None:
         client.request("POST", CHAT, b"{}")
         # until the engine can send no more: all buffers on the way are full
         await until(lambda: sent == 600 or (link and link[0].transport.get_write_buffer_size() > 65536))
-        (exchange,) = run.door.exchanges
+        (exchange,) = run.app.running
         await until(lambda: exchange._paused)
         assert sent < 500, "the engine was not held back"
         client.resume()
@@ -324,15 +324,15 @@ async def test_an_engine_that_reads_nothing_holds_one_copy_of_the_body(tmp_path:
         run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         client = await run.client()
         client.request("POST", CHAT, b"x" * 30_000_000)
-        await until(lambda: run.door.gate.active)
+        await until(lambda: run.app.limiter.active)
         client.request("POST", CHAT, b"x" * 10_000_000)
-        (connection,) = run.door.connections
+        (connection,) = run.app.connections
         await until(lambda: connection._close_after and not client.writer.transport.get_write_buffer_size())
         # the body under way, and nothing of what was sent ahead
-        assert run.door.buffered == 30_000_000
+        assert run.app.memory.held == 30_000_000
         assert len(connection._buffer) < 512 * 1024
         client.leave()
-        await until(lambda: not (run.door.gate.active or run.door.buffered or run.door.connections))
+        await until(lambda: not (run.app.limiter.active or run.app.memory.held or run.app.connections))
         for link in links:
             link.transport.abort()
         server.close()

@@ -44,8 +44,8 @@ class Counting:
 async def ask_vitals(run: Bench) -> None:
     # the loop's clock counts milliseconds
     await asyncio.sleep(0.003)
-    run.door.vitals.run()
-    await until(lambda: run.door.vitals._fetch is None or not run.door.vitals._fetch.running)
+    run.app.vitals.run()
+    await until(lambda: run.app.vitals._fetch is None or not run.app.vitals._fetch.running)
 
 
 @contextlib.asynccontextmanager
@@ -54,16 +54,16 @@ async def generating(tmp_path: Path) -> AsyncIterator[tuple[Bench, Client, Count
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         engine = run.engine.script = Counting()
         client = await run.client()
-        await until(lambda: run.door.engine_reachable)
+        await until(lambda: run.app.health.reachable)
         for _ in range(2):
             await client.chat()
             await ask_vitals(run)
-        assert run.door.vitals.tokens_per_s
+        assert run.app.vitals.tokens_per_s
         yield run, client, engine
 
 
 def told(run: Bench) -> tuple[object, object]:
-    return run.door.vitals.tokens_per_s, run.door.vitals.cache_used
+    return run.app.vitals.tokens_per_s, run.app.vitals.cache_used
 
 
 @pytest.mark.parametrize("mood", [SILENT, BROKEN, GONE])
@@ -72,7 +72,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mood: str
 ) -> None:
     async with generating(tmp_path) as (run, client, engine):
-        monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 0.05 if mood == SILENT else 60)
+        monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 0.05 if mood == SILENT else 60)
         engine.mood = mood
         await ask_vitals(run)
         assert told(run) == (None, None)
@@ -80,7 +80,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
         engine.mood = ""
         await client.chat()
         await ask_vitals(run)
-        assert run.door.vitals.tokens_per_s
+        assert run.app.vitals.tokens_per_s
 
 
 @on_loop
@@ -94,15 +94,15 @@ async def test_a_stop_ends_it_at_once(tmp_path: Path) -> None:
 async def test_another_engine_is_not_said_to_have_the_pace_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     async with generating(tmp_path) as (run, _, engine):
         # asked of the one before, and answered by nobody
         engine.mood, asked = SILENT, engine.asked
-        run.door.vitals.run()
+        run.app.vitals.run()
         await until(lambda: engine.asked > asked)
         run.write_state(engine={"unit": "b70-slot-main-tiny-b.service", "invocation_id": "1" * 32})
         assert told(run) == (None, None)
-        assert not run.door.vitals._fetch.running  # type: ignore[union-attr]
+        assert not run.app.vitals._fetch.running  # type: ignore[union-attr]
 
 
 @on_loop

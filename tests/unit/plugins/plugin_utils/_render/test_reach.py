@@ -20,6 +20,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render import renderin
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import folders
 from frontdoor.config import from_table
 from frontdoor.errors import Refusal
+from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.slot.state import parse
 from unit.plugins.plugin_utils._render.test_rendering import C8, CATALOGUE, SETTINGS
@@ -129,7 +130,7 @@ def answer(found: dict[str, Any], url: str) -> Any:
     state = SlotState(slot="main", sequence=1, updated_at="", phase="serving", **profile_part(read))
     told = parse(state.to_json().encode(), from_table({}))
     body = {"messages": [{"content": [{"type": "image_url", "image_url": {"url": url}}]}]}
-    return policies(told.rules, told.profile)["/v1/chat/completions"].apply(json.dumps(body).encode())
+    return policies(told.rules, told.profile)["/v1/chat/completions"].apply(Document(json.dumps(body).encode()))
 
 
 def test_the_frontdoor_is_told():

@@ -19,6 +19,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks impor
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from frontdoor.config import from_table
 from frontdoor.errors import Refusal
+from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.slot.state import parse
 from unit.plugins.plugin_utils._render.test_rendering import C8, SETTINGS
@@ -38,15 +39,15 @@ def sent(frontdoor: dict[str, Any], body: str) -> str | Refusal:
     text = next(item["content"] for item in files if Path(item["path"]).name == "mine.json")
     state = SlotState(slot="main", sequence=1, updated_at="", phase="serving", **profile_part(parse_profile(text, "x")))
     read = parse(state.to_json().encode(), from_table({"request": OPERATOR}))
-    result = policies(read.rules, read.profile)[CHAT].apply(body.encode())
-    return result if isinstance(result, Refusal) else b"".join(result).decode()
+    result = policies(read.rules, read.profile)[CHAT].apply(Document(body.encode()))
+    return result if isinstance(result, Refusal) else result.decode()
 
 
 def test_a_profile_s_word_wins_over_the_operator_s():
     mine = {"sampling_defaults": {"temperature": 0.2}, "model_policy": "reject", "model_aliases": ["mine"]}
     served = catalogue(mine)["mine"]["engine"]["served_model_name"]
     sampled = sent(mine, '{"model":"mine","x": 1.0}')
-    assert sampled == '{"temperature":0.2,"model":"SERVED","x": 1.0}'.replace("SERVED", served)
+    assert sampled == '{"model":"SERVED","x":1.0,"temperature":0.2}'.replace("SERVED", served)
     own = sent(mine, '{"model":"mine","temperature":0}')
     assert own == '{"model":"SERVED","temperature":0}'.replace("SERVED", served)
     refusal = sent(mine, '{"model":"ours"}')
@@ -56,7 +57,7 @@ def test_a_profile_s_word_wins_over_the_operator_s():
 
 def test_the_operator_s_counts_where_the_profile_has_none():
     served = catalogue({})["mine"]["engine"]["served_model_name"]
-    assert sent({}, '{"model":"ours"}') == '{"temperature":1.5,"seed":3,"model":"SERVED"}'.replace("SERVED", served)
+    assert sent({}, '{"model":"ours"}') == '{"model":"SERVED","temperature":1.5,"seed":3}'.replace("SERVED", served)
     # nothing at all is a word of the profile's as well
     assert sent({"sampling_defaults": {}, "model_policy": "pass", "model_aliases": []}, '{"model":"ours"}') == (
         '{"model":"ours"}'

@@ -17,13 +17,13 @@ from collections.abc import Callable
 import uvloop
 
 from frontdoor import __version__
-from frontdoor.app import Door
+from frontdoor.app import App
 from frontdoor.config import Config, ConfigError, load
 from frontdoor.http import tls as pair
-from frontdoor.http.listener import Listener
+from frontdoor.http.listener import Listener, load_certificate, tls_context
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.page import page
-from frontdoor.policy.keys import Keys, key_line, load_certificate, make_key, tls_context
+from frontdoor.observability.status import page
+from frontdoor.policy.keys import Keys, key_line, make_key
 
 EXIT_CONFIG = 2
 EXIT_LISTEN = 3
@@ -56,12 +56,12 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     page()
     try:
         tls = tls_context(config.tls)
-        door = Door(config, loop, events)
+        app = App(config, loop, events)
     except ConfigError as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG
     try:
-        server = Listener(door, tls)
+        server = Listener(app.server, tls, listen.backlog)
         await server.open(listen.host, listen.port)
     except OSError as exc:
         events.flush()
@@ -71,7 +71,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         loop.add_signal_handler(number, stop.set)
 
     def reload() -> None:
-        door.reload()
+        app.reload()
         if tls is not None:
             try:
                 load_certificate(tls, config.tls)
@@ -79,15 +79,15 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
                 events.emit("certificate_unusable", error=str(exc))
 
     loop.add_signal_handler(signal.SIGHUP, reload)
-    door.start()
+    app.start()
     events.emit(
         "frontdoor_start",
         host=listen.host,
         port=listen.port,
-        backend=door.pool.url,
-        max_active_generations=door.gate.limit,
-        phase=door.state.phase,
-        auth="none" if door.keys is None else "api_key",
+        backend=app.pool.url,
+        max_active_generations=app.limiter.limit,
+        phase=app.slot.state.phase,
+        auth="none" if app.keys is None else "api_key",
         tls=tls is not None,
         version=__version__,
     )
@@ -96,18 +96,18 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     await stop.wait()
     notify("STOPPING=1")
     # it goes on listening: who comes now is told to come again, and not that nobody is there
-    door.drain()
-    events.emit("frontdoor_draining", active_generations=door.gate.active, limit_s=config.limits.drain_timeout_s)
+    app.drain()
+    events.emit("frontdoor_draining", active_generations=app.limiter.active, limit_s=config.limits.drain_timeout_s)
     events.flush()
-    await _until(lambda: not door.exchanges, config.limits.drain_timeout_s)
-    cut = door.interrupt()
+    await _until(lambda: not app.running, config.limits.drain_timeout_s)
+    cut = app.interrupt()
     # what was written last is still on its way to clients
-    await _until(lambda: not door.connections, _LAST_WORDS_S)
+    await _until(lambda: not app.connections, _LAST_WORDS_S)
     server.close()
-    await _until(lambda: not door.connections, _LAST_CALL_S)
-    door.ledger.settle()
+    await _until(lambda: not app.connections, _LAST_CALL_S)
+    app.ledger.settle()
     events.emit("frontdoor_stop", cut=cut)
-    door.stop()
+    app.stop()
     return 0
 
 
@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> str:
         secret = make_key()
         return f"{secret}\n{key_line(options.make_key, secret)}"
     if options.check_keys:
-        return f"{options.check_keys}: ok, {len(Keys(options.check_keys))} keys"
+        return f"{options.check_keys}: ok, {len(Keys(options.check_keys).names)} keys"
     if options.check_tls:
         wrong = pair.check(*options.check_tls)
         if wrong:

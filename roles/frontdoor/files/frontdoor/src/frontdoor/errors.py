@@ -11,7 +11,6 @@ import functools
 import http
 import math
 import re
-import time
 from email.utils import formatdate
 from typing import Any
 
@@ -58,18 +57,21 @@ class Refusal:
 
 def body(refusal: Refusal, style: Style) -> bytes:
     """The JSON body in the shape the path's clients understand."""
+    said = {"message": refusal.message, "code": refusal.code, **(refusal.details or {})}
     if style is Style.ANTHROPIC:
         usual = "invalid_request_error" if refusal.status < 500 else "api_error"
-        kind = ANTHROPIC_TYPES.get(refusal.status, usual)
-        inner = {"type": kind, "message": refusal.message, "code": refusal.code, **(refusal.details or {})}
-        return orjson.dumps({"type": "error", "error": inner})
-    if style is Style.DETAIL:
-        if refusal.status == 422:
-            return orjson.dumps({"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]})
-        return orjson.dumps({"detail": {"code": refusal.code, "message": refusal.message, **(refusal.details or {})}})
-    kind = OPENAI_TYPES.get(refusal.status, "invalid_request_error")
-    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code, **(refusal.details or {})}
-    return orjson.dumps({"error": error})
+        content: dict[str, Any] = {
+            "type": "error",
+            "error": {"type": ANTHROPIC_TYPES.get(refusal.status, usual), **said},
+        }
+    elif style is Style.OPENAI or style is Style.RESPONSES:
+        kind = OPENAI_TYPES.get(refusal.status, "invalid_request_error")
+        content = {"error": {"type": kind, "param": None, **said}}
+    elif refusal.status == 422:
+        content = {"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]}
+    else:
+        content = {"detail": said}
+    return orjson.dumps(content)
 
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
@@ -99,14 +101,9 @@ def status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
 
 
-@functools.lru_cache(maxsize=1)
-def _date_line(now: int) -> bytes:
-    return f"Date: {formatdate(now, usegmt=True)}\r\n".encode()
-
-
 def date_line() -> bytes:
     """The header line that says when an answer was made."""
-    return _date_line(int(time.time()))
+    return f"Date: {formatdate(usegmt=True)}\r\n".encode()
 
 
 def response(
@@ -143,6 +140,11 @@ UNAUTHORIZED = _unauthorized("a valid API key")
 UNAUTHORIZED_TO_LOOK = _unauthorized("a valid API key or administration key")
 UNAUTHORIZED_ADMIN = _unauthorized("a valid administration key")
 ONLY_ADMIN = _unauthorized("this key is for the administration and the status; to ask the model, an API key")
+
+
+def unknown_path(path: str) -> Refusal:
+    """A path that is neither ours nor one of the engine's that may be asked."""
+    return Refusal(404, "unknown_path", f"{path} is not served here")
 
 
 def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
@@ -218,6 +220,13 @@ def _on_the_move(switch: dict[str, Any], *, loading: bool) -> str:
     return f"the model slot is loading {target}{place}{left}"
 
 
+_CLOSED = {
+    "failed": "the model slot failed and serves nothing",
+    "serving": "the model slot is closed to new requests",
+    "stopped": "no model is being served",
+}
+
+
 def closed(state: SlotState, now: float) -> Refusal:
     """The slot does not take work; says why and when to come back, seen from a time of day."""
     details: dict[str, Any] = {"phase": state.phase}
@@ -231,14 +240,8 @@ def closed(state: SlotState, now: float) -> Refusal:
     elif state.phase == "verifying":
         target = (state.switch or {}).get("to") or (state.profile or {}).get("name") or "the model"
         message = f"{target} is loaded and is being verified"
-    elif state.phase == "failed":
-        message = "the model slot failed and serves nothing"
-    elif state.phase == "serving":
-        message = "the model slot is closed to new requests"
-    elif state.phase == "stopped":
-        message = "no model is being served"
     else:
-        message = f"the model slot is {state.phase}"
+        message = _CLOSED.get(state.phase, f"the model slot is {state.phase}")
     if state.reason:
         message = f"{message}: {state.reason}"
     code = state.phase if state.phase != "serving" else "closed"

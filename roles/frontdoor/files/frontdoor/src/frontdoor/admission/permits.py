@@ -1,143 +1,184 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many generations a request asks for at once: each of them takes a place. Pure.
-
-What counts is what the engine makes of a request (vLLM 0.20.1, 0.21.0 and 0.32.0 alike): of each prompt of a
-completion, and of the one of a chat, it runs `n` sequences at a time; with beam search `n` is the number of beams.
-`best_of`, which these releases read no more, counts as `n` where it is larger, as other engines mean it. A list of
-numbers is one prompt, in tokens; any other list is a list of prompts, and embedded prompts come on top. Numbers may
-come as texts. A scoring takes one place whatever it compares: each of its items is read, and then one token is all.
-"""
+"""Permits to generate: taken at once, waited for with a limit, or refused with a time to come back."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Protocol
 
-import orjson
-
-from frontdoor.policy.splice import Body, Member, NotAnObject, Scanner, TooIntricate, members
-
-_CHAT, _COMPLETIONS, _GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
-NUMBERS = ("n", "best_of")
-_PROMPTS = ("prompt", "prompt_embeds")
-# where the numbers stand in an object of parameters instead
-_PARAMETERS = "sampling_params"
-_PATHS = frozenset((_CHAT, _COMPLETIONS, _GENERATE))
-# nobody writes a number that long but to hide it, and prompts beyond are not counted any more
-_MAX_VALUE = 64
-_MAX_PROMPTS = 10_000
-# from this many bytes on quotes are looked for one by one, and so many are taken for rare: images hold none
-_LARGE = 64 * 1024
-_RARE = 64
-
-# Cheap tests: what they do not find need not be looked into. The first finds letters of these names that are spelt with
-# escapes, the second what most clients send that name a number at all.
-_LETTER = re.compile(rb"\\u00[5-7]")
-_JUST_ONE = re.compile(rb'"n"[ \t\r\n]*:[ \t\r\n]*(?:1|null)[ \t\r\n]*[,}]')
-_LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
-_BEGINNINGS = (b'"n"', b'"best_of"', b'"\\', b'"b\\', b'"be\\', b'"bes\\', b'"best\\', b'"best_\\', b'"best_o\\')
+from frontdoor import errors
+from frontdoor.admission.limiter import BUSY, QUEUED, Limiter
+from frontdoor.admission.outlook import Outlook
+from frontdoor.errors import Refusal
 
 
-class Asked(NamedTuple):
-    """What a request asks for: so many prompts, and of each so many generations."""
+class Owner(Protocol):
+    """The request a permit is for. One of the two is called, once, unless the permit is released before."""
 
-    prompts: int
-    each: int
+    def admitted(self) -> None:
+        """The permits are held."""
 
-
-ONE = Asked(1, 1)
-
-
-def asked(path: str, body: Body) -> Asked:
-    """What a request asks for; raise TooIntricate where that cannot be told."""
-    if path not in _PATHS:
-        return ONE
-    if not _numbered(body) and not (path == _COMPLETIONS and _listed(body)):
-        return ONE
-    try:
-        found = members(body, (*NUMBERS, _PARAMETERS, *_PROMPTS))
-        numbers = [member for member in found if member.name in NUMBERS]
-        if path == _GENERATE:
-            numbers = []
-            for holder in found:
-                if holder.name == _PARAMETERS and body[holder.start : holder.start + 1] == b"{":
-                    numbers += Scanner(body).found(holder.start, NUMBERS)
-        # of members with the same name engines read the last one; none of them may hide another
-        each = max((_number(body, member) for member in numbers), default=1)
-        if path != _COMPLETIONS:
-            return Asked(1, each)
-        counts = dict.fromkeys(_PROMPTS, 0)
-        for member in found:
-            if member.name in counts:
-                counts[member.name] = max(counts[member.name], _prompts(body, member))
-        return Asked(max(1, sum(counts.values())), each)
-    except TooIntricate:
-        raise
-    except NotAnObject:
-        # the engine refuses it
-        return ONE
+    def refuse(self, refusal: Refusal) -> None:
+        """There are none."""
 
 
-def _numbered(body: Body) -> bool:
-    """Whether more than one may be asked for by number."""
-    if len(body) >= _LARGE:
-        at = body.find(b'"')
-        for _try in range(_RARE):
-            if at < 0:
-                return False
-            if body.startswith(_BEGINNINGS, at):
-                break
-            at = body.find(b'"', at + 1)
-    if b'"best_of"' in body or _escaped(body):
-        return True
-    named = body.count(b'"n"')
-    return named > 0 and len(_JUST_ONE.findall(body)) != named
+class Permits:
+    """The permits of the slot, and what those are told who get none."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        outlook: Outlook,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        waited: Callable[[float], None],
+        settle: Callable[[], None],
+    ) -> None:
+        """`waited` is told how many seconds each wait took; `settle` has ended generations noted in the outlook."""
+        self.limiter = limiter
+        self.outlook = outlook
+        self.loop = loop
+        self.waited = waited
+        self._settle = settle
+        #: seconds that a request may wait; 0 for none
+        self.timeout_s = 0.0
+        self._busy = errors.busy(1, 1, 1)
+
+    def set(self, limit: int, timeout_s: float) -> None:
+        """Change how many permits there are and how long requests wait for them."""
+        if timeout_s != self.timeout_s:
+            self.timeout_s = timeout_s
+            for waiter in self.limiter.waiting():
+                assert isinstance(waiter, Permit)
+                waiter.wait_until(timeout_s)
+        for waiter in self.limiter.set_limit(limit):
+            assert isinstance(waiter, Permit)
+            waiter.refuse(errors.too_many_generations(waiter.count, limit))
+
+    def dismiss(self, refusal: Refusal) -> None:
+        """Refuse everybody who waits."""
+        for waiter in self.limiter.dismiss():
+            assert isinstance(waiter, Permit)
+            waiter.refuse(refusal)
+
+    def refusal(self, client: int) -> Refusal | None:
+        """What a client is told before its body is looked at, if no request can be admitted now or later."""
+        return self.busy(client) if self.limiter.full and not self.timeout_s else None
+
+    def busy(self, client: int, count: int = 1) -> Refusal:
+        """No permit is free for a request that may not wait. In a flood all are told the same."""
+        if count > 1 or self.loop.time() >= self.outlook.crowded_until:
+            self._busy = errors.busy(self.limiter.limit, count, self.turn_s(client, count))
+        return self._busy
+
+    def turn_s(self, client: int, count: int = 1, queued: int = 0) -> int:
+        """Seconds after which a refused client should ask again, behind so many permits that are waited for."""
+        wait = self.outlook.wait_s(self.loop.time(), client, count, queued, self.limiter.limit, self._running)
+        return math.ceil(wait)
+
+    def _running(self) -> list[tuple[float, int]]:
+        self._settle()
+        now, found = self.loop.time(), []
+        for holder, count in self.limiter.holders():
+            assert isinstance(holder, Permit)
+            found.append((now - holder.since - holder.waited, count))
+        return found
 
 
-def _listed(body: Body) -> bool:
-    """Whether there may be several prompts."""
-    at = body.find(b'"prompt')
-    while at >= 0:
-        if _LIST.match(body, at):
-            return True
-        at = body.find(b'"prompt', at + 1)
-    return _escaped(body)
+class Permit:
+    """The permits of one request."""
 
+    __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
 
-def _escaped(body: Body) -> bool:
-    return b"\\u00" in body and _LETTER.search(body) is not None
+    def __init__(self, permits: Permits, owner: Owner, client: int, client_key: str, count: int) -> None:
+        """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed."""
+        self._permits = permits
+        self._owner: Owner | None = owner
+        self._client = client
+        self.client_key = client_key
+        self.count = count
+        self._timer: asyncio.TimerHandle | None = None
+        #: when they were asked for, and how long the request waited
+        self.since = permits.loop.time()
+        self.waited = 0.0
 
+    def acquire(self) -> None:
+        """Admit the owner now or later, or refuse it."""
+        permits, limiter = self._permits, self._permits.limiter
+        if limiter.fits(self.count):
+            limiter.take(self, self.client_key, self.count)
+            self._admit()
+            return
+        verdict = limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, permits=self.count)
+        if verdict is QUEUED:
+            self._timer = permits.loop.call_later(permits.timeout_s, self._expired)
+        elif verdict is BUSY:
+            self.refuse(permits.busy(self._client, self.count))
+        else:
+            self.refuse(self._queue_full())
 
-def _number(body: Body, member: Member) -> int:
-    """The number there, as generous readers take it; 1 for what none does."""
-    raw = body[member.start : member.end]
-    if len(raw) > _MAX_VALUE:
-        raise TooIntricate
-    try:
-        value: Any = orjson.loads(raw)
-        if isinstance(value, str):
-            value = float(value)
-        return max(1, int(value)) if not isinstance(value, bool) and value == int(value) else 1
-    except (TypeError, ValueError, OverflowError):
-        return 1
+    @property
+    def waiting(self) -> bool:
+        """Whether the request is in the queue."""
+        return self._timer is not None
 
+    def release(self) -> None:
+        """Give back what is held, or leave the queue."""
+        self._owner = None
+        self._stop_timer()
+        self._permits.limiter.leave(self)
 
-def _prompts(body: Body, member: Member) -> int:
-    """How many prompts a value is."""
-    scanner = Scanner(body)
-    mark = body[member.start : member.start + 1]
-    if mark != b"[":
-        return int(not scanner.is_null(member.start))
-    at = scanner.space(member.start + 1)
-    if body[at : at + 1] in (b"]", *(b"%d" % digit for digit in range(10))):
-        return int(body[at] != ord("]"))
-    count = 1
-    while count < _MAX_PROMPTS:
-        at = scanner.space(scanner.skip(at))
-        if body[at : at + 1] != b",":
-            break
-        at = scanner.space(at + 1)
-        count += 1
-    return count
+    def granted(self) -> None:
+        """Called by the limiter after a wait."""
+        self._stop_timer()
+        self._note_wait()
+        self._admit()
+
+    def displaced(self) -> None:
+        """Called by the limiter when the place in the queue went to a client that has fewer."""
+        # not from within the limiter: the client may have sent its next request ahead
+        self._permits.loop.call_soon(self._refuse_displaced)
+
+    def wait_until(self, timeout_s: float) -> None:
+        """Change how long the request may wait, counted from when it began to."""
+        self._stop_timer()
+        loop = self._permits.loop
+        self._timer = loop.call_later(max(0.0, self.since + timeout_s - loop.time()), self._expired)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Tell the owner that there is no permit."""
+        if self._owner is not None:
+            self._owner.refuse(refusal)
+
+    def _admit(self) -> None:
+        assert self._owner is not None
+        self._owner.admitted()
+
+    def _expired(self) -> None:
+        if self._owner is not None:
+            self._note_wait()
+            permits = self._permits
+            # when it asks again it stands behind the others that wait
+            after = permits.turn_s(self._client, self.count, permits.limiter.queued - self.count)
+            self.refuse(errors.queue_timeout(permits.limiter.limit, self.waited, after))
+
+    def _refuse_displaced(self) -> None:
+        if self._owner is not None:
+            self._note_wait()
+            self.refuse(self._queue_full())
+
+    def _queue_full(self) -> Refusal:
+        return errors.queue_full(self._permits.limiter.queued, self._permits.turn_s(self._client))
+
+    def _note_wait(self) -> None:
+        self.waited = self._permits.loop.time() - self.since
+        self._permits.waited(self.waited)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

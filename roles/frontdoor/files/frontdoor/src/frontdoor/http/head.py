@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 
 import httptools
@@ -104,8 +105,6 @@ class RequestHead:
     coded: bool
     #: comes through a proxy, as that says: who asks is not who connected
     forwarded: bool
-    #: nothing has to be said to this client but what the engine says: HTTP/1.1, kept alive, no browser, no HEAD
-    plain: bool
 
 
 def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
@@ -128,7 +127,25 @@ def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
     return canonical, mark + query, authority
 
 
-def parse_request_head(raw: bytes, max_headers: int, *, keep_secrets: bool = True) -> RequestHead:
+# Clients and engines repeat themselves, and parsing costs more than all the rest of a plain request. Longer heads
+# are unlikely to repeat, and would take memory.
+_REMEMBERED = 512
+_SHORT = 2048
+
+
+def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHead:
+    """`parse_request_head`, with the heads of before remembered."""
+    parse = _remembered_request if len(raw) <= _SHORT else parse_request_head
+    return parse(raw, max_headers, keep_secrets)
+
+
+def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
+    """`parse_response_head`, with the heads of before remembered."""
+    parse = _remembered_response if len(raw) <= _SHORT else parse_response_head
+    return parse(raw, to_head, drop_cors)
+
+
+def parse_request_head(raw: bytes, max_headers: int, keep_secrets: bool = True) -> RequestHead:
     """Parse and judge one request head that ends with an empty line; raise HeadError.
 
     Without `keep_secrets` the credentials are not passed on to the engine.
@@ -150,6 +167,10 @@ def parse_request_head(raw: bytes, max_headers: int, *, keep_secrets: bool = Tru
     if len(collector.headers) > max_headers:
         raise HeadError(431, "too_many_headers", f"more than {max_headers} header fields")
     return _judge(parser.get_method(), version == "1.1", collector, _REQUEST_OWN if keep_secrets else _REQUEST_SECRET)
+
+
+def _tokens(value: bytes) -> set[bytes]:
+    return {token.strip().lower() for token in value.split(b",")}
 
 
 def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
@@ -174,9 +195,9 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         if low in _SINGLE and low in named:
             raise HeadError(400, "duplicate_header", f"the header field {low.decode()} stands more than once")
         if low == b"connection":
-            connection.update(token.strip().lower() for token in value.split(b","))
+            connection |= _tokens(value)
         elif low == b"content-encoding":
-            codings.update(token.strip().lower() for token in value.split(b","))
+            codings |= _tokens(value)
         named[low] = value
     if http11 and b"host" not in named:
         raise HeadError(400, "missing_host", "an HTTP/1.1 request needs a Host field")
@@ -223,7 +244,6 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         json=json and not coded,
         coded=coded,
         forwarded=not _FORWARDED.isdisjoint(named),
-        plain=http11 and _keep_alive(http11, connection) and b"origin" not in named and method != b"HEAD",
     )
 
 
@@ -236,59 +256,23 @@ class Framing(enum.IntEnum):
     CLOSE = 3
 
 
-class _Field(enum.IntEnum):
-    """What is done with a response header field."""
-
-    KEEP = 0
-    DROP = 1
-    LENGTH = 2
-    CODING = 3
-    CONNECTION = 4
-    TYPE = 5
-    CORS = 6
-    ENCODING = 7
-
-
-_SPECIAL = {
-    b"content-length": _Field.LENGTH,
-    b"transfer-encoding": _Field.CODING,
-    b"connection": _Field.CONNECTION,
-    b"content-type": _Field.TYPE,
-    b"content-encoding": _Field.ENCODING,
-}
-# by the spelling on the wire, so that a name is folded to lower case once
-_FIELDS: dict[bytes, _Field] = {}
-_FIELDS_KEPT = 1000
-
-
-def _field(name: bytes) -> _Field:
-    low = name.lower()
-    kind = _SPECIAL.get(low)
-    if kind is None:
-        kind = _Field.DROP if low in _HOP_BY_HOP else _Field.CORS if low.startswith(b"access-control-") else _Field.KEEP
-    if len(_FIELDS) < _FIELDS_KEPT:
-        _FIELDS[name] = kind
-    return kind
-
-
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class ResponseHead:
     """A response head of the engine.
 
-    `wire` is what a client is sent of it, without the empty line that ends it. `size` is that of the whole answer where
-    all of it may pass as it is, head included, or -1; it is -1 for failures of the engine, which are noted on the way.
+    `wire` is what a client is sent of it: without the fields between the engine and this proxy only, without the
+    transfer coding, and without the empty line that ends it.
     """
 
     status: int
     wire: bytes
-    size: int
     framing: Framing
     length: int
     keep_alive: bool
     event_stream: bool
 
 
-def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> ResponseHead:
+def parse_response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
     """Parse one response head that ends with an empty line; raise ResponseError.
 
     `to_head` tells that it answers a HEAD request, which has no body whatever the fields say.
@@ -308,89 +292,49 @@ def parse_response_head(raw: bytes, *, to_head: bool, drop_cors: bool) -> Respon
     status = parser.get_status_code()
     if not 100 <= status <= 599:
         raise ResponseError(f"the status {raw[9:12].decode('latin-1')!r}")
-    http11 = raw.startswith(b"HTTP/1.1")
-    untouched = http11
-    length = -1
-    chunked = event_stream = encoded = False
-    connection: set[bytes] = set()
-    for name, value in collector.headers:
-        kind = _FIELDS.get(name)
-        if kind is None:
-            kind = _field(name)
-        if kind is _Field.KEEP:
-            continue
-        if kind is _Field.LENGTH:
-            # the parser has refused duplicates and anything but digits
-            length = int(value)
-        elif kind is _Field.TYPE:
-            event_stream = value.startswith(b"text/event-stream") or value.lower().startswith(b"text/event-stream")
-        elif kind is _Field.CODING:
-            if value != b"chunked" and value.strip().lower() != b"chunked":
-                raise ResponseError(f"transfer coding {value!r}")
-            if chunked:
-                raise ResponseError("the chunked transfer coding stands more than once")
-            chunked = True
-        elif kind is _Field.CONNECTION:
-            connection.update(token.strip().lower() for token in value.split(b","))
-            untouched = False
-        elif kind is _Field.ENCODING:
-            encoded = value.strip().lower() != b"identity"
-        elif kind is _Field.DROP or drop_cors:
-            untouched = False
+    fields = [(name.lower(), name, value) for name, value in collector.headers]
+    named = {low: value for low, _name, value in fields}
+    connection = {token for low, _name, value in fields if low == b"connection" for token in _tokens(value)}
     # that it belongs to this connection only cannot be said of what tells where the body ends
     connection.discard(b"content-length")
-    if to_head or status in (204, 304) or status < 200:
-        framing = Framing.EMPTY
-        untouched = untouched and not chunked and not (length >= 0 and (status < 200 or status == 204))
-    elif chunked:
-        framing = Framing.CHUNKED
-    elif length >= 0:
-        framing = Framing.LENGTH
-    else:
-        framing = Framing.CLOSE
-        untouched = False
-    wire = raw[:-2] if untouched else _rewrite(raw, collector.headers, connection, framing, drop_cors, status)
-    if event_stream and all(name.lower() != b"x-accel-buffering" for name, _value in collector.headers):
-        wire += UNBUFFERED
-        untouched = False
+    dropped = _HOP_BY_HOP | connection
+    codings = [value for low, _name, value in fields if low == b"transfer-encoding"]
+    if status < 200 or status == 204 or codings:
+        # RFC 9110 8.6
+        dropped |= {b"content-length"}
+    event_stream = named.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+    lines = [
+        b"%b: %b\r\n" % (name, value)
+        for low, name, value in fields
+        if low not in dropped and not (drop_cors and low.startswith(b"access-control-"))
+    ]
+    if event_stream and b"x-accel-buffering" not in named:
+        lines.append(UNBUFFERED)
+    framing = _framing(status, to_head, codings, b"content-length" in named)
     return ResponseHead(
         status=status,
-        wire=wire,
-        size=len(raw) + length if untouched and framing is Framing.LENGTH and status < FAILURE else -1,
+        wire=b"".join((b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2], *lines)),
         framing=framing,
-        length=max(length, 0),
-        keep_alive=_keep_alive(http11, connection) and framing is not Framing.CLOSE,
+        # the parser has refused duplicates and anything but digits
+        length=int(named.get(b"content-length", 0)),
+        keep_alive=_keep_alive(raw.startswith(b"HTTP/1.1"), connection) and framing is not Framing.CLOSE,
         # of what is compressed nobody here knows where an event ends
-        event_stream=event_stream and not encoded,
+        event_stream=event_stream and named.get(b"content-encoding", b"identity").strip().lower() == b"identity",
     )
 
 
-def _rewrite(
-    raw: bytes,
-    headers: list[tuple[bytes, bytes]],
-    connection: set[bytes],
-    framing: Framing,
-    drop_cors: bool,
-    status: int,
-) -> bytes:
-    """The head for an HTTP/1.1 client, without what is between the engine and this proxy only."""
-    parts = [b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2]]
-    # RFC 9110 8.6
-    bare = status < 200 or status == 204
-    for name, value in headers:
-        kind = _field(name)
-        if kind in (_Field.DROP, _Field.CODING, _Field.CONNECTION) or (kind is _Field.CORS and drop_cors):
-            continue
-        if kind is _Field.LENGTH and bare:
-            continue
-        if name.lower() not in connection:
-            parts.append(b"%b: %b\r\n" % (name, value))
-    if framing in (Framing.CHUNKED, Framing.CLOSE):
-        parts.append(b"Transfer-Encoding: chunked\r\n")
-    return b"".join(parts)
+def _framing(status: int, to_head: bool, codings: list[bytes], has_length: bool) -> Framing:
+    for coding in codings:
+        if coding.strip().lower() != b"chunked":
+            raise ResponseError(f"transfer coding {coding!r}")
+    if len(codings) > 1:
+        raise ResponseError("the chunked transfer coding stands more than once")
+    if to_head or status in (204, 304) or status < 200:
+        return Framing.EMPTY
+    if codings:
+        return Framing.CHUNKED
+    return Framing.LENGTH if has_length else Framing.CLOSE
 
 
-def without_coding(wire: bytes) -> bytes:
-    """The head for an HTTP/1.0 client, which knows no chunks."""
-    lines = wire.split(b"\r\n")
-    return b"\r\n".join(line for line in lines if not line.lower().startswith(b"transfer-encoding:"))
+_remembered_request = functools.lru_cache(_REMEMBERED)(parse_request_head)
+_remembered_response = functools.lru_cache(_REMEMBERED)(parse_response_head)

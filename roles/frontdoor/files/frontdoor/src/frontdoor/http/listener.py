@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where clients connect, how many may, and what is done before a connection carries requests."""
+"""The addresses that clients connect to, and TLS handshakes."""
 
 from __future__ import annotations
 
@@ -10,111 +10,37 @@ import os
 import socket
 import ssl
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from frontdoor.config import Limits
-from frontdoor.errors import Refusal
-from frontdoor.http.client import ClientConnection
-from frontdoor.networks import Network, allowed, client_key, plain
-
-if TYPE_CHECKING:
-    from frontdoor.app import Door
-
-# connections that this host may have beyond the limit: of the switch, of whoever looks at the status
-_RESERVED = 64
-# who was refused at the door and takes the time to read it; beyond so many, connections are closed without a word
-_MOST_REFUSED = 256
+from frontdoor.config import ConfigError, Tls
+from frontdoor.http.client import ClientConnection, Server
+from frontdoor.http.tls import load_pair
+from frontdoor.networks import client_key, plain
 
 # connections that are accepted before others are served, and when it is tried again without descriptors
 _ACCEPTED_AT_ONCE = 64
 _ACCEPT_AGAIN_S = 0.2
 
-_TOO_MANY = Refusal(503, "too_many_connections", "too many connections; try again later", 5)
-_TOO_MANY_THERE = Refusal(503, "too_many_connections", "too many connections from this address; try again later", 5)
-_NOT_FROM_THERE = Refusal(
-    403, "address_not_allowed", "this address may not connect; ask the operator to add its network to those allowed"
-)
-
-
-class ConnectionLimiter:
-    """Who is connected, and whether one more may be."""
-
-    def __init__(self, limits: Limits, networks: tuple[Network, ...]) -> None:
-        self._limits = limits
-        self._networks = networks
-        self.connections: set[ClientConnection] = set()
-        self._refused: set[ClientConnection] = set()
-        self._of_network: dict[str, int] = {}
-        #: TLS handshakes under way, by network
-        self.shaking_hands: Counter[str] = Counter()
-
-    def has_room(self, network: str, *, near: bool) -> bool:
-        """Whether one more handshake may begin."""
-        if self._too_many(self.shaking_hands.total() + 1, near=near):
-            return False
-        there = self._of_network.get(network, 0) + self.shaking_hands[network]
-        return near or there < self._limits.max_connections_per_address
-
-    def _too_many(self, more: int, *, near: bool) -> bool:
-        """Whether those that are served, and so many more, are over the limit."""
-        most = self._limits.max_connections + (_RESERVED if near else 0)
-        return len(self.connections) - len(self._refused) + more > most
-
-    @property
-    def may_linger(self) -> bool:
-        """Whether somebody who is refused may be told."""
-        return len(self._refused) <= _MOST_REFUSED
-
-    def welcome(self, client: ClientConnection) -> Refusal | None:
-        """Note a connection; return why it is not served."""
-        self.connections.add(client)
-        refusal = self._judge(client)
-        if refusal is not None:
-            # takes nobody's place
-            self._refused.add(client)
-        else:
-            self._of_network[client.network] = self._of_network.get(client.network, 0) + 1
-        return refusal
-
-    def _judge(self, client: ClientConnection) -> Refusal | None:
-        near, limits = client.from_this_host, self._limits
-        if self._networks and not near and not allowed(client.address, self._networks):
-            return _NOT_FROM_THERE
-        if self._too_many(0, near=near):
-            return _TOO_MANY
-        if not near and self._of_network.get(client.network, 0) >= limits.max_connections_per_address:
-            return _TOO_MANY_THERE
-        return None
-
-    def farewell(self, client: ClientConnection) -> None:
-        """Forget a connection."""
-        if client not in self.connections:
-            return
-        self.connections.discard(client)
-        if client in self._refused:
-            self._refused.discard(client)
-            return
-        left = self._of_network[client.network] - 1
-        if left:
-            self._of_network[client.network] = left
-        else:
-            del self._of_network[client.network]
-
 
 class Listener:
     """The addresses that clients connect to."""
 
-    def __init__(self, door: Door, tls: ssl.SSLContext | None) -> None:
-        self._door = door
+    def __init__(self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024) -> None:
+        """`backlog` is how many connections the kernel keeps that are not accepted yet."""
+        self._server = server
+        self._loop = server.loop
+        self._limits = server.limits
+        self._limiter = server.connections
         self._tls = tls
+        self._backlog = backlog
         self._servers: list[asyncio.Server] = []
         self.sockets: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> None:
         """Listen; raises OSError."""
-        door, backlog = self._door, self._door.config.listen.backlog
-        for family, address in await _addresses(door.loop, host, port):
+        loop, backlog = self._loop, self._backlog
+        for family, address in await _addresses(loop, host, port):
             # as everywhere else :: is all addresses of the host, those of IPv4 too
             both = host == "::"
             try:
@@ -124,12 +50,15 @@ class Listener:
                 raise OSError(exc.errno, os.strerror(exc.errno or 0)) from exc
             self.sockets.append(listening)
             listening.setblocking(False)
-            _end_dead_connections(listening, door.config.limits.dead_peer_timeout_s)
+            _end_dead_connections(listening, self._limits.dead_peer_timeout_s)
             if self._tls is None:
-                server = await door.loop.create_server(lambda: ClientConnection(door), sock=listening, backlog=backlog)
+                server = await loop.create_server(self._connection, sock=listening, backlog=backlog)
                 self._servers.append(server)
             else:
-                door.loop.add_reader(listening, self._accept, listening)
+                loop.add_reader(listening, self._accept, listening)
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self._server)
 
     def close(self) -> None:
         """Listen no more; connections go on."""
@@ -137,14 +66,14 @@ class Listener:
             server.close()
         for listening in self.sockets:
             if self._tls is not None:
-                self._door.loop.remove_reader(listening)
+                self._loop.remove_reader(listening)
                 listening.close()
         self.sockets.clear()
 
     # With TLS a connection counts, and its time runs, from the moment it is there and not from the end of a handshake.
 
     def _accept(self, listening: socket.socket) -> None:
-        loop = self._door.loop
+        loop, limiter = self._loop, self._limiter
         for _once in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, peer = listening.accept()
@@ -157,25 +86,25 @@ class Listener:
                 return
             accepted.setblocking(False)
             network, near = client_key(plain(peer[0])), peer[0] == accepted.getsockname()[0]
-            if not self._door.crowd.has_room(network, near=near):
+            if not limiter.has_room(network, near=near):
                 # in clear text nobody would understand why, and handshakes are what there are too many of
                 accepted.close()
                 continue
-            self._door.crowd.shaking_hands[network] += 1
+            limiter.handshakes[network] += 1
             task = loop.create_task(self._secure(accepted, network))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
-            self._door.loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._accept, listening)
 
     async def _secure(self, accepted: socket.socket, network: str) -> None:
-        door, limits = self._door, self._door.config.limits
+        limits, handshakes = self._limits, self._limiter.handshakes
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await door.loop.connect_accepted_socket(
-                lambda: ClientConnection(door),
+            await self._loop.connect_accepted_socket(
+                self._connection,
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=limits.header_timeout_s,
@@ -185,9 +114,9 @@ class Listener:
             # no TLS, not in time, or gone
             pass
         finally:
-            door.crowd.shaking_hands[network] -= 1
-            # which are not kept for whoever was here once
-            door.crowd.shaking_hands += Counter()
+            handshakes[network] -= 1
+            # drop networks without any
+            handshakes += Counter()
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
@@ -205,3 +134,22 @@ def _end_dead_connections(listening: socket.socket, seconds: float) -> None:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 6)))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
+    """The server's TLS context, or None without a certificate; raise ConfigError."""
+    if not tls.cert_file and not tls.key_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_certificate(context, tls)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
+    try:
+        load_pair(context, tls.cert_file, tls.key_file)
+    except ValueError as exc:
+        raise ConfigError(f"tls: {exc}") from exc

@@ -106,7 +106,7 @@ class Pool:
         #: connections that are likely alive, to be popped; those that were idle for long are swept away
         self.idle: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
-        self._address = ("", 0)
+        self.address = ("", 0)
         self.url = ""
         self.host_line = b""
 
@@ -120,14 +120,14 @@ class Pool:
         if url == self.url:
             return
         self.url = url
-        self._address = split_backend_url(url)
-        host, port = self._address
+        self.address = split_backend_url(url)
+        host, port = self.address
         self.host_line = (f"Host: [{host}]:{port}\r\n" if ":" in host else f"Host: {host}:{port}\r\n").encode()
         self.drop_idle()
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
-        return self._loop.create_task(self._connect(owner, self.url, *self._address))
+        return self._loop.create_task(self._connect(owner, self.url, *self.address))
 
     async def _connect(self, owner: Owner, url: str, host: str, port: int) -> None:
         connection = UpstreamConnection(self)

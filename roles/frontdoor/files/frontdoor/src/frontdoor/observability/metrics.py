@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
@@ -33,6 +34,11 @@ OUTCOMES = (
     *(OK, ENGINE_5XX, REFUSED, CLIENT_CLOSED, CLIENT_STALLED),
     *(UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT, INTERRUPTED),
 )
+
+
+def outcome_of(status: int) -> str:
+    """How a request ended whose answer, of the engine's, is complete."""
+    return OK if status < 500 else ENGINE_5XX
 
 
 class Histogram:
@@ -62,7 +68,7 @@ class PathStats:
     __slots__ = ("duration", "first_byte", "first_token", "outcomes")
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
+        self.outcomes: Counter[str] = Counter()
         self.duration = Histogram(LONG)
         #: of event streams that went well, and of everything else
         self.first_token = Histogram(FIRST)
@@ -75,79 +81,50 @@ class KeyStats:
     __slots__ = ("completion_tokens", "outcomes", "prompt_tokens")
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
+        self.outcomes: Counter[str] = Counter()
+        self.prompt_tokens = self.completion_tokens = 0
 
 
 class Metrics:
     """Totals since the start. Labels come from fixed sets, so their number is bounded."""
 
     def __init__(self) -> None:
-        self.paths: dict[str, PathStats] = {}
-        self.keys: dict[str, KeyStats] = {}
+        self.paths: defaultdict[str, PathStats] = defaultdict(PathStats)
+        self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
         #: of the API keys that count now, which have rows before their first request
         self.key_names: Callable[[], Iterable[str]] = tuple
         #: requests that were turned away for want of a slot, or because the slot is closed
-        self.refusals: dict[str, int] = {}
-        self.engine_errors: dict[str, int] = {}
+        self.refusals: Counter[str] = Counter()
+        self.engine_errors: Counter[str] = Counter()
         #: other errors that clients were told
-        self.errors: dict[str, int] = {}
+        self.errors: Counter[str] = Counter()
         self.queue_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
-        #: seconds that the streams under way have lasted, which `gaps` has counted and not yet added up
-        self.streaming_s: Callable[[], float] = lambda: 0.0
         self.generation_requests = 0
         #: those that have not ended, which `generation_requests` does not count yet
-        self.generations_under_way: Callable[[], int] = lambda: 0
-        self.request_bytes = 0
-        self.response_bytes = 0
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
-
-    def path(self, label: str) -> PathStats:
-        """Numbers of a path, made on first use."""
-        stats = self.paths.get(label)
-        if stats is None:
-            stats = self.paths[label] = PathStats()
-        return stats
-
-    def key(self, name: str) -> KeyStats:
-        """Numbers of a key, made on first use."""
-        stats = self.keys.get(name)
-        if stats is None:
-            stats = self.keys[name] = KeyStats()
-        return stats
+        self.generations_under_way: Callable[[], int] = int
+        self.request_bytes = self.response_bytes = 0
+        self.prompt_tokens = self.completion_tokens = 0
 
     def answered(self, code: str, status: int, number: int = 1) -> None:
         """Count answers of the frontdoor's own that say no."""
         table = self.refusals if status == 503 else self.engine_errors if status in (502, 504) else self.errors
-        table[code] = table.get(code, 0) + number
+        table[code] += number
 
     def all_generation_requests(self) -> int:
         """Requests on paths that take a slot, from their arrival on."""
         return self.generation_requests + self.generations_under_way()
 
-    def outcomes(self) -> dict[str, int]:
+    def outcomes(self) -> Counter[str]:
         """How many exchanges ended how, over all paths."""
-        total: dict[str, int] = {}
-        for stats in self.paths.values():
-            for outcome, count in stats.outcomes.items():
-                total[outcome] = total.get(outcome, 0) + count
-        return total
-
-
-def count(table: dict[str, int], name: str) -> None:
-    """Add one."""
-    table[name] = table.get(name, 0) + 1
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return sum((stats.outcomes for stats in self.paths.values()), Counter())
 
 
 def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
+    def escaped(value: str) -> str:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
 
 
 def _number(value: float) -> str:
@@ -155,66 +132,60 @@ def _number(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-class Page:
-    """Collects lines in the text format of Prometheus (version 0.0.4)."""
+Labels = dict[str, str]
+Names = tuple[str, ...]
+
+
+class _Page:
+    """Collects lines in the text format of Prometheus (version 0.0.4).
+
+    Not with `prometheus_client`: to import it takes 14 MB, as much as is left of what the frontdoor may take.
+    """
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self.lines: list[str] = []
 
     def _head(self, name: str, kind: str, text: str) -> None:
-        self._lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
+        self.lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
 
-    def rows(self, name: str, kind: str, text: str, rows: Iterable[tuple[dict[str, str], float]]) -> None:
+    def rows(self, name: str, kind: str, text: str, rows: Iterable[tuple[Labels, float]]) -> None:
         """One metric with its rows."""
         self._head(name, kind, text)
-        self._lines += [f"{PREFIX}{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
+        self.lines += [f"{PREFIX}{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
 
-    def value(self, name: str, kind: str, text: str, value: float) -> None:
-        """One metric without labels."""
-        self.rows(name, kind, text, [({}, value)])
+    def counts(self, name: str, text: str, label: str, tables: Iterable[tuple[Labels, Counter[str], Names]]) -> None:
+        """Counters by one label more. What is known to be possible begins at 0: a rise from nothing is not seen."""
+        rows = (
+            ({**labels, label: key}, value)
+            for labels, table, known in tables
+            for key, value in sorted((dict.fromkeys(known, 0) | table).items())
+        )
+        self.rows(name, "counter", text, rows)
 
-    def histogram(
-        self, name: str, text: str, rows: Iterable[tuple[dict[str, str], Histogram]], more_s: float = 0.0
-    ) -> None:
-        """One histogram, by labels; `more_s` belongs to its sum."""
+    def histogram(self, name: str, text: str, rows: Iterable[tuple[Labels, Histogram]]) -> None:
+        """One histogram, by labels."""
         self._head(name, "histogram", text)
         for labels, data in rows:
             for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
-                self._lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
-            self._lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total + more_s)}")
-            self._lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
-
-    def text(self) -> bytes:
-        """All of it."""
-        return ("\n".join(self._lines) + "\n").encode()
+                self.lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
+            self.lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total)}")
+            self.lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
 
 
-def _by(table: dict[str, int], label: str, known: tuple[str, ...]) -> Iterator[tuple[dict[str, str], float]]:
-    """Rows by one label. What is known to be possible begins at 0: a rise from nothing would not be seen."""
-    for name, value in sorted((dict.fromkeys(known, 0) | table).items()):
-        yield {label: name}, value
-
-
-def render(
-    metrics: Metrics, gauges: dict[str, tuple[str, float]], served: dict[str, str], phase: str, version: str
-) -> bytes:
+def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], served: Labels, phase: str, version: str) -> bytes:
     """The body of /metrics; `gauges` maps a name to its explanation and value, `served` are labels."""
-    page = Page()
+    page = _Page()
     page.rows("info", "gauge", "Version of the frontdoor.", [({"version": version}, 1)])
     page.rows("slot_info", "gauge", "The profile in the slot.", [(served, 1)])
     page.rows("phase", "gauge", "Phase of the slot.", [({"phase": name}, float(name == phase)) for name in PHASES])
     for name, (text, value) in gauges.items():
-        page.value(name, "gauge", text, value)
+        page.rows(name, "gauge", text, [({}, value)])
     paths = sorted(({path: PathStats() for path in GATED_PATHS} | metrics.paths).items())
-    page.rows(
+    page.counts(
         "requests_total",
-        "counter",
         "Requests for the engine by how they ended.",
-        [
-            ({"path": path, "outcome": outcome}, value)
-            for path, stats in paths
-            for outcome, value in sorted((dict.fromkeys(OUTCOMES, 0) | stats.outcomes).items())
-        ],
+        "outcome",
+        [({"path": path}, stats.outcomes, OUTCOMES) for path, stats in paths],
     )
     for name, text, table, codes in (
         (
@@ -226,7 +197,7 @@ def render(
         ("engine_errors_total", "Failures of the engine, by kind.", metrics.engine_errors, ENGINE_CODES),
         ("errors_total", "Other requests answered with an error of the frontdoor's.", metrics.errors, OTHER_CODES),
     ):
-        page.rows(name, "counter", text, _by(table, "code", codes))
+        page.counts(name, text, "code", [({}, table, codes)])
     for name, text, total in (
         ("generation_requests_total", "Requests on paths that take a slot.", metrics.all_generation_requests()),
         ("request_body_bytes_total", "Bytes of request bodies.", metrics.request_bytes),
@@ -234,40 +205,27 @@ def render(
         ("prompt_tokens_total", "Prompt tokens, where the engine reported usage.", metrics.prompt_tokens),
         ("completion_tokens_total", "Generated tokens, where the engine reported usage.", metrics.completion_tokens),
     ):
-        page.value(name, "counter", text, total)
+        page.rows(name, "counter", text, [({}, total)])
     page.histogram("queue_wait_seconds", "Wait for a slot, of those who waited.", [({}, metrics.queue_wait)])
-    page.histogram(
-        "inter_chunk_seconds",
-        "Time between reads of an event stream, from the first on.",
-        [({}, metrics.gaps)],
-        metrics.streaming_s(),
-    )
-    page.histogram(
-        "first_token_seconds",
-        "Time from the complete request to the first bytes of an event stream, without the wait for a slot.",
-        [({"path": path}, stats.first_token) for path, stats in paths],
-    )
-    page.histogram(
-        "first_byte_seconds",
-        "The same for all other answers of the engine: whole ones, and errors.",
-        [({"path": path}, stats.first_byte) for path, stats in paths],
-    )
-    page.histogram(
-        "request_duration_seconds",
-        "Time from the complete request to the end of the answer.",
-        [({"path": path}, stats.duration) for path, stats in paths],
-    )
+    text = "Time between reads of an event stream, from the first on."
+    page.histogram("inter_chunk_seconds", text, [({}, metrics.gaps)])
+    for name, attribute, text in (
+        (
+            "first_token_seconds",
+            "first_token",
+            "Time from the complete request to the first bytes of an event stream, without the wait for a slot.",
+        ),
+        ("first_byte_seconds", "first_byte", "The same for all other answers of the engine: whole ones, and errors."),
+        ("request_duration_seconds", "duration", "Time from the complete request to the end of the answer."),
+    ):
+        page.histogram(name, text, [({"path": path}, getattr(stats, attribute)) for path, stats in paths])
     # a key that was removed keeps its numbers: what it used does not become less
     keys = sorted(({name: KeyStats() for name in metrics.key_names()} | metrics.keys).items())
-    page.rows(
+    page.counts(
         "key_requests_total",
-        "counter",
         "Requests for the engine by API key and how they ended.",
-        [
-            ({"key": key, "outcome": outcome}, value)
-            for key, stats in keys
-            for outcome, value in sorted((dict.fromkeys(OUTCOMES, 0) | stats.outcomes).items())
-        ],
+        "outcome",
+        [({"key": key}, stats.outcomes, OUTCOMES) for key, stats in keys],
     )
     page.rows(
         "key_tokens_total",
@@ -279,4 +237,4 @@ def render(
             for kind, value in (("prompt", stats.prompt_tokens), ("completion", stats.completion_tokens))
         ],
     )
-    return page.text()
+    return ("\n".join(page.lines) + "\n").encode()

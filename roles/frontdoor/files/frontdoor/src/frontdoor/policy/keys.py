@@ -10,12 +10,10 @@ import hmac
 import os
 import re
 import secrets
-import ssl
 import tomllib
+from collections.abc import Callable
 
-from frontdoor.config import ConfigError, Tls
-from frontdoor.http.tls import load_pair
-from frontdoor.observability.events import EventLog
+from frontdoor.config import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -72,9 +70,6 @@ class Keys:
         self._keys: dict[str, bytes] = {}
         self.refresh()
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the keys that count now."""
@@ -102,15 +97,15 @@ class Keys:
         self.error = ""
         return True
 
-    def refreshed(self, events: EventLog) -> None:
+    def refreshed(self, emit: Callable[..., None]) -> None:
         """`refresh`, told to the log: that the keys were read, or once what is wrong with them."""
         known = self.error
         try:
             if self.refresh():
-                events.emit("keys_read", file=self._path, count=len(self))
+                emit("keys_read", file=self._path, count=len(self._keys))
         except ConfigError as exc:
             if str(exc) != known:
-                events.emit("keys_unusable", error=str(exc), kept=len(self))
+                emit("keys_unusable", error=str(exc), kept=len(self._keys))
 
     def identify(self, secret: bytes) -> str | None:
         """Name of the key, or None. Every key is compared, so time does not tell which one came close."""
@@ -120,22 +115,3 @@ class Keys:
             if hmac.compare_digest(offered, expected):
                 name = known
         return name
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """The server's TLS context, or None without a certificate; raise ConfigError."""
-    if not tls.cert_file and not tls.key_file:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    load_certificate(context, tls)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
-    try:
-        load_pair(context, tls.cert_file, tls.key_file)
-    except ValueError as exc:
-        raise ConfigError(f"tls: {exc}") from exc

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Defaults are put into a body without touching another byte."""
+"""Defaults are put into a body without changing the meaning of anything else in it."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import bench, on_loop
 
-from frontdoor.policy import splice
-from frontdoor.policy.splice import NotAnObject, ObjectDefaults, Scanner, members
+from frontdoor.config import Rules
+from frontdoor.errors import Refusal
+from frontdoor.policy.document import Document
+from frontdoor.policy.editing import policies
 
+CHAT = "/v1/chat/completions"
 NAME = "chat_template_kwargs"
 OFF = {"enable_thinking": False}
 
 
-def default_object(body: bytes, name: str, defaults: dict[str, Any]) -> bytes:
-    return b"".join(ObjectDefaults(name, defaults).pieces(body))
+def default_object(body: bytes, defaults: dict[str, Any]) -> bytes | bytearray | Refusal:
+    return policies(Rules(chat_template_kwargs=defaults), None)[CHAT].apply(Document(body))
 
 
 @pytest.mark.parametrize(
@@ -45,22 +47,18 @@ def default_object(body: bytes, name: str, defaults: dict[str, Any]) -> bytes:
         ),
         (
             '{"chat\\u005ftemplate_kwargs":{"x":1}}',
-            '{"chat_template_kwargs":{"enable_thinking":false},"chat\\u005ftemplate_kwargs":{"x":1}}',
-        ),
-        (
-            ' {"chat\\u005ftemplate_kwargs":{"x":1}}',
-            ' {"chat\\u005ftemplate_kwargs":{"enable_thinking":false,"x":1}}',
+            '{"chat\\u005ftemplate_kwargs":{"enable_thinking":false,"x":1}}',
         ),
     ],
 )
 def test_where_the_defaults_go(body: str, expected: str) -> None:
-    assert default_object(body.encode(), NAME, OFF).decode() == expected
+    assert json.loads(default_object(body.encode(), OFF)) == json.loads(expected)
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        *("", " ", "[]", "null", '"x"', "1", "{", '{"a":1', "}", '\ufeff{"a":1}'),
+        *("", " ", "[]", "null", '"x"', "1", "{", '{"a":1', "}"),
         *('{"chat_template_kwargs": "x"}', '{"chat_template_kwargs": 1}', '{"chat_template_kwargs": [1]}'),
         *(
             '{"chat_template_kwargs": }',
@@ -71,19 +69,23 @@ def test_where_the_defaults_go(body: str, expected: str) -> None:
     ],
 )
 def test_what_is_left_alone(body: str) -> None:
-    assert default_object(body.encode(), NAME, OFF) == body.encode()
+    assert default_object(body.encode(), OFF) == body.encode()
 
 
 def test_the_client_wins_key_by_key() -> None:
     body = b'{"chat_template_kwargs": {"enable_thinking": true}, "model": "m"}'
-    assert json.loads(default_object(body, NAME, {"enable_thinking": False, "style": "x"})) == {
+    assert json.loads(default_object(body, {"enable_thinking": False, "style": "x"})) == {
         "chat_template_kwargs": {"enable_thinking": True, "style": "x"},
         "model": "m",
     }
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -94,9 +96,8 @@ OBJECTS = st.dictionaries(st.text(max_size=60) | st.just(NAME), VALUES, max_size
 @given(content=OBJECTS, indent=st.sampled_from([None, 0, 2]), ascii_only=st.booleans())
 def test_any_object_keeps_its_meaning(content: dict[str, object], indent: int | None, ascii_only: bool) -> None:
     body = json.dumps(content, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    found = {m.name: json.loads(body[m.start : m.end]) for m in members(body, content)}
-    assert found == content
-    result = default_object(body, NAME, OFF)
+    assert Document(body).content == content
+    result = default_object(body, OFF)
     given_value = content.get(NAME)
     if given_value is None:
         assert json.loads(result) == {**content, NAME: OFF}
@@ -121,41 +122,52 @@ ODD = st.recursive(
 )
 
 
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
 @settings(max_examples=600, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), ODD), max_size=5), st.booleans())
-def test_the_scanner_agrees_with_json(pairs: list[tuple[str, str]], small: bool) -> None:
-    body = (" {" + " ,".join(f'"{name}" : {value}' for name, value in pairs) + " } ").encode()
-    with pytest.MonkeyPatch.context() as patched:
-        if small:
-            # what is matched is cut everywhere
-            patched.setattr(splice, "_WINDOW", 3)
-        found = [(m.name, body[m.start : m.end].decode()) for m in members(body, ("a", "b"))]
-        assert found == [(name, value) for name, value in pairs if name != "c"]
-        scanner = Scanner(body)
-        for _name, at in scanner.members(1):
-            value = pairs.pop(0)[1]
-            assert body[at:].startswith(value.encode())
-            assert scanner.is_null(at) == (value == "null")
-            if value.startswith("["):
-                inner = json.loads(value, object_pairs_hook=lambda found: {"pairs": found})
-                holders = [one for one in inner if isinstance(one, list | dict)]
-                starts = [chr(body[start]) for start in scanner.containers(at)]
-                assert starts == ["{" if isinstance(one, dict) else "[" for one in holders]
-                assert scanner.at == at + len(value.encode())
-            elif value.startswith("{"):
-                decoded = json.loads(value, object_pairs_hook=lambda found: found)
-                names = [inner for inner, _start in scanner.members(at)]
-                assert names == [None if inner == "\ud800" else inner for inner, _value in decoded]
-                assert scanner.at == at + len(value.encode())
-        assert not pairs
+@given(st.lists(st.tuples(NAMES, ODD), max_size=4), st.booleans())
+def test_what_is_read_is_what_anybody_reads_and_nothing_is_dropped(pairs: list[tuple[str, str]], write: bool) -> None:
+    text = " {" + " ,".join(f'"{name}" : {value}' for name, value in pairs) + " } "
+    twice = False
+
+    def note(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        twice |= len(dict(found)) < len(found)
+        return dict(found)
+
+    reference = json.loads(text, object_pairs_hook=note)
+    document = Document(text.encode())
+    content = document.content
+    if twice or "NaN" in text or "Infinity" in text:
+        assert isinstance(content, Refusal)
+        assert content.code == "ambiguous_json"
+        return
+    assert content == reference
+    written = document.written()
+    if "\\ud800" in text:
+        assert isinstance(written, Refusal)
+    else:
+        assert not isinstance(written, Refusal)
+        assert json.loads(written) == reference
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\\\ a1', max_size=60).map(str.encode))
-def test_no_bytes_break_the_walk(body: bytes) -> None:
-    with contextlib.suppress(NotAnObject):
-        members(body, ("a", NAME))
-    default_object(body, NAME, OFF)
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    content = Document(body).content
+    if isinstance(content, Refusal):
+        assert content.status == 400
+    default_object(body, OFF)
+
+
+@pytest.mark.parametrize("depth", [300, 1100, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_no_depth_breaks_the_reader(depth: int, opening: bytes, closing: bytes) -> None:
+    body = b'{"x":' + opening * depth + b"0" + closing * depth + b"}"
+    refusal = default_object(body, OFF)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code in ("ambiguous_json", "body_too_intricate")
 
 
 @on_loop

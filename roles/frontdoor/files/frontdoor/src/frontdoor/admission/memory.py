@@ -1,0 +1,38 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many bytes of request bodies are held, in all and for each client. Pure code."""
+
+from __future__ import annotations
+
+
+class MemoryBudget:
+    """Counts bodies that are coming in and bodies that the engine does not have yet."""
+
+    def __init__(self, limit: int, limit_per_client: int) -> None:
+        self._limit = limit
+        self._limit_per_client = limit_per_client
+        #: bytes held now
+        self.held = 0
+        self._of_client: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Number of clients that bytes are held for."""
+        return len(self._of_client)
+
+    def add(self, client_key: str, size: int) -> None:
+        """Count bytes of a client; fewer than 0 take them back."""
+        self.held += size
+        held = self._of_client.get(client_key, 0) + size
+        if held:
+            self._of_client[client_key] = held
+        else:
+            self._of_client.pop(client_key, None)
+
+    def excess(self, client_key: str) -> str:
+        """Why a body of this client may not grow; empty if it may."""
+        if self.held > self._limit:
+            return "too many large requests are being received"
+        if self._of_client.get(client_key, 0) > self._limit_per_client:
+            return "too many large requests of yours are being received"
+        return ""

@@ -1,0 +1,208 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests for the list of models or for one of them: the engine is asked for its list, the slot adds what it knows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from frontdoor.errors import Refusal
+from frontdoor.http.client import ClientConnection
+from frontdoor.http.exchange import Engine
+from frontdoor.http.fetch import Fetch, Fetched
+from frontdoor.http.head import FAILURE, RequestHead, ResponseHead
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.metrics import CLIENT_CLOSED, INTERRUPTED, OK, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, outcome_of
+from frontdoor.policy.routes import MODELS
+from frontdoor.slot.state import SlotState
+
+#: what the slot knows stands under this key of each model
+_KEY = "b70"
+_TIMEOUT_S = 10.0
+# what a client says about a form of the answer that it will not get: it is read, changed, and given whole
+_NOT_SENT = re.compile(rb"(?:host|accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
+# what the engine says about bytes that the client does not get
+_FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
+_ABOUT_BYTES = re.compile(rb"(?:etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):", re.IGNORECASE)
+_CORS = re.compile(rb"access-control-", re.IGNORECASE)
+
+
+class Listing:
+    """One such request. It is counted, bounded and ended like every other request that takes no slot."""
+
+    def __init__(self, engine: Engine, client: ClientConnection, head: RequestHead) -> None:
+        self._engine = engine
+        self._client = client
+        self._head = head
+        self._started = engine.loop.time()
+        self._done = False
+        query = head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
+        lines = client.engine_head(head, engine.pool.host_line).split(b"\r\n")[1:]
+        fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
+        target = MODELS + ("?" + query if query else "")
+        self._fetch = Fetch(engine.pool, target, self._heard, timeout_s=_TIMEOUT_S, fields=fields)
+
+    def start(self) -> None:
+        """Ask the engine."""
+        self._engine.running.add(self)
+        self._fetch.start()
+
+    def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
+        """Nobody waits for the answer any more."""
+        self._fetch.client_gone()
+        self._finish(outcome, False)
+
+    def interrupt(self, refusal: Refusal) -> None:
+        """Give up because the frontdoor stops."""
+        self._fetch.client_gone()
+        self._refuse(refusal, INTERRUPTED)
+
+    def timed_out(self, now: float) -> bool:
+        """The question has a limit of its own."""
+        return False
+
+    def expire(self) -> None:
+        """Nothing to do, see `timed_out`."""
+
+    def pause(self) -> None:
+        """The answer is written in one piece."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
+    def _heard(self, got: Fetched) -> None:
+        head, engine = got.head, self._engine
+        if head is None:
+            if not got.connected:
+                engine.health.note(False, got.error)
+            status, code = (504, "engine_timeout") if got.timed_out else (502, "engine_unreachable")
+            refusal = Refusal(status, code, f"the engine cannot be asked for its models: {got.error}")
+            self._refuse(refusal, UPSTREAM_TIMEOUT if got.timed_out else UPSTREAM_ERROR)
+            return
+        if head.status < FAILURE:
+            engine.health.heard += 1
+            engine.health.note(True)
+        answer = _enriched(got.body, engine.slot.state) if head.status == 200 else None
+        wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
+        if answer is None:
+            # no list, or a failure: as it came
+            self._reply(head, got.body, changed=False)
+        elif not wanted:
+            self._reply(head, orjson.dumps(answer), changed=True)
+        elif wanted in (models := _by_name(answer)):
+            self._reply(head, orjson.dumps(models[wanted]), changed=True)
+        else:
+            served = list(models)
+            words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
+            self._refuse(Refusal(404, "model_not_found", words, details={"param": "model", "models": served}), OK)
+
+    def _reply(self, head: ResponseHead, content: bytes, *, changed: bool) -> None:
+        line, *fields = [part for part in head.wire.split(b"\r\n") if part]
+        kept = [
+            field
+            for field in fields
+            if not _FRAMING.match(field)
+            and not (changed and _ABOUT_BYTES.match(field))
+            and not (self._engine.drop_cors and _CORS.match(field))
+        ]
+        if head.status not in (204, 304):
+            kept.append(b"Content-Length: %d" % len(content))
+        top = b"\r\n".join((line, *kept, self._client.cors(self._head)))
+        top += b"" if top.endswith(b"\r\n") else b"\r\n"
+        body = b"" if self._head.method == b"HEAD" else content
+        self._client.reply(self._head, lambda connection: top + connection + b"\r\n" + body)
+        self._finish(outcome_of(head.status), self._head.keep_alive, status=head.status, size=len(body))
+
+    def _refuse(self, refusal: Refusal, outcome: str) -> None:
+        self._client.refuse(refusal, self._head)
+        self._finish(outcome, self._head.keep_alive, refusal, status=refusal.status)
+
+    def _finish(
+        self, outcome: str, keep: bool, refusal: Refusal | None = None, *, status: int = 0, size: int = 0
+    ) -> None:
+        if self._done:
+            return
+        self._done = True
+        engine, client, now = self._engine, self._client, self._engine.loop.time()
+        engine.running.discard(self)
+        first = now - self._started if size else -1.0
+        code = None if refusal is None else refusal.code
+        engine.ledger.note(
+            Entry(
+                client.address,
+                client.key_name,
+                self._head.route,
+                False,
+                outcome,
+                status,
+                code,
+                self._started,
+                now,
+                first_s=first,
+                received=size,
+            )
+        )
+        client.exchange_done(keep)
+
+
+def _enriched(body: bytes, state: SlotState) -> dict[str, Any] | None:
+    """The engine's list with profile, modalities and limits under one key of each model, and the aliases.
+
+    None where the engine's answer is no list.
+    """
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list):
+        return None
+    about = _about(state)
+    served = about["served_model_name"]
+    known = {model.get("id") for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)}
+    aliases = []
+    for model in data:
+        if isinstance(model, dict):
+            model[_KEY] = about
+            if model.get("id") == served:
+                aliases = [
+                    {**model, "id": alias, "parent": served, _KEY: {**about, "alias_of": served}}
+                    for alias in state.rules.model_aliases
+                    if alias not in known
+                ]
+    data += aliases
+    return dict(answer)
+
+
+def _by_name(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The models in an enriched list; of those with the same name the first one."""
+    found: dict[str, dict[str, Any]] = {}
+    for model in answer["data"]:
+        if isinstance(model, dict) and isinstance(model.get("id"), str):
+            found.setdefault(model["id"], model)
+    return found
+
+
+def _about(state: SlotState) -> dict[str, Any]:
+    profile = state.profile or {}
+    return {
+        "profile": profile.get("name", ""),
+        "title": profile.get("title", ""),
+        "status": profile.get("status", ""),
+        "served_model_name": profile.get("served_model_name", ""),
+        "modalities": profile.get("modalities") or [],
+        "fingerprint": profile.get("fingerprint", ""),
+        "verified": state.verified,
+        "verified_at": state.verified_at,
+        "limits": {
+            "max_model_len": profile.get("max_model_len"),
+            "max_active_generations": state.max_active_generations,
+            "queue_timeout_s": state.queue_timeout_s,
+            "max_tokens_default": state.rules.max_tokens_default,
+            "max_tokens_cap": state.rules.max_tokens_cap,
+        },
+    }

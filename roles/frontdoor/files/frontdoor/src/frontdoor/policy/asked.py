@@ -1,0 +1,84 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many generations a request asks for at once: each of them takes a permit. Pure.
+
+What counts is what the engine makes of a request (vLLM 0.20.1, 0.21.0 and 0.32.0 alike): of each prompt of a
+completion, and of the one of a chat, it runs `n` sequences at a time; with beam search `n` is the number of beams.
+`best_of`, which these releases read no more, counts as `n` where it is larger, as other engines mean it. A list of
+numbers is one prompt, in tokens; any other list is a list of prompts, and embedded prompts come on top. Numbers may
+come as texts. A scoring takes one permit whatever it compares: each of its items is read, and then one token is all.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from frontdoor.config import NUMBERS
+from frontdoor.errors import Refusal, too_many_generations
+from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document
+
+_CHAT, _COMPLETIONS, _GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
+_PATHS = frozenset((_CHAT, _COMPLETIONS, _GENERATE))
+_PROMPTS = ("prompt", "prompt_embeds")
+# where the numbers stand in an object of parameters instead
+_PARAMETERS = "sampling_params"
+# A body without any of them need not be parsed. The last begins letters of these names that are spelt with escapes.
+_SIGNS = (*(f'"{name}"'.encode() for name in NUMBERS), b"\\u00")
+_LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
+
+
+class Asked(NamedTuple):
+    """What a request asks for: so many prompts, and of each so many generations."""
+
+    prompts: int
+    each: int
+
+
+ONE = Asked(1, 1)
+
+
+def asked(path: str, document: Document) -> Asked | Refusal:
+    """What a request asks for, or why that cannot be told."""
+    body = document.body
+    if path not in _PATHS or not (
+        any(sign in body for sign in _SIGNS) or (path == _COMPLETIONS and _LIST.search(body))
+    ):
+        return ONE
+    content = document.content
+    if isinstance(content, Refusal):
+        # the engine refuses what is no object
+        return ONE if content is NOT_AN_OBJECT else content
+    holder = content.get(_PARAMETERS) if path == _GENERATE else content
+    each = max(_number(holder.get(name)) for name in NUMBERS) if isinstance(holder, dict) else 1
+    prompts = sum(_prompts(content.get(name)) for name in _PROMPTS) if path == _COMPLETIONS else 1
+    return Asked(max(1, prompts), each)
+
+
+def _number(value: Any) -> int:
+    """A number, as generous readers take it; 1 for what none does."""
+    try:
+        if isinstance(value, str):
+            value = float(value)
+        return max(1, int(value)) if not isinstance(value, bool) and value == int(value) else 1
+    except (TypeError, ValueError, OverflowError):
+        return 1
+
+
+def _prompts(value: Any) -> int:
+    """How many prompts a value is."""
+    if not isinstance(value, list) or not value:
+        return int(value is not None and value != [])
+    return 1 if isinstance(value[0], int | float) and not isinstance(value[0], bool) else len(value)
+
+
+def permits_of(path: str, document: Document, limit: int) -> int | Refusal:
+    """How many permits a generation takes, or why it can never have them."""
+    if document.foreign:
+        return ENCODING
+    wanted = asked(path, document)
+    if isinstance(wanted, Refusal):
+        return wanted
+    permits = wanted.prompts * wanted.each
+    return permits if permits <= limit else too_many_generations(permits, limit, "n" if wanted.each > 1 else "prompt")

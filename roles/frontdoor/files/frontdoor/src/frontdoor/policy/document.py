@@ -1,0 +1,124 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The JSON body of a request: parsed at most once, and written anew only where something in it changes.
+
+`json` parses and orjson writes. `json` keeps whole numbers exact and shows NaN and repeated names, which orjson rounds,
+refuses or drops; orjson writes ten times faster and refuses what it cannot write exactly. So a body never changes
+silently: repeated names, NaN and numbers beyond a double are refused where a rule reads the body, whole numbers beyond
+64 bits, halves of surrogate pairs and nesting beyond 250 levels where one changes it. A body that no rule changes goes
+to the engine byte for byte. Parsing and writing take about 10 microseconds for a chat of 2 kB, and 1 to 2 milliseconds
+for a picture of 1 MB. Bodies with very many values, or very large and not in ASCII, are refused before they are parsed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+
+import orjson
+
+from frontdoor.errors import Refusal
+
+# More values take longer than a tenth of a second, in which nobody else is served, and more than some 50 MB.
+_MAX_VALUES = 200_000
+# One character beyond Latin-1 makes a decoded body take up to four times the memory, and the time that goes with it.
+_MAX_WIDE_BYTES = 32 * 1024 * 1024
+# converting takes time that grows with the square of the digits
+_MAX_DIGITS = 400
+_MAX_TOLD = 100
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
+INTRICATE = Refusal(
+    400, "body_too_intricate", "the request body holds too many values, or is nested too deep, to be read"
+)
+NOT_AN_OBJECT = Refusal(400, "invalid_json", "the request body must be a JSON object")
+
+
+class _Ambiguous(Exception):
+    """The body means different things to different readers; the text says why."""
+
+
+def _ambiguous(why: str) -> Refusal:
+    return Refusal(400, "ambiguous_json", f"the request body cannot be passed on with its meaning kept: {why}")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen = set()
+        for name, _value in pairs:
+            if name in seen:
+                raise _Ambiguous(f"it names {name[:_MAX_TOLD]!r} twice in one object")
+            seen.add(name)
+    return members
+
+
+def _constant(name: str) -> Any:
+    raise _Ambiguous(f"{name} is no JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _Ambiguous(f"it holds a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _decimal(digits: str) -> float:
+    value = float(digits)
+    if value - value != 0:
+        raise _Ambiguous(f"it holds the number {digits[:_MAX_TOLD]}, which is beyond a double")
+    return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_members, parse_constant=_constant, parse_int=_integer, parse_float=_decimal
+)
+
+
+def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
+    if len(body) > _MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        return INTRICATE
+    if len(body) > _MAX_WIDE_BYTES and not body.isascii():
+        return INTRICATE
+    try:
+        content = _DECODER.decode(body.decode())
+    except _Ambiguous as exc:
+        return _ambiguous(str(exc))
+    except ValueError:
+        return NOT_AN_OBJECT
+    except RecursionError:
+        return INTRICATE
+    return content if isinstance(content, dict) else NOT_AN_OBJECT
+
+
+class Document:
+    """One body. `content` is a JSON object, or why it cannot be read; who changes it asks for `written` afterwards."""
+
+    __slots__ = ("_content", "body")
+
+    def __init__(self, body: bytes | bytearray) -> None:
+        self.body = body
+        self._content: dict[str, Any] | Refusal | None = None
+
+    @property
+    def content(self) -> dict[str, Any] | Refusal:
+        """The parsed body."""
+        if self._content is None:
+            self._content = ENCODING if self.foreign else _read(self.body)
+        return self._content
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here."""
+        body = self.body
+        return body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
+
+    def written(self) -> bytes | Refusal:
+        """The bytes of the changed content."""
+        try:
+            return orjson.dumps(self._content)
+        except orjson.JSONEncodeError as exc:
+            return _ambiguous(str(exc))
