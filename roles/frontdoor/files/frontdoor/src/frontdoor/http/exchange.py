@@ -97,7 +97,8 @@ class Exchange:
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._gaps = engine.ledger.metrics.gaps if head.generates else None
-        self._head_bytes = self._tail = b""
+        self._head_bytes = b""
+        self._tail = bytearray()
         self._received = 0
         self._first_byte_s = -1.0
         # a stream whose head came alone, as engines send it before they have a token
@@ -214,6 +215,7 @@ class Exchange:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
         self._shut_client = said is errors.CLOSE
+        connection.streams = response.event_stream and not self._awaits_first
         # one write for the head and what came with it: two would be two packets
         self._on_body(rest, b"".join((wire, client.cors(self._head), said, b"\r\n")))
 
@@ -246,7 +248,9 @@ class Exchange:
             self._note_read(now)
         self._last_activity = now
         self._received += len(data)
-        self._tail = (self._tail + data)[-KEPT:]
+        self._tail += data
+        if len(self._tail) > 2 * KEPT:
+            del self._tail[:-KEPT]
         if relay.complete:
             assert self._response is not None
             self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
@@ -258,6 +262,8 @@ class Exchange:
             self._engine.health.heard += 1
         if self._awaits_first:
             self._awaits_first = False
+            if self._connection is not None:
+                self._connection.streams = self._response.event_stream
             self._first_byte_s += now - self._last_activity
         elif self._gaps is not None and self._response.framing is Framing.CHUNKED:
             self._gaps.observe(now - self._last_activity)
@@ -320,7 +326,7 @@ class Exchange:
     def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
         """The response was begun and cannot be completed."""
         assert self._relay is not None
-        event = errors.stream_event(Refusal(502, code, why), self._head.route.style, self._tail)
+        event = errors.stream_event(Refusal(502, code, why), self._head.route.style, bytes(self._tail))
         last = self._relay.end(event)
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
@@ -384,9 +390,9 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        self._engine.memory.add(self._memory_key, -self._size)
-        self._size = 0
-        self._body = b""
+        if self._size:
+            self._engine.memory.add(self._memory_key, -self._size)
+            self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
@@ -412,7 +418,7 @@ class Exchange:
                 self._waited,
                 self._first_byte_s,
                 self._received,
-                self._tail,
+                bytes(self._tail[-KEPT:]),
                 response is not None and response.event_stream and response.status == 200,
             )
         )
