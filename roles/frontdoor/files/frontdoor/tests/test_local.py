@@ -170,7 +170,7 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
 
 @on_loop
 async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         vitals, told = run.app.vitals, {"tokens": 1000.0}

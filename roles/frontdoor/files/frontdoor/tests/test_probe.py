@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kit import Bench, Call, Client, bench, on_loop, until
 
-from frontdoor.slot import probe
+from frontdoor.slot import engine
 
 SILENT = {"probe_interval_s": 0.1, "silence_limit_s": 3600.0}
 
@@ -34,7 +34,7 @@ async def ready(client: Client) -> tuple[int, str, str | None]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(engine, "_TIMEOUT_S", 0.1)
 
 
 @on_loop
@@ -94,7 +94,7 @@ async def test_a_wedged_engine_is_not_ready_for_ever(
         metrics = (await client.ask("GET", "/metrics")).body.decode()
         assert re.search(r"\nb70_frontdoor_engine_silent_seconds [1-9]\d*\.", metrics)
         # and it answers in time from now on, however slow this machine is
-        monkeypatch.setattr(probe, "_TIMEOUT_S", 60)
+        monkeypatch.setattr(engine, "_TIMEOUT_S", 60)
         run.engine.wedged.clear()
         await reachable(run, True)
         while await silent_s() is not None:

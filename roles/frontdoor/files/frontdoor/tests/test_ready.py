@@ -108,7 +108,7 @@ async def test_generations_are_counted_from_their_arrival(tmp_path: Path) -> Non
 
 @on_loop
 async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     async with bench(tmp_path) as run:
         rows = "".join(
             f'vllm:kv_cache_usage_perc{{engine="{number}"}} 0.8\n'

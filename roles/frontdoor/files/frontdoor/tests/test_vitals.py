@@ -72,7 +72,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mood: str
 ) -> None:
     async with generating(tmp_path) as (run, client, engine):
-        monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 0.05 if mood == SILENT else 60)
+        monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 0.05 if mood == SILENT else 60)
         engine.mood = mood
         await ask_vitals(run)
         assert told(run) == (None, None)
@@ -94,7 +94,7 @@ async def test_a_stop_ends_it_at_once(tmp_path: Path) -> None:
 async def test_another_engine_is_not_said_to_have_the_pace_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontdoor.slot.engine_metrics._TIMEOUT_S", 60)
+    monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     async with generating(tmp_path) as (run, _, engine):
         # asked of the one before, and answered by nobody
         engine.mood, asked = SILENT, engine.asked

@@ -33,10 +33,9 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import STOPPING, Slot
-from frontdoor.slot.engine_metrics import Vitals
+from frontdoor.slot.engine import Probe, Vitals
 from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
-from frontdoor.slot.probe import Probe
 from frontdoor.slot.state import SlotState, StateFile
 
 _SWEEP_S = 0.25
@@ -151,7 +150,15 @@ class App:
             spread=lambda: self.spread(),
             keys_error=lambda: self.keys_error,
         )
-        self._admin = Admin(self)
+        self._admin = Admin(
+            config.admin,
+            ordinary=self.keys,
+            slot=self.slot,
+            limiter=self.limiter,
+            refusals=self.ledger.metrics.refusals,
+            events=events,
+            read_state=lambda anyway: self.reload() if anyway else self.poll_state(),
+        )
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._state_applied(first, first)
@@ -380,19 +387,3 @@ class App:
         """What the engine is sent, or why it is not asked."""
         rules = self.slot.rules.get(head.route.path)
         return document.body if rules is None else rules.apply(document, coded=head.coded)
-
-    # --- for the administration, which is not given its own objects yet ---------------------------------------------
-
-    @property
-    def gate(self) -> Limiter:
-        return self.limiter
-
-    @property
-    def state(self) -> SlotState:
-        return self.slot.state
-
-    def cors_fields(self, head: RequestHead) -> bytes:
-        return self.server.cors if head.origin else b""
-
-
-Door = App

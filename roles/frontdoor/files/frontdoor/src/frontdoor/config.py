@@ -1,16 +1,22 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Configuration: one TOML file, checked completely before anything starts."""
+"""Configuration: one TOML file, checked completely before anything starts.
+
+The checker is our own forty lines: a library's decoder names neither the value nor the nearest valid key, and what puts
+that into its messages is as long.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from frontdoor.networks import networks
 
@@ -23,13 +29,18 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the text names the key and what to do."""
 
 
+def _number(default: float, low: float, high: float = math.inf) -> Any:
+    """A field with a range."""
+    return dataclasses.field(default=default, metadata={"low": low, "high": high})
+
+
 @dataclasses.dataclass(frozen=True)
 class Listen:
     """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may."""
 
     host: str = "0.0.0.0"
-    port: int = dataclasses.field(default=8000, metadata={"min": 0, "max": 65535})
-    backlog: int = dataclasses.field(default=1024, metadata={"min": 1})
+    port: int = _number(8000, 0, 65535)
+    backlog: int = _number(1024, 1)
     allowed_networks: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -42,7 +53,7 @@ class Slot:
 
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
-    poll_interval_s: float = dataclasses.field(default=0.05, metadata={"min": 0.01})
+    poll_interval_s: float = _number(0.05, 0.01)
     units_dir: str = "/run/systemd/units"
     journal_file: str = ""
 
@@ -52,25 +63,25 @@ class Backend:
     """The engine; `url` is used where the state file names none."""
 
     url: str = "http://127.0.0.1:18080"
-    connect_timeout_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
-    response_timeout_s: float = dataclasses.field(default=7200.0, metadata={"min": 1})
-    pool_size: int = dataclasses.field(default=512, metadata={"min": 0})
-    pool_idle_timeout_s: float = dataclasses.field(default=3.0, metadata={"min": 0})
-    probe_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
+    connect_timeout_s: float = _number(5.0, 0.1)
+    response_timeout_s: float = _number(7200.0, 1)
+    pool_size: int = _number(512, 0)
+    pool_idle_timeout_s: float = _number(3.0, 0)
+    probe_interval_s: float = _number(5.0, 0.1)
     #: an engine that accepts connections and sends nothing to anybody for so long is taken for hung; a long prefill, or
     #: compiling for a new shape, may well silence a healthy one for half a minute
-    silence_limit_s: float = dataclasses.field(default=120.0, metadata={"min": 1})
-    metrics_interval_s: float = dataclasses.field(default=5.0, metadata={"min": 0.1})
+    silence_limit_s: float = _number(120.0, 1)
+    metrics_interval_s: float = _number(5.0, 0.1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
     """Limits used where the state file sets none, and bounds the state file cannot raise."""
 
-    max_active_generations: int = dataclasses.field(default=1, metadata={"min": 1})
-    queue_timeout_s: float = dataclasses.field(default=0.0, metadata={"min": 0})
-    max_queued: int = dataclasses.field(default=256, metadata={"min": 0})
-    max_passthrough: int = dataclasses.field(default=256, metadata={"min": 1})
+    max_active_generations: int = _number(1, 1)
+    queue_timeout_s: float = _number(0.0, 0)
+    max_queued: int = _number(256, 0)
+    max_passthrough: int = _number(256, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +89,8 @@ class Request:
     """What is done to requests where the state file says nothing; 0 tokens mean no default and no cap."""
 
     chat_template_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    max_tokens_default: int = dataclasses.field(default=0, metadata={"min": 0})
-    max_tokens_cap: int = dataclasses.field(default=0, metadata={"min": 0})
+    max_tokens_default: int = _number(0, 0)
+    max_tokens_cap: int = _number(0, 0)
     sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     model_policy: str = dataclasses.field(default="pass", metadata={"choices": MODEL_POLICIES})
     model_aliases: list[str] = dataclasses.field(default_factory=list)
@@ -103,23 +114,23 @@ class Rules:
 class Limits:
     """What one client may cost."""
 
-    max_body_bytes: int = dataclasses.field(default=64 * 1024 * 1024, metadata={"min": 1})
-    max_buffered_bytes: int = dataclasses.field(default=1024 * 1024 * 1024, metadata={"min": 1})
+    max_body_bytes: int = _number(64 * 1024 * 1024, 1)
+    max_buffered_bytes: int = _number(1024 * 1024 * 1024, 1)
     #: of one API key, or one address; one body of the largest size is always accepted
-    max_buffered_bytes_per_client: int = dataclasses.field(default=256 * 1024 * 1024, metadata={"min": 1})
-    max_header_bytes: int = dataclasses.field(default=32 * 1024, metadata={"min": 1024})
-    max_headers: int = dataclasses.field(default=100, metadata={"min": 1})
-    max_connections: int = dataclasses.field(default=8192, metadata={"min": 1})
+    max_buffered_bytes_per_client: int = _number(256 * 1024 * 1024, 1)
+    max_header_bytes: int = _number(32 * 1024, 1024)
+    max_headers: int = _number(100, 1)
+    max_connections: int = _number(8192, 1)
     #: of IPv6, from one /64; many people may share an address behind a router or a proxy
-    max_connections_per_address: int = dataclasses.field(default=2048, metadata={"min": 1})
-    header_timeout_s: float = dataclasses.field(default=10.0, metadata={"min": 0.05})
-    body_idle_timeout_s: float = dataclasses.field(default=20.0, metadata={"min": 0.05})
-    body_timeout_s: float = dataclasses.field(default=300.0, metadata={"min": 0.05})
-    keepalive_timeout_s: float = dataclasses.field(default=75.0, metadata={"min": 0.05})
-    write_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0.05})
+    max_connections_per_address: int = _number(2048, 1)
+    header_timeout_s: float = _number(10.0, 0.05)
+    body_idle_timeout_s: float = _number(20.0, 0.05)
+    body_timeout_s: float = _number(300.0, 0.05)
+    keepalive_timeout_s: float = _number(75.0, 0.05)
+    write_timeout_s: float = _number(60.0, 0.05)
     #: after which the kernel gives up a client that vanished without a word; 0 leaves it to the host's settings
-    dead_peer_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0})
-    drain_timeout_s: float = dataclasses.field(default=60.0, metadata={"min": 0})
+    dead_peer_timeout_s: float = _number(60.0, 0)
+    drain_timeout_s: float = _number(60.0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +155,7 @@ class Admin:
     socket: str = "/run/b70-slot-admin.sock"
     profiles_dir: str = "/etc/b70-vllm-slot/profiles"
     #: for one load, which may be that of the largest model and of the one before it
-    timeout_s: float = dataclasses.field(default=10800.0, metadata={"min": 1})
+    timeout_s: float = _number(10800.0, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,25 +193,19 @@ class Config:
 T = TypeVar("T")
 
 
-def _value(hint: Any, value: Any, where: str, metadata: Any) -> Any:
+def _value(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
     # The exact class: a boolean is an int too, and never meant as one.
     if hint is float and value.__class__ is int:
         value = float(value)
-    if hint in (int, float, str, bool):
-        if value.__class__ is not hint:
-            raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
-    elif hint == list[str]:
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{where}: expected a list of strings, got {value!r}")
-    elif not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected a table, got {value!r}")
-    if "choices" in metadata and value not in metadata["choices"]:
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(metadata['choices'])}")
-    low, high = metadata.get("min"), metadata.get("max")
-    if low is not None and value < low:
-        raise ConfigError(f"{where}: {value!r} is below the minimum {low}")
-    if high is not None and value > high:
-        raise ConfigError(f"{where}: {value!r} is above the maximum {high}")
+    kind = get_origin(hint) or hint
+    if value.__class__ is not kind or (kind is list and not all(isinstance(item, str) for item in value)):
+        expected = {list: "a list of strings", dict: "a table"}.get(kind, kind.__name__)
+        raise ConfigError(f"{where}: expected {expected}, got {value!r}")
+    if "choices" in bounds and value not in bounds["choices"]:
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(bounds['choices'])}")
+    if "low" in bounds and not bounds["low"] <= value <= bounds["high"]:
+        limit = "below the minimum {low}" if value < bounds["low"] else "above the maximum {high}"
+        raise ConfigError(f"{where}: {value!r} is {limit.format_map(bounds)}")
     return value
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from frontdoor.errors import Refusal
 from frontdoor.slot import regular
 from frontdoor.slot.state import SlotState
 
@@ -33,25 +34,6 @@ class Running:
 
     verb: str
     name: str
-
-
-class Reload(NamedTuple):
-    """Names of profiles, by what has become of them since the last reload, or since the start."""
-
-    added_models: list[str]
-    removed_models: list[str]
-    updated_models: list[str]
-    unchanged_models: list[str]
-
-
-class SettingsError(Exception):
-    """A reload that is refused; carries status, code and details of the answer."""
-
-    def __init__(self, status: int, code: str, message: str, details: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.details = details
 
 
 class Profiles:
@@ -82,27 +64,31 @@ class Profiles:
             self._seen, self._files, self._profiles = None, {}, {}
         return self._profiles
 
-    def reload(self, served: str | None, fingerprint: str) -> Reload:
-        """Read everything now and compare; raise SettingsError. `served` runs, and is the one with that fingerprint."""
+    def reload(self, served: str | None, fingerprint: str) -> dict[str, list[str]] | Refusal:
+        """Read everything now, and tell by name what has become of the profiles since the last reload, or the start.
+
+        `served` runs, and is the one with that fingerprint.
+        """
         try:
             faults = self._read_all()
         except OSError as exc:
-            raise SettingsError(400, "invalid_settings", f"{self._path} cannot be read: {exc.strerror}") from exc
+            return Refusal(400, "invalid_settings", f"{self._path} cannot be read: {exc.strerror}")
         if faults:
-            raise SettingsError(400, "invalid_settings", f"{'; '.join(faults)}; those are kept as they were")
+            return Refusal(400, "invalid_settings", f"{'; '.join(faults)}; those are kept as they were")
         before, now = self._before, self._profiles
         if served is not None and str((now.get(served) or {}).get("fingerprint") or "") != fingerprint:
             what = "was changed" if served in now else "is no profile of this host any more"
             words = f"{served} is loaded and {what}: it runs as it was before; unload it, and load it again"
-            raise SettingsError(409, "settings_reload_conflict", words, {"conflicts": [f"engine.models.{served}"]})
+            details = {"conflicts": [f"engine.models.{served}"]}
+            return Refusal(409, "settings_reload_conflict", words, details=details)
         self._before = now
         both = sorted(set(before) & set(now))
-        return Reload(
-            sorted(set(now) - set(before)),
-            sorted(set(before) - set(now)),
-            [name for name in both if before[name] != now[name]],
-            [name for name in both if before[name] == now[name]],
-        )
+        return {
+            "added_models": sorted(set(now) - set(before)),
+            "removed_models": sorted(set(before) - set(now)),
+            "updated_models": [name for name in both if before[name] != now[name]],
+            "unchanged_models": [name for name in both if before[name] == now[name]],
+        }
 
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
@@ -273,3 +259,71 @@ def row(
         },
         "fairness": shared if loaded else fairness({}, 0),
     }
+
+
+_COUNT, _SHARE, _TEXT = "a whole number above 0", "a number from 0 to 1", "a text"
+# what may be sent along with a load, by kind; a profile is what was verified, so that nothing of it can be changed
+_KINDS = dict.fromkeys(
+    (
+        *("replicas", "vllm_max_model_len", "vllm_kv_cache_memory_bytes", "vllm_max_pixels"),
+        *("vllm_num_speculative_tokens", "gguf_n_ctx", "exllama_cache_size", "exllama_max_rq_tokens"),
+        *("exllama_cache_k_bits", "exllama_cache_v_bits", "llama_server_n_ctx", "llama_server_image_max_tokens"),
+        "llama_server_spec_draft_n_max",
+    ),
+    _COUNT,
+)
+_KINDS |= dict.fromkeys(
+    (
+        *("vllm_kv_cache_dtype", "vllm_speculative_method", "vllm_speculative_model", "vllm_speculative_moe_backend"),
+        *("vllm_speculative_attention_backend", "gguf_flash_attn", "gguf_type_k", "gguf_type_v"),
+        *("exllama_cache_quant", "llama_server_spec_type"),
+    ),
+    _TEXT,
+)
+_KINDS["llama_server_spec_draft_p_min"] = _SHARE
+
+
+def _fits(kind: str, value: Any) -> bool:
+    # a boolean is an int in Python, and never meant as one
+    if value is None:
+        return True
+    if kind is _TEXT:
+        return isinstance(value, str)
+    if kind is _COUNT:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
+    """What a client of the API sends along with a load, or why it cannot be meant; an unload takes nothing along.
+
+    Fields are known by name and kind. A field that is there counts, also with null.
+    """
+    if not body.strip():
+        return {}
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError as exc:
+        return Refusal(422, "invalid_body", f"the body is not JSON: {exc}")
+    if not isinstance(wanted, dict):
+        return Refusal(422, "invalid_body", "the body is not a JSON object")
+    strange = sorted(field for field in wanted if verb == "unload" or field not in _KINDS)
+    if strange:
+        return Refusal(422, "invalid_body", f"unknown field: {', '.join(strange)}")
+    wrong = sorted(field for field, value in wanted.items() if not _fits(_KINDS[field], value))
+    if wrong:
+        words = "; ".join(f"{field} is not {_KINDS[field]}" for field in wrong)
+        return Refusal(422, "invalid_body", words)
+    return wanted
+
+
+def refused_overrides(name: str, wanted: dict[str, Any], *, settled: bool) -> Refusal | None:
+    """Why a load cannot be done as it is asked for; `settled` tells that the model is loaded or being loaded."""
+    # one replica is what there is
+    changed = sorted(field for field, value in wanted.items() if settled or (field, value) != ("replicas", 1))
+    if not changed:
+        return None
+    words = f"{', '.join(changed)} cannot be set on load: a profile is served as it was verified; write another profile"
+    if settled:
+        words = f"{name} is loaded already, and {', '.join(changed)} cannot be set on it; send an empty body"
+    return Refusal(400, "invalid_load_request", words, details={"model": name})

@@ -113,7 +113,8 @@ class Exchange:
         engine = self._engine
         engine.running.add(self)
         engine.ledger.metrics.request_bytes += self._size
-        engine.memory.add(self._memory_key, self._size)
+        if self._size:
+            engine.memory.add(self._memory_key, self._size)
         if self._permit is None:
             self._forward()
         else:

@@ -18,7 +18,8 @@ from frontdoor.config import split_backend_url
 _TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
 
 
-# streams that are served before the loop looks for requests again
+# requests under way from which on new ones come first, and streams that are served before the loop looks for new ones
+_CROWD = 128
 _STREAMS_AT_ONCE = 8
 _MOST_HELD = 32 * 1024
 
@@ -64,7 +65,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        if not self.streams:
+        if not self._held and not (self.streams and self._pool.crowded):
             self.receiver(data)
             return
         if not self._held:
@@ -135,6 +136,11 @@ class Pool:
         self.address = ("", 0)
         self.url = ""
         self.host_line = b""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
+        return len(self._open) - len(self.idle) >= _CROWD
 
     @property
     def open_connections(self) -> int:

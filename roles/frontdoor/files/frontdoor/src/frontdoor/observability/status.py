@@ -31,10 +31,9 @@ from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import render
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import Slot
-from frontdoor.slot.engine_metrics import Vitals
+from frontdoor.slot.engine import Probe, Vitals
 from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
-from frontdoor.slot.probe import Probe
 from frontdoor.slot.state import VERIFIED, utc_now
 
 # What was installed, as the unit names it: tells whether a process is older than its files.

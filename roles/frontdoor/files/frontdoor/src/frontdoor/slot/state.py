@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from frontdoor.config import MODEL_POLICIES, Config, ConfigError, Rules, split_backend_url
+from frontdoor.config import MODEL_POLICIES, Config, ConfigError, Request, Rules, split_backend_url
 from frontdoor.slot import regular
 
 VERIFIED = "verified"
@@ -59,92 +59,57 @@ class SlotState:
     gate: str = VERIFIED
 
 
-def _get(table: dict[str, Any], name: str, kinds: tuple[type, ...], where: str = "") -> Any:
-    value = table.get(name)
-    if value is None:
-        return None
-    # bool is an int in Python, never in the state file
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise StateError(f"{where}{name} has the wrong type: {value!r}")
-    return value
+_TEXT, _FLAG, _WHOLE, _NUMBER = (str,), (bool,), (int,), (int, float)
+_LIST, _TABLE = (list,), (dict,)
+# what is used of the file: members by their dotted name, what they must be, and the least that a number may be
+_MEMBERS: dict[str, tuple[tuple[type, ...], float | None]] = {
+    **dict.fromkeys(("limits", "request", "switch", "profile", "engine"), (_TABLE, None)),
+    **dict.fromkeys(("slot", "reason", "backend_url", "updated_at", "verified_at", "gate"), (_TEXT, None)),
+    **dict.fromkeys(("open", "verified", "event_log", "switch.loading"), (_FLAG, None)),
+    **dict.fromkeys((f"switch.{name}" for name in ("id", "from", "to", "started_at")), (_TEXT, None)),
+    **dict.fromkeys((f"engine.{name}" for name in ("unit", "invocation_id", "started_at")), (_TEXT, None)),
+    **dict.fromkeys(
+        (f"profile.{name}" for name in ("name", "title", "hf_id", "status", "served_model_name", "fingerprint")),
+        (_TEXT, None),
+    ),
+    **dict.fromkeys(("profile.modalities", "request.model_aliases", "request.allowed_media_domains"), (_LIST, None)),
+    **dict.fromkeys(("request.chat_template_kwargs", "request.sampling_defaults"), (_TABLE, None)),
+    **dict.fromkeys(("request.max_tokens_default", "request.max_tokens_cap"), (_WHOLE, 0)),
+    **dict.fromkeys(("retry_after_s", "switch.eta_s", "limits.queue_timeout_s"), (_NUMBER, 0)),
+    "request.model_policy": (_TEXT, None),
+    "limits.max_active_generations": (_NUMBER, 1),
+    "limits.backend_timeout_s": (_NUMBER, 0.1),
+    "sequence": (_WHOLE, None),
+}
 
 
-def _number(
-    table: dict[str, Any], name: str, minimum: float, where: str, kinds: tuple[type, ...] = (int, float)
-) -> Any:
-    value = _get(table, name, kinds, where)
-    if value is not None and not minimum <= value <= _MOST:
-        raise StateError(f"{where}{name} is {value!r}, which is not between {minimum} and {_MOST}")
-    return value
+def _check(table: dict[str, Any]) -> None:
+    """Raise StateError where a member that is used is not what it must be; null is as good as none."""
+    for where, (kinds, least) in _MEMBERS.items():
+        part, _dot, name = where.rpartition(".")
+        value: Any = ((table.get(part) or {}) if part else table).get(name)
+        if value is None:
+            continue
+        # bool is an int in Python, never in the state file
+        fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+        if not fits:
+            raise StateError(f"{where} has the wrong type: {value!r}")
+        if kinds is _LIST and not all(isinstance(text, str) for text in value):
+            raise StateError(f"{where} is no list of texts: {value!r}")
+        if least is not None and not least <= value <= _MOST:
+            raise StateError(f"{where} is {value!r}, which is not between {least} and {_MOST}")
 
 
-def _limit(limits: dict[str, Any], name: str, default: float, minimum: float) -> float:
-    value = _number(limits, name, minimum, "limits.")
-    return default if value is None else float(value)
-
-
-def _texts(table: dict[str, Any], name: str, where: str) -> list[str] | None:
-    found: list[str] | None = _get(table, name, (list,), where)
-    if found is not None and not all(isinstance(text, str) for text in found):
-        raise StateError(f"{where}{name} is no list of texts: {found!r}")
-    return found
-
-
-def _part(table: dict[str, Any], name: str, texts: tuple[str, ...]) -> dict[str, Any] | None:
-    """A part of the state that is passed on as it is, of which these members are used as texts."""
-    part: dict[str, Any] | None = _get(table, name, (dict,))
-    for text in texts:
-        _get(part or {}, text, (str,), f"{name}.")
-    return part
-
-
-def _sequence(table: dict[str, Any]) -> int:
-    value: int = _get(table, "sequence", (int,)) or 0
-    if value < 0:
-        raise StateError(f"sequence is {value!r}, which is below 0")
-    return value
-
-
-def _profile(table: dict[str, Any]) -> dict[str, Any] | None:
-    profile = _part(table, "profile", ("name", "title", "hf_id", "status", "served_model_name", "fingerprint"))
-    _texts(profile or {}, "modalities", "profile.")
-    return profile
-
-
-def _switch(table: dict[str, Any]) -> dict[str, Any] | None:
-    switch = _part(table, "switch", ("id", "from", "to", "started_at"))
-    _number(switch or {}, "eta_s", 0, "switch.")
-    _get(switch or {}, "loading", (bool,), "switch.")
-    return switch
-
-
-def _engine(table: dict[str, Any]) -> dict[str, Any] | None:
-    engine = _part(table, "engine", ("unit", "invocation_id", "started_at"))
-    unit = (engine or {}).get("unit") or ""
-    if "/" in unit or not unit.isprintable():
-        raise StateError(f"engine.unit is no name of a unit: {unit!r}")
-    return engine
-
-
-def _rules(request: dict[str, Any], config: Config) -> Rules:
+def _rules(request: dict[str, Any], own: Request) -> Rules:
     """What is done to requests: the profile's word, or else the operator's."""
-
-    def get(name: str, *kinds: type) -> Any:
-        return _get(request, name, kinds, "request.")
-
-    own = config.request
-    policy = get("model_policy", str)
+    policy = request.get("model_policy")
     if policy is not None and policy not in MODEL_POLICIES:
         raise StateError(f"request.model_policy {policy!r} is none of {', '.join(MODEL_POLICIES)}")
-    aliases = _texts(request, "model_aliases", "request.")
-    sampling = get("sampling_defaults", dict)
-    domains = _texts(request, "allowed_media_domains", "request.")
+    aliases, sampling, domains = map(request.get, ("model_aliases", "sampling_defaults", "allowed_media_domains"))
     return Rules(
-        chat_template_kwargs=get("chat_template_kwargs", dict),
-        max_tokens_default=_number(request, "max_tokens_default", 0, "request.", (int,))
-        or own.max_tokens_default
-        or None,
-        max_tokens_cap=_number(request, "max_tokens_cap", 0, "request.", (int,)) or own.max_tokens_cap or None,
+        chat_template_kwargs=request.get("chat_template_kwargs"),
+        max_tokens_default=request.get("max_tokens_default") or own.max_tokens_default or None,
+        max_tokens_cap=request.get("max_tokens_cap") or own.max_tokens_cap or None,
         sampling_defaults=own.sampling_defaults if sampling is None else sampling,
         model_policy=policy or own.model_policy,
         model_aliases=tuple(own.model_aliases if aliases is None else aliases),
@@ -165,36 +130,38 @@ def parse(raw: bytes, config: Config) -> SlotState:
     phase = table.get("phase")
     if phase not in PHASES:
         raise StateError(f"phase {phase!r} is none of {', '.join(PHASES)}")
-    limits = _get(table, "limits", (dict,)) or {}
-    request = _get(table, "request", (dict,)) or {}
-    backend_url = _get(table, "backend_url", (str,)) or config.backend.url
+    _check(table)
+    get, limits = table.get, table.get("limits") or {}
+    sequence, unit = get("sequence") or 0, (get("engine") or {}).get("unit") or ""
+    if sequence < 0:
+        raise StateError(f"sequence is {sequence!r}, which is below 0")
+    if "/" in unit or not unit.isprintable():
+        raise StateError(f"engine.unit is no name of a unit: {unit!r}")
+    backend_url = get("backend_url") or config.backend.url
     try:
         split_backend_url(backend_url)
     except ConfigError as exc:
         raise StateError(str(exc)) from exc
-    event_log = _get(table, "event_log", (bool,))
+
+    def limit(name: str, default: float) -> float:
+        value = limits.get(name)
+        return default if value is None else float(value)
+
     return SlotState(
-        slot=_get(table, "slot", (str,)) or config.slot.name,
-        sequence=_sequence(table),
+        slot=get("slot") or config.slot.name,
+        sequence=sequence,
         phase=phase,
-        open=_get(table, "open", (bool,)) or False,
-        verified=_get(table, "verified", (bool,)) or False,
-        reason=_get(table, "reason", (str,)) or "",
+        open=get("open") or False,
+        verified=get("verified") or False,
+        reason=get("reason") or "",
         backend_url=backend_url,
-        max_active_generations=int(
-            _limit(limits, "max_active_generations", config.admission.max_active_generations, 1)
-        ),
-        queue_timeout_s=_limit(limits, "queue_timeout_s", config.admission.queue_timeout_s, 0),
-        backend_timeout_s=_limit(limits, "backend_timeout_s", config.backend.response_timeout_s, 0.1),
-        rules=_rules(request, config),
-        event_log=True if event_log is None else event_log,
-        updated_at=_get(table, "updated_at", (str,)),
-        verified_at=_get(table, "verified_at", (str,)),
-        retry_after_s=_number(table, "retry_after_s", 0, ""),
-        switch=_switch(table),
-        profile=_profile(table),
-        engine=_engine(table),
-        gate=_get(table, "gate", (str,)) or VERIFIED,
+        max_active_generations=int(limit("max_active_generations", config.admission.max_active_generations)),
+        queue_timeout_s=limit("queue_timeout_s", config.admission.queue_timeout_s),
+        backend_timeout_s=limit("backend_timeout_s", config.backend.response_timeout_s),
+        rules=_rules(get("request") or {}, config.request),
+        event_log=get("event_log") is not False,
+        gate=get("gate") or VERIFIED,
+        **{name: get(name) for name in ("updated_at", "verified_at", "retry_after_s", "switch", "profile", "engine")},
     )
 
 
@@ -211,7 +178,9 @@ def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -
         max_active_generations=config.admission.max_active_generations,
         queue_timeout_s=config.admission.queue_timeout_s,
         backend_timeout_s=config.backend.response_timeout_s,
-        rules=dataclasses.replace(_rules({}, config), chat_template_kwargs=config.request.chat_template_kwargs or None),
+        rules=dataclasses.replace(
+            _rules({}, config.request), chat_template_kwargs=config.request.chat_template_kwargs or None
+        ),
         event_log=True,
         updated_at=utc_now(),
     )
@@ -267,34 +236,25 @@ class StateFile:
 
     def _poll_file(self) -> SlotState | None:
         if not self._path:
-            if self._seen is None:
-                self._seen = "none"
-                return fallback(self._config, is_open=True, reason="no slot is configured")
-            return None
+            seen, self._seen = self._seen, "none"
+            return None if seen else fallback(self._config, is_open=True, reason="no slot is configured")
         try:
             found = os.stat(self._path)
-        except OSError as exc:
-            return self._closed(f"the state file {self._path} cannot be read: {exc.strerror}")
-        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if seen == self._seen:
-            return None
-        try:
+            seen_now = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if seen_now == self._seen:
+                return None
             state = parse(regular.read(self._path), self._config)
         except OSError as exc:
-            return self._closed(f"the state file {self._path} cannot be read: {exc.strerror}")
+            reason = f"the state file {self._path} cannot be read: {exc.strerror}"
+            seen, self._seen = self._seen, reason
+            return None if seen == reason else fallback(self._config, is_open=False, reason=reason)
         except StateError as exc:
             # remembered as this very file, so that it is read again only after it changed
             state = fallback(self._config, is_open=False, reason=f"the state file {self._path} is unusable: {exc}")
-        self._seen = seen
+        self._seen = seen_now
         return state
 
     def forget(self) -> None:
         """Make the next poll read the file again, changed or not."""
         if self._path:
             self._seen = None
-
-    def _closed(self, reason: str) -> SlotState | None:
-        if self._seen == reason:
-            return None
-        self._seen = reason
-        return fallback(self._config, is_open=False, reason=reason)
