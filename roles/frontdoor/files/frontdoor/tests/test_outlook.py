@@ -81,8 +81,8 @@ class Line:
         self.looked += 1
         return [(5.0, 1), (0.0, 1)]
 
-    def ask(self, now: float, who: int, places: int = 1, queued: int = 0) -> float:
-        return self.outlook.wait_s(now, who, places, queued, 2, self.running)
+    def ask(self, now: float, who: int, permits: int = 1, queued: int = 0) -> float:
+        return self.outlook.wait_s(now, who, permits, queued, 2, self.running)
 
 
 def test_each_has_a_time_of_its_own() -> None:
@@ -93,7 +93,7 @@ def test_each_has_a_time_of_its_own() -> None:
     assert line.ask(0.1, 3) == pytest.approx(19.9)
     # behind those who wait
     assert Line().ask(0, 1, queued=2) == 15
-    assert Line().ask(0, 1, places=2) == 10
+    assert Line().ask(0, 1, permits=2) == 10
 
 
 def test_whose_time_has_come_is_not_ahead_any_more() -> None:

@@ -147,9 +147,9 @@ async def test_whose_turn_it_is_may_leave(tmp_path: Path) -> None:
 class Guest:
     """A waiter that notes what becomes of it."""
 
-    def __init__(self, key: str, places: int) -> None:
+    def __init__(self, key: str, permits: int) -> None:
         self.key = key
-        self.places = places
+        self.permits = permits
         self.where = "queue"
 
     def granted(self) -> None:
@@ -175,17 +175,17 @@ class TheDoor(RuleBasedStateMachine):
     def at(self, where: str) -> Counter[str]:
         found: Counter[str] = Counter()
         for guest in self.those(where):
-            found[guest.key] += guest.places
+            found[guest.key] += guest.permits
         return found
 
-    @rule(key=st.sampled_from("abcd"), places=st.integers(1, 4))
-    def arrive(self, key: str, places: int) -> None:
-        if places > self.gate.limit:
+    @rule(key=st.sampled_from("abcd"), permits=st.integers(1, 4))
+    def arrive(self, key: str, permits: int) -> None:
+        if permits > self.gate.limit:
             return
         waiting, held, queue = self.at("queue"), self.at("slot"), self.those("queue")
         turn = self.gate._turn
-        guest = Guest(key, places)
-        verdict = self.gate.enter(guest, key, may_wait=True, places=places)
+        guest = Guest(key, permits)
+        verdict = self.gate.enter(guest, key, may_wait=True, permits=permits)
         self.guests.append(guest)
         displaced = [one for one in queue if one.where == "displaced"]
         if verdict is Verdict.ADMITTED:
@@ -194,12 +194,12 @@ class TheDoor(RuleBasedStateMachine):
         elif verdict is Verdict.QUEUE_FULL:
             guest.where = "refused"
             assert not displaced
-            assert sum(waiting.values()) + places > PLACES
+            assert sum(waiting.values()) + permits > PLACES
             assert queue, "an empty queue takes everybody"
         for one in displaced:
             assert one is not turn, "its turn had come"
             # it cannot be had back at once
-            assert (waiting[key] + places, held[key]) < (waiting[one.key], held[one.key])
+            assert (waiting[key] + permits, held[key]) < (waiting[one.key], held[one.key])
             mates = [other for other in queue if other.key == one.key and other.where == "queue"]
             assert not [other for other in mates if self.guests.index(other) > self.guests.index(one)]
         assert all(one.where in ("queue", "displaced") for one in queue)
@@ -217,7 +217,7 @@ class TheDoor(RuleBasedStateMachine):
     def change(self, limit: int) -> None:
         for guest in self.gate.set_limit(limit):
             assert isinstance(guest, Guest)
-            assert guest.places > limit
+            assert guest.permits > limit
             guest.where = "refused"
 
     @rule()
@@ -236,12 +236,12 @@ class TheDoor(RuleBasedStateMachine):
         assert gate.full is (gate.active >= gate.limit or gate.queued > 0)
         assert gate.queued <= PLACES or len(self.those("queue")) == 1
         # nothing is kept of those who left
-        assert len(gate._wide) == len([g for g in self.guests if g.where in ("queue", "slot") and g.places > 1])
+        assert {*gate._holders, *gate._queued} == {*self.those("queue"), *self.those("slot")}
         if self.those("queue") and gate.active < gate.limit:
             # slots are free, and not enough of them for whose turn it is
             turn = gate._turn
             assert isinstance(turn, Guest)
-            assert gate.active + turn.places > gate.limit
+            assert gate.active + turn.permits > gate.limit
 
 
 TheDoor.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
@@ -255,10 +255,10 @@ def test_nobody_is_kept_out_for_ever(crowd: str) -> None:
     gate = Limiter(4, 1000)
     everybody: list[Guest] = []
 
-    def come(who: str, places: int) -> Guest:
-        guest = Guest(who if crowd == "one address" else f"{who} {len(everybody)}", places)
+    def come(who: str, permits: int) -> Guest:
+        guest = Guest(who if crowd == "one address" else f"{who} {len(everybody)}", permits)
         everybody.append(guest)
-        verdict = gate.enter(guest, guest.key, may_wait=True, places=places)
+        verdict = gate.enter(guest, guest.key, may_wait=True, permits=permits)
         assert verdict in (Verdict.ADMITTED, Verdict.QUEUED)
         if verdict is Verdict.ADMITTED:
             guest.where = "slot"
@@ -291,7 +291,7 @@ def test_whose_turn_has_come_is_not_passed_by_newcomers() -> None:
         gate.enter(guest, guest.key, may_wait=True)
         guest.where = "slot"
     wide = Guest("wide", 2)
-    gate.enter(wide, wide.key, may_wait=True, places=2)
+    gate.enter(wide, wide.key, may_wait=True, permits=2)
     gate.leave(holders[0])
     newcomers = [Guest(f"new {number}", 1) for number in range(50)]
     for guest in newcomers:

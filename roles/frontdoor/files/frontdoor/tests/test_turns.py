@@ -116,10 +116,10 @@ TheDoor.TestCase.settings = settings(max_examples=150, stateful_step_count=40, d
 TestTheDoor = TheDoor.TestCase
 
 
-@pytest.mark.parametrize("places", [1, 2, 4, 7])
-def test_who_fills_the_queue_all_the_time_shuts_nobody_out(places: int) -> None:
+@pytest.mark.parametrize("permits", [1, 2, 4, 7])
+def test_who_fills_the_queue_all_the_time_shuts_nobody_out(permits: int) -> None:
     """One client asks for every place again and again; the others get their turns all the same."""
-    gate = Limiter(1, places)
+    gate = Limiter(1, permits)
     served: Counter[str] = Counter()
     guests: list[Guest] = []
 
@@ -133,7 +133,7 @@ def test_who_fills_the_queue_all_the_time_shuts_nobody_out(places: int) -> None:
         guests.append(guest)
 
     for turn in range(300):
-        for _ in range(places + 2):
+        for _ in range(permits + 2):
             ask("greedy")
         if turn % 2:
             ask("modest")

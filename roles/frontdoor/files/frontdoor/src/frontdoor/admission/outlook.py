@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When a slot will be free for who is sent away, by how long generations took lately. Pure: times are passed in."""
+"""When a permit will be free for a refused client, by how long generations took lately. Pure: times are passed in."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def remaining_s(age_s: float, lasted: Sequence[float]) -> float:
 
 
 def turns_s(running: Iterable[tuple[float, int]], limit: int, lasted: Sequence[float]) -> list[float]:
-    """In how many seconds each slot will be free, soonest first.
+    """In how many seconds each permit will be free, soonest first.
 
-    `running` are the ages of generations, and how many slots each holds.
+    `running` are the ages of generations, and how many permits each holds.
     """
-    held = [remaining_s(age, lasted) for age, places in running for _place in range(places)]
+    held = [remaining_s(age, lasted) for age, permits in running for _place in range(permits)]
     return sorted([0.0] * (limit - len(held)) + held)[:limit]
 
 
-def turn_s(turns: Sequence[float], ahead: int, places: int, typical_s: float) -> float:
-    """In how many seconds so many slots are free at once, when so many others are taken before, one after the other."""
-    rounds, at = divmod(ahead + places - 1, len(turns))
+def turn_s(turns: Sequence[float], ahead: int, permits: int, typical_s: float) -> float:
+    """Seconds until so many permits are free at once, when so many others are taken before, one after the other."""
+    rounds, at = divmod(ahead + permits - 1, len(turns))
     return turns[at] + rounds * typical_s
 
 
@@ -72,17 +72,17 @@ class Outlook:
 
     def __init__(self) -> None:
         self._lasted: deque[float] = deque(maxlen=_KEPT)
-        # by connection: when it was told to come back, and how many slots it needs
+        # by connection: when it was told to come back, and how many permits it needs
         self._told: dict[int, tuple[float, int]] = {}
         self._ahead = 0
         self._turns: list[float] = []
         self._typical_s = _GUESS_S
         self._seen = 0.0
-        #: until when nobody who needs one slot is given a time of its own, since there are too many
+        #: until when nobody who needs one permit is given a time of its own, since there are too many
         self.crowded_until = 0.0
 
     def lasted(self, seconds: Iterable[float]) -> None:
-        """Note how long generations held their slots."""
+        """Note how long generations held their permits."""
         self._lasted.extend(seconds)
 
     def forget(self) -> None:
@@ -97,12 +97,12 @@ class Outlook:
         self,
         now: float,
         who: int,
-        places: int,
+        permits: int,
         queued: int,
         limit: int,
         running: Callable[[], list[tuple[float, int]]],
     ) -> float:
-        """In how many seconds somebody should ask again who needs so many slots, behind those that are waited for.
+        """In how many seconds somebody should ask again who needs so many permits, behind those that are waited for.
 
         `running` is asked now and then.
         """
@@ -113,12 +113,12 @@ class Outlook:
         self._come(now)
         if who in self._told:
             return self._told[who][0] - now
-        wait = turn_s(self._turns, self._ahead + queued, places, self._typical_s) - (now - self._seen)
+        wait = turn_s(self._turns, self._ahead + queued, permits, self._typical_s) - (now - self._seen)
         wait = max(1.0, wait)
         if wait < MAX_RETRY_AFTER_S and len(self._told) < _MOST_TOLD:
-            self._told[who] = now + wait, places
-            self._ahead += places
-        elif places == 1:
+            self._told[who] = now + wait, permits
+            self._ahead += permits
+        elif permits == 1:
             self.crowded_until = self._seen + _FRESH_S
         return wait
 
@@ -126,8 +126,8 @@ class Outlook:
         """Those whose time has come are expected no more."""
         while self._told:
             who = next(iter(self._told))
-            at, places = self._told[who]
+            at, permits = self._told[who]
             if at > now:
                 return
             del self._told[who]
-            self._ahead -= places
+            self._ahead -= permits

@@ -113,7 +113,7 @@ class Permit:
             limiter.take(self, self.client_key, self.count)
             self._admit()
             return
-        verdict = limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, places=self.count)
+        verdict = limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, permits=self.count)
         if verdict is QUEUED:
             self._timer = permits.loop.call_later(permits.timeout_s, self._expired)
         elif verdict is BUSY:
