@@ -93,6 +93,10 @@ def test_no_spelling_hides_how_many(body: bytes) -> None:
     assert asked(COMPLETIONS, body.replace(b"{", rb'{"\u0070rompt": ["a", "b"],', 1)) == Asked(2, 9)
 
 
+def test_a_long_prompt_of_tokens_is_one_prompt() -> None:
+    assert permits_of(COMPLETIONS, b'{"prompt":[%b7]}' % (b"151643," * 400_000), 2) == 1
+
+
 @pytest.mark.parametrize(
     "body", [b'{"n":1,"n":9}', b'{"n":9,"n":1}', b'{"\\u006e":9,"n":1}', b'{"n":NaN}', b'{"n":1e999}']
 )

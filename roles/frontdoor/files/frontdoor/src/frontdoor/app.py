@@ -20,7 +20,7 @@ from frontdoor.admission.permits import Permits
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
-from frontdoor.http.exchange import Crowd, Engine, Exchange, Running
+from frontdoor.http.exchange import Engine, Exchange, Running
 from frontdoor.http.head import RequestHead
 from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
@@ -111,7 +111,6 @@ class App:
             slot=self.slot,
             health=self.health,
             running=self.running,
-            crowd=Crowd(loop),
             drop_cors=bool(origin),
         )
         cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (

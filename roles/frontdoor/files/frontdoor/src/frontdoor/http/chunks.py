@@ -23,6 +23,12 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
+def is_one_chunk(data: bytes) -> bool:
+    """Whether a read that begins with a chunk is all of it, and no more: as nearly all reads of a stream are."""
+    line = _SIZE_LINE.match(data)
+    return line is not None and len(data) == line.end() + int(line[1], 16) + 2 > line.end() + 2
+
+
 class ChunkScanner:
     """Takes reads of any size. Extensions and trailers are discarded (RFC 9110 6.5.1)."""
 
@@ -46,11 +52,6 @@ class ChunkScanner:
 
     def feed(self, data: bytes) -> bytes:
         """Return the content in the next bytes; raise ChunkError."""
-        if self.between and data.endswith(b"\r\n") and (line := _SIZE_LINE.match(data)) is not None:
-            # one whole chunk, as nearly all reads of a stream are: half the time of what follows
-            at = line.end()
-            if len(data) == at + int(line[1], 16) + 2 > at + 2:
-                return data[at:-2]
         if self._line:
             data, self._line = self._line + data, b""
         parts: list[bytes] = []

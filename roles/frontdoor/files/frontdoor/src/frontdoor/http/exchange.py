@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
 from typing import Protocol
 
@@ -44,32 +43,6 @@ _WITH_BODY = (b"POST", b"PUT", b"PATCH")
 _SMALL = 16 * 1024
 
 
-# From so many requests under way on, a part of a stream is written behind the heads that are read in the same turn of
-# the loop: otherwise a new request waits until all streams got theirs. So many parts are written in a turn.
-_CROWD = 128
-_WRITTEN_AT_ONCE = 16
-
-
-class Crowd:
-    """Exchanges with a part of a stream to write, in order."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: collections.deque[Exchange] = collections.deque()
-
-    def add(self, exchange: Exchange) -> None:
-        """Have it write soon."""
-        if not self._waiting:
-            self._loop.call_soon(self._write)
-        self._waiting.append(exchange)
-
-    def _write(self) -> None:
-        for _ in range(min(_WRITTEN_AT_ONCE, len(self._waiting))):
-            self._waiting.popleft().flush()
-        if self._waiting:
-            self._loop.call_soon(self._write)
-
-
 class Running(Protocol):
     """A request that is under way, as the application sees it."""
 
@@ -96,7 +69,6 @@ class Engine:
     health: EngineHealth
     #: requests under way
     running: set[Running]
-    crowd: Crowd
     #: whether the engine's own header lines for browsers are dropped
     drop_cors: bool
 
@@ -125,7 +97,8 @@ class Exchange:
         self._response: ResponseHead | None = None
         self._relay: Relay | None = None
         self._gaps = engine.ledger.metrics.gaps if head.generates else None
-        self._head_bytes = self._tail = self._unwritten = b""
+        self._head_bytes = b""
+        self._tail = bytearray()
         self._received = 0
         self._first_byte_s = -1.0
         # a stream whose head came alone, as engines send it before they have a token
@@ -243,6 +216,7 @@ class Exchange:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
         self._shut_client = said is errors.CLOSE
+        connection.streams = response.event_stream and not self._awaits_first
         # one write for the head and what came with it: two would be two packets
         self._on_body(rest, b"".join((wire, client.cors(self._head), said, b"\r\n")))
 
@@ -263,32 +237,24 @@ class Exchange:
         try:
             out = relay.feed(data) if data else b""
         except ResponseError as exc:
-            self.flush(head)
+            self._client.write(head)
             self._broken(str(exc))
             return
         if head:
-            self._client.write(head + out)
-        elif self._awaits_first or relay.complete or len(self._engine.running) < _CROWD:
-            self.flush(out)
-        elif out:
-            if not self._unwritten:
-                self._engine.crowd.add(self)
-            self._unwritten += out
+            out = head + out
+        if out:
+            self._client.write(out)
         now = self._engine.loop.time()
         if not head:
             self._note_read(now)
         self._last_activity = now
         self._received += len(data)
-        self._tail = (self._tail + data)[-KEPT:]
+        self._tail += data
+        if len(self._tail) > 2 * KEPT:
+            del self._tail[:-KEPT]
         if relay.complete:
             assert self._response is not None
             self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
-
-    def flush(self, more: bytes = b"") -> None:
-        """Write what waits to be written, and more."""
-        out, self._unwritten = self._unwritten + more, b""
-        if out:
-            self._client.write(out)
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -297,6 +263,8 @@ class Exchange:
             self._engine.health.heard += 1
         if self._awaits_first:
             self._awaits_first = False
+            if self._connection is not None:
+                self._connection.streams = self._response.event_stream
             self._first_byte_s += now - self._last_activity
         elif self._gaps is not None and self._response.framing is Framing.CHUNKED:
             self._gaps.observe(now - self._last_activity)
@@ -323,7 +291,7 @@ class Exchange:
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
-            self.flush(self._relay.end() or b"")
+            self._client.write(self._relay.end() or b"")
             self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
@@ -359,13 +327,13 @@ class Exchange:
     def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
         """The response was begun and cannot be completed."""
         assert self._relay is not None
-        event = errors.stream_event(Refusal(502, code, why), self._head.route.style, self._tail)
+        event = errors.stream_event(Refusal(502, code, why), self._head.route.style, bytes(self._tail))
         last = self._relay.end(event)
         if last is None:
             # no length or chunk can be made true any more: the client must see a broken transfer
             self._client.abort()
-        else:
-            self.flush(last)
+        elif last:
+            self._client.write(last)
         self.finish(outcome, False)
 
     @property
@@ -423,18 +391,15 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        if not self._size:
-            return
-        self._engine.memory.add(self._memory_key, -self._size)
-        self._size = 0
-        self._body = b""
+        if self._size:
+            self._engine.memory.add(self._memory_key, -self._size)
+            self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
         if self._done:
             return
         self._done = True
-        self._unwritten = b""
         engine, client, response = self._engine, self._client, self._response
         self._release_body()
         engine.running.discard(self)
@@ -454,7 +419,7 @@ class Exchange:
                 self._waited,
                 self._first_byte_s,
                 self._received,
-                self._tail,
+                bytes(self._tail[-KEPT:]),
                 response is not None and response.event_stream and response.status == 200,
             )
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk
+from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk, is_one_chunk
 from frontdoor.http.head import Framing, ResponseError, ResponseHead
 
 # how a read ends that holds the last chunk and no trailer
@@ -107,6 +107,9 @@ class StreamRelay:
         self._scanner = ChunkScanner() if chunked else None
         self._events = _Events() if events else None
         self._client_chunks = client_chunks
+        # nothing is held back, nothing that was begun lacks its end, and how such a read ends
+        self._between = chunked and client_chunks
+        self._ends = tuple(end + b"\r\n" for end in _EVENT_ENDS) if events else b"\r\n"
         self.complete = False
         self.reusable = chunked
 
@@ -117,10 +120,12 @@ class StreamRelay:
 
     def feed(self, data: bytes) -> bytes:
         """Pass on, see the class."""
+        untouched = self._between
+        if untouched and data.endswith(self._ends) and is_one_chunk(data):
+            return data
         scanner, events = self._scanner, self._events
         if scanner is None:
             return self._wrap(data if events is None else events.take(data))
-        untouched = self._client_chunks and scanner.between and (events is None or events.between)
         try:
             payload = scanner.feed(data)
         except ChunkError as exc:
@@ -132,9 +137,11 @@ class StreamRelay:
                 return data
             # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
             return self._wrap(payload if events is None else events.held + payload, LAST_CHUNK)
-        if untouched and scanner.between and (events is None or payload.endswith(_EVENT_ENDS)):
+        if untouched and scanner.between and data.endswith(self._ends):
             return data
-        return self._wrap(payload if events is None else events.take(payload))
+        payload = payload if events is None else events.take(payload)
+        self._between = self._client_chunks and scanner.between and (events is None or events.between)
+        return self._wrap(payload)
 
     def end(self, last_words: bytes = b"") -> bytes | None:
         """Without last words, the end of a body that is whole. Only between events a stream can have last words.

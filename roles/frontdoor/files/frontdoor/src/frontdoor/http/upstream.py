@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -15,6 +16,12 @@ from frontdoor.config import split_backend_url
 
 # of the kernel's struct tcp_info (linux/tcp.h): bytes_acked, notsent_bytes, bytes_sent and bytes_retrans
 _TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
+
+
+# requests under way from which on new ones come first, and streams that are served before the loop looks for new ones
+_CROWD = 128
+_STREAMS_AT_ONCE = 8
+_MOST_HELD = 32 * 1024
 
 
 class Owner(Protocol):
@@ -37,7 +44,7 @@ def _unowned(data: bytes) -> None:
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
-    __slots__ = ("_pool", "idle_since", "owner", "receiver", "served", "transport", "unexpected")
+    __slots__ = ("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -46,6 +53,9 @@ class UpstreamConnection(asyncio.Protocol):
         #: of bytes nobody asked for; made once
         self.unexpected: Callable[[bytes], None] = _unowned
         self.receiver: Callable[[bytes], None] = _unowned
+        #: whether what comes is the rest of an event stream: requests and answers that begin are served before it
+        self.streams = False
+        self._held = b""
         self.served = 0
         self.idle_since = 0.0
 
@@ -55,12 +65,27 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.receiver(data)
+        if not self._held and not (self.streams and self._pool.crowded):
+            self.receiver(data)
+            return
+        if not self._held:
+            self._pool.put_off(self)
+        self._held += data
+        if len(self._held) > _MOST_HELD:
+            # the loop reads on and on from one connection, unless its client makes it pause
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hand on what was put off."""
+        data, self._held = self._held, b""
+        if data:
+            self.receiver(data)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.deliver()
         owner, self.owner = self.owner, None
         # they would keep this, and what it was used for
         self.receiver = self.unexpected = _unowned
@@ -86,6 +111,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; the owner hears nothing."""
+        self._held = b""
         self.owner = None
         self.receiver = self.unexpected
         self.transport.abort()
@@ -106,9 +132,15 @@ class Pool:
         #: connections that are likely alive, to be popped; those that were idle for long are swept away
         self.idle: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
+        self._put_off: deque[UpstreamConnection] = deque()
         self.address = ("", 0)
         self.url = ""
         self.host_line = b""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
+        return len(self._open) - len(self.idle) >= _CROWD
 
     @property
     def open_connections(self) -> int:
@@ -146,9 +178,22 @@ class Pool:
         else:
             owner.upstream_ready(connection)
 
+    def put_off(self, connection: UpstreamConnection) -> None:
+        """Deliver what came on a stream after everything else that the loop found, a few streams at a time."""
+        if not self._put_off:
+            self._loop.call_soon(self._deliver)
+        self._put_off.append(connection)
+
+    def _deliver(self) -> None:
+        for _ in range(min(_STREAMS_AT_ONCE, len(self._put_off))):
+            self._put_off.popleft().deliver()
+        if self._put_off:
+            self._loop.call_soon(self._deliver)
+
     def put(self, connection: UpstreamConnection, address_url: str, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
         connection.owner = None
+        connection.streams = False
         connection.receiver = connection.unexpected
         if address_url != self.url or len(self.idle) >= self._size:
             connection.abort()

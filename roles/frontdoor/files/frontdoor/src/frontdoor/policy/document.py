@@ -21,8 +21,10 @@ import orjson
 
 from frontdoor.errors import Refusal
 
-# More values take longer than a tenth of a second, in which nobody else is served, and more than some 50 MB.
-_MAX_VALUES = 200_000
+# More containers and members, or plain values such as the tokens of a prompt, take more than a fraction of a second, in
+# which nobody else is served, and more than some 60 MB.
+_MAX_MEMBERS = 200_000
+_MAX_VALUES = 500_000
 # One character beyond Latin-1 makes a decoded body take up to four times the memory, and the time that goes with it.
 _MAX_WIDE_BYTES = 32 * 1024 * 1024
 # converting takes time that grows with the square of the digits
@@ -79,7 +81,9 @@ _DECODER = json.JSONDecoder(
 
 
 def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
-    if len(body) > _MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+    if len(body) > _MAX_MEMBERS and (
+        sum(map(body.count, (b":", b"[", b"{"))) > _MAX_MEMBERS or body.count(b",") > _MAX_VALUES
+    ):
         return INTRICATE
     if len(body) > _MAX_WIDE_BYTES and not body.isascii():
         return INTRICATE
