@@ -242,7 +242,7 @@ async def test_neither_type_nor_coding_evades_the_rules(tmp_path: Path) -> None:
 @on_loop
 async def test_kwargs_are_put_in_or_the_body_is_refused(tmp_path: Path) -> None:
     kwargs = {"chat_template_kwargs": {"a": 1}}
-    profile = {**serving_state("")["profile"], "modalities": None}
+    profile = {name: value for name, value in serving_state("")["profile"].items() if name != "modalities"}
     async with bench(tmp_path, state={"request": kwargs, "profile": profile}) as run:
         client = await run.client()
         intricate = b'{"messages":[' + b"[]," * 300_000 + b'0],"chat_template_kwargs":{"b":2}}'

@@ -130,7 +130,7 @@ async def test_the_queue_is_bounded_and_a_waiting_client_may_leave(tmp_path: Pat
         (
             {
                 "phase": "switching",
-                "switch": {"id": "1", "from": "tiny-a", "to": "tiny-b", "started_at": None, "eta_s": None},
+                "switch": {"id": "1", "from": "tiny-a", "to": "tiny-b", "started_at": "", "eta_s": None},
             },
             "switching",
             "switching from tiny-a to tiny-b",
