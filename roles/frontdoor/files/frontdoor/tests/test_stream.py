@@ -16,6 +16,12 @@ from kit import Bench, Call, Client, bench, on_loop, read_chunks, until
 CHAT = "/v1/chat/completions"
 
 
+@pytest.fixture(autouse=True, params=[0, 128], ids=["crowd", "alone"])
+def crowd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of this holds with and without streams being put off behind new requests."""
+    monkeypatch.setattr("frontdoor.http.upstream._CROWD", request.param)
+
+
 def error_of(event: bytes) -> dict[str, Any]:
     """The error object in the last event of a stream."""
     data = event.rstrip(b"\n").split(b"\n")[-1]
