@@ -55,7 +55,9 @@ def lead_to_ansible(
     app: Sphinx, env: BuildEnvironment, reference: pending_xref, content: nodes.Element
 ) -> nodes.reference | None:
     """Return the link for a label of Ansible's documentation, else None, which leaves Sphinx its warning."""
-    page = ANSIBLE_PAGES.get(reference["reftarget"])
+    target = reference["reftarget"]
+    builtin = target.removeprefix("ansible_collections.ansible.builtin.")
+    page = ANSIBLE_PAGES.get(target) or (f"collections/ansible/builtin/{builtin}.html" if builtin != target else None)
     return nodes.reference("", "", content, refuri=f"{ANSIBLE}/{page}") if page else None
 
 

@@ -39,8 +39,12 @@ class Places:
         first, _dot, key = name.partition(".")
         value = str(self._known[first][key] if key else self._known[first])
         templates = Environment(autoescape=False)
-        # Ansible's own test, asked of the folder that stands for the operator's.
-        templates.tests["abs"] = lambda folder: bool(folder)
+
+        def is_abs(folder: str) -> bool:
+            """Ansible's own test, asked of the folder that stands for the operator's."""
+            return bool(folder)
+
+        templates.tests["abs"] = is_abs
         return str(templates.from_string(value).render(inventory_dir="INVENTORY_DIR", **self._rendered(value)))
 
     def _rendered(self, value: str) -> dict[str, Any]:

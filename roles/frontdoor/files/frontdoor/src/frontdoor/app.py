@@ -69,7 +69,6 @@ class App:
         self.config = config
         self.loop = loop
         self.events = events
-        self.spread = spread
         limits, backend, admission = config.limits, config.backend, config.admission
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         outlook = Outlook()
@@ -147,7 +146,7 @@ class App:
             ledger=self.ledger,
             connections=self.connections,
             running=self.running,
-            spread=lambda: self.spread(),
+            spread=spread,
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(

@@ -15,6 +15,7 @@ import math
 import tomllib
 import urllib.parse
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -29,9 +30,9 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the text names the key and what to do."""
 
 
-def _number(default: float, low: float, high: float = math.inf) -> Any:
-    """A field with a range."""
-    return dataclasses.field(default=default, metadata={"low": low, "high": high})
+def _within(low: float, high: float = math.inf) -> dict[str, float]:
+    """The metadata of a number with a range."""
+    return {"low": low, "high": high}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Listen:
     """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may."""
 
     host: str = "0.0.0.0"
-    port: int = _number(8000, 0, 65535)
-    backlog: int = _number(1024, 1)
-    allowed_networks: list[str] = dataclasses.field(default_factory=list)
+    port: int = field(default=8000, metadata=_within(0, 65535))
+    backlog: int = field(default=1024, metadata=_within(1))
+    allowed_networks: list[str] = field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Slot:
 
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
-    poll_interval_s: float = _number(0.05, 0.01)
+    poll_interval_s: float = field(default=0.05, metadata=_within(0.01))
     units_dir: str = "/run/systemd/units"
     journal_file: str = ""
 
@@ -63,37 +64,37 @@ class Backend:
     """The engine; `url` is used where the state file names none."""
 
     url: str = "http://127.0.0.1:18080"
-    connect_timeout_s: float = _number(5.0, 0.1)
-    response_timeout_s: float = _number(7200.0, 1)
-    pool_size: int = _number(512, 0)
-    pool_idle_timeout_s: float = _number(3.0, 0)
-    probe_interval_s: float = _number(5.0, 0.1)
+    connect_timeout_s: float = field(default=5.0, metadata=_within(0.1))
+    response_timeout_s: float = field(default=7200.0, metadata=_within(1))
+    pool_size: int = field(default=512, metadata=_within(0))
+    pool_idle_timeout_s: float = field(default=3.0, metadata=_within(0))
+    probe_interval_s: float = field(default=5.0, metadata=_within(0.1))
     #: an engine that accepts connections and sends nothing to anybody for so long is taken for hung; a long prefill, or
     #: compiling for a new shape, may well silence a healthy one for half a minute
-    silence_limit_s: float = _number(120.0, 1)
-    metrics_interval_s: float = _number(5.0, 0.1)
+    silence_limit_s: float = field(default=120.0, metadata=_within(1))
+    metrics_interval_s: float = field(default=5.0, metadata=_within(0.1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
     """Limits used where the state file sets none, and bounds the state file cannot raise."""
 
-    max_active_generations: int = _number(1, 1)
-    queue_timeout_s: float = _number(0.0, 0)
-    max_queued: int = _number(256, 0)
-    max_passthrough: int = _number(256, 1)
+    max_active_generations: int = field(default=1, metadata=_within(1))
+    queue_timeout_s: float = field(default=0.0, metadata=_within(0))
+    max_queued: int = field(default=256, metadata=_within(0))
+    max_passthrough: int = field(default=256, metadata=_within(1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
     """What is done to requests where the state file says nothing; 0 tokens mean no default and no cap."""
 
-    chat_template_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    max_tokens_default: int = _number(0, 0)
-    max_tokens_cap: int = _number(0, 0)
-    sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    model_policy: str = dataclasses.field(default="pass", metadata={"choices": MODEL_POLICIES})
-    model_aliases: list[str] = dataclasses.field(default_factory=list)
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    max_tokens_default: int = field(default=0, metadata=_within(0))
+    max_tokens_cap: int = field(default=0, metadata=_within(0))
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)
+    model_policy: str = field(default="pass", metadata={"choices": MODEL_POLICIES})
+    model_aliases: list[str] = field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Rules:
     chat_template_kwargs: dict[str, Any] | None = None
     max_tokens_default: int | None = None
     max_tokens_cap: int | None = None
-    sampling_defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)
     model_policy: str = "pass"
     model_aliases: tuple[str, ...] = ()
     #: where media may be fetched from; None where the profile does not say
@@ -114,23 +115,23 @@ class Rules:
 class Limits:
     """What one client may cost."""
 
-    max_body_bytes: int = _number(64 * 1024 * 1024, 1)
-    max_buffered_bytes: int = _number(1024 * 1024 * 1024, 1)
+    max_body_bytes: int = field(default=64 * 1024 * 1024, metadata=_within(1))
+    max_buffered_bytes: int = field(default=1024 * 1024 * 1024, metadata=_within(1))
     #: of one API key, or one address; one body of the largest size is always accepted
-    max_buffered_bytes_per_client: int = _number(256 * 1024 * 1024, 1)
-    max_header_bytes: int = _number(32 * 1024, 1024)
-    max_headers: int = _number(100, 1)
-    max_connections: int = _number(8192, 1)
+    max_buffered_bytes_per_client: int = field(default=256 * 1024 * 1024, metadata=_within(1))
+    max_header_bytes: int = field(default=32 * 1024, metadata=_within(1024))
+    max_headers: int = field(default=100, metadata=_within(1))
+    max_connections: int = field(default=8192, metadata=_within(1))
     #: of IPv6, from one /64; many people may share an address behind a router or a proxy
-    max_connections_per_address: int = _number(2048, 1)
-    header_timeout_s: float = _number(10.0, 0.05)
-    body_idle_timeout_s: float = _number(20.0, 0.05)
-    body_timeout_s: float = _number(300.0, 0.05)
-    keepalive_timeout_s: float = _number(75.0, 0.05)
-    write_timeout_s: float = _number(60.0, 0.05)
+    max_connections_per_address: int = field(default=2048, metadata=_within(1))
+    header_timeout_s: float = field(default=10.0, metadata=_within(0.05))
+    body_idle_timeout_s: float = field(default=20.0, metadata=_within(0.05))
+    body_timeout_s: float = field(default=300.0, metadata=_within(0.05))
+    keepalive_timeout_s: float = field(default=75.0, metadata=_within(0.05))
+    write_timeout_s: float = field(default=60.0, metadata=_within(0.05))
     #: after which the kernel gives up a client that vanished without a word; 0 leaves it to the host's settings
-    dead_peer_timeout_s: float = _number(60.0, 0)
-    drain_timeout_s: float = _number(60.0, 0)
+    dead_peer_timeout_s: float = field(default=60.0, metadata=_within(0))
+    drain_timeout_s: float = field(default=60.0, metadata=_within(0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Admin:
     socket: str = "/run/b70-slot-admin.sock"
     profiles_dir: str = "/etc/b70-vllm-slot/profiles"
     #: for one load, which may be that of the largest model and of the one before it
-    timeout_s: float = _number(10800.0, 1)
+    timeout_s: float = field(default=10800.0, metadata=_within(1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +178,7 @@ class Log:
 class Config:
     """All sections."""
 
-    listen: Listen = dataclasses.field(default_factory=Listen)
+    listen: Listen = field(default_factory=Listen)
     slot: Slot = Slot()
     backend: Backend = Backend()
     admission: Admission = Admission()

@@ -185,7 +185,7 @@ class Pool:
         self._put_off.append(connection)
 
     def _deliver(self) -> None:
-        for _ in range(min(_STREAMS_AT_ONCE, len(self._put_off))):
+        for _stream in range(min(_STREAMS_AT_ONCE, len(self._put_off))):
             self._put_off.popleft().deliver()
         if self._put_off:
             self._loop.call_soon(self._deliver)
