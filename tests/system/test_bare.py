@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Bare hosts with one, two and four cards become served, verified models, and nothing is set but the mirror.
 
-One machine fills a mirror with the shipped mirror.yml, from vendors that answer under their real names. Then the way
+One machine fills a mirror with playbooks/mirror.yml, from vendors that answer under their real names. Then the way
 out is closed, and the shipped site.yml runs with a recipe's name alone. What is not as on a real host: no card computes
 (the cards are files, the engine behind vLLM's wheel is the real one for the processor), the models are tiny, and the
 collection is the built one with other digests and another Python in its manifests, which is proven to be all.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""evaluate.yml on a host with the `cpu` stack that serves a model: real benchmarks with that stack's torch."""
+"""playbooks/evaluate.yml on a host that serves a model: real benchmarks with the torch of its stack, `cpu`."""
 
 from __future__ import annotations
 
