@@ -7,12 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_doctor
-short_description: Examine a host and advise on its faults
+short_description: Check a host and explain its faults
 version_added: 0.1.0
 description:
-  - Asks a host some forty questions, from the machine over cards, driver and stack to what is served.
-  - Every finding has a stable id, a level, the evidence it rests on, what it means and what to do.
-  - Changes nothing and never fails for what it finds; the role P(arcpro.b70.doctor#role) turns findings into a failure.
+  - Runs some forty checks on a host - the machine, cards, driver, stack and the served model.
+  - Every finding has a stable id, a level, its evidence, its meaning and a fix.
+  - Changes nothing and does not fail because of findings. The role P(arcpro.b70.doctor#role) turns findings into a
+    failure.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -24,25 +25,25 @@ extends_documentation_fragment:
   - arcpro.b70.slot.frontdoor
 options:
   only:
-    description: Ids or groups of the checks to make; all without any.
+    description: Ids or groups of the checks to run. Empty runs all.
     type: list
     elements: str
     default: []
   skip:
-    description: Ids or groups of checks to leave out.
+    description: Ids or groups of the checks to skip.
     type: list
     elements: str
     default: []
   deep:
-    description: Read every file of stacks and weights instead of comparing sizes. Takes minutes.
+    description: Read every file of stacks and weights instead of comparing sizes. This takes minutes.
     type: bool
     default: false
   name:
-    description: Name of the host, for the summary.
+    description: The name of the host, for the summary.
     type: str
     default: host
   fail_on:
-    description: The level of findings that are named in RV(stops), V(WARN) with those at V(FAIL).
+    description: The level of the findings that RV(stops) names. V(WARN) includes V(FAIL).
     type: str
     choices: [FAIL, WARN, never]
     default: FAIL

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_host_info
-short_description: Read what a host is and has
+short_description: Inspect a host for the roles
 version_added: 0.1.0
 description:
-  - Reads, in one round trip, what the roles decide by - the system, its Arc Pro B70 cards, the installed stacks, the
-    service user, missing packages, the state of directories, and what of files is not as wanted.
+  - Reads, in one round trip, the facts that the roles need - the system, its Arc Pro B70 cards, the installed stacks,
+    the service user, missing packages, the state of directories, and files that differ from what is wanted.
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -24,11 +24,11 @@ options:
     type: path
     default: /opt/b70/stacks
   tools_dir:
-    description: The virtual environment that holds uv.
+    description: The virtual environment with uv.
     type: path
     default: /opt/b70/tools
   python:
-    description: The Python that stacks are made from.
+    description: The Python that stacks are created with.
     type: path
     default: /usr/bin/python3
   user:
@@ -36,46 +36,46 @@ options:
     type: str
     default: b70
   groups:
-    description: Names of groups to look for.
+    description: Groups to look up.
     type: list
     elements: str
     default: [render, video]
   packages:
-    description: Names of distribution packages to look for.
+    description: Distribution packages to look up.
     type: list
     elements: str
     default: []
   card_kernels:
     description:
-      - Kernels for hosts with cards, by system, which is ID and VERSION_ID of os-release.
+      - Kernels for hosts with cards, by system (ID and VERSION_ID of os-release).
       - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
         host that has a card and runs an older one.
     type: dict
     default: {}
   paths:
-    description: Paths to look at.
+    description: Paths to inspect.
     type: list
     elements: path
     default: []
   files:
-    description: Files, directories and links as they are wanted. What is left out of one does not count.
+    description: Files, directories and links in their wanted state. Omitted attributes are not compared.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where it is. Links are not followed.
+        description: The path. Links are not followed.
         type: path
         required: true
       state:
-        description: What it is. Without it the file is only read.
+        description: The kind of file. Without it the file is only read.
         type: str
         choices: [file, directory, link, absent]
       sha256:
-        description: Digest of a file's content.
+        description: SHA-256 digest of a file's content.
         type: str
       target:
-        description: Target of a link, as it is written in it.
+        description: Target of a link, exactly as stored in the link.
         type: str
       owner:
         description: Name of its owner.
@@ -87,7 +87,7 @@ options:
         description: Its mode in four octal digits.
         type: str
   slot:
-    description: A slot whose profiles are looked for. Without it none is.
+    description: The slot whose profiles are inspected. The default is none.
     type: dict
     suboptions:
       slot:
@@ -111,7 +111,7 @@ options:
         type: path
         default: /etc/systemd/system
   sysfs_root:
-    description: Where the kernel's device tree is mounted.
+    description: The mount point of sysfs.
     type: path
     default: /sys
 """
