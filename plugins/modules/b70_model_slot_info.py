@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_model_slot_info
-short_description: Tell what is in a slot
+short_description: Report what a slot serves
 version_added: 0.1.0
 description:
-  - Reads which profile is served in a slot, whether this engine process is verified and by what, and which profiles
-    are rendered on the host.
+  - Returns the served profile of a slot, whether and by which switch its engine process was verified, and the profiles
+    that are rendered on the host.
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
@@ -20,7 +20,7 @@ extends_documentation_fragment:
   - arcpro.b70.slot.frontdoor
 options:
   public_url:
-    description: Where clients reach the frontdoor, for RV(summary).
+    description: The URL at which clients reach the frontdoor, for RV(summary).
     type: str
     default: ""
 author:
@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 slot:
-  description: The slot.
+  description: The name of the slot.
   returned: always
   type: str
 phase:
