@@ -142,15 +142,15 @@ pending:
       description: Whether a newer version than the pinned one is installed.
       type: bool
     specification:
-      description: What apt is to be asked for.
+      description: The packages to request from apt.
       type: str
       sample: xpu-smi=1.3.6-*
 used_file:
-  description: The file of another author that names the repository already, or empty.
+  description: The file of another author that already names the repository, or empty.
   returned: success
   type: str
 changed_paths:
-  description: Files that were written or removed, or would be.
+  description: Files that were, or in check mode would be, written or removed.
   returned: success
   type: list
   elements: str

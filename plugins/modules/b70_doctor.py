@@ -69,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: One for each check, what stands below first.
+  description: One finding per check, from the lowest layer to the highest.
   returned: always
   type: list
   elements: dict
@@ -83,28 +83,28 @@ findings:
       type: str
       choices: [host, cards, runtime, stack, product]
     level:
-      description: V(PASS) holds, V(WARN) works and somebody should know, V(FAIL) does not work, V(SKIP) was not judged.
+      description: V(PASS) is good, V(WARN) works but needs attention, V(FAIL) does not work, V(SKIP) was not checked.
       type: str
       choices: [PASS, WARN, FAIL, SKIP]
     summary:
-      description: What was found, in one sentence.
+      description: The finding in one sentence.
       type: str
     evidence:
-      description: The lines it rests on.
+      description: The lines that prove it.
       type: list
       elements: str
     meaning:
-      description: What it means; empty where nothing is wrong.
+      description: What it means. Empty if nothing is wrong.
       type: str
     fix:
-      description: What to do; empty where nothing is wrong.
+      description: What to do. Empty if nothing is wrong.
       type: str
     source:
-      description: Where that is known from, as far as it is somebody else's finding; empty where nothing is wrong.
+      description: The source, if somebody else found this. Empty if nothing is wrong.
       type: str
       sample: https://github.com/intel/compute-runtime/issues/948
 counts:
-  description: How many findings there are of each level.
+  description: The number of findings of each level.
   returned: always
   type: dict
   sample: {PASS: 14, WARN: 1, FAIL: 0, SKIP: 16}
@@ -113,7 +113,7 @@ worst:
   returned: always
   type: str
 seconds:
-  description: How long it took.
+  description: The duration in seconds.
   returned: always
   type: float
 stops:
@@ -122,7 +122,7 @@ stops:
   type: list
   elements: str
 summary:
-  description: The findings as lines for people, at most 110 characters each.
+  description: The findings as readable lines of at most 110 characters.
   returned: always
   type: list
   elements: str

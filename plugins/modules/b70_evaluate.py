@@ -98,20 +98,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: One for each measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
+  description: One entry per measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
   returned: always
   type: list
   elements: dict
 counts:
-  description: How many rows have each level.
+  description: The number of rows of each level.
   returned: always
   type: dict
 device:
-  description: What was measured, V(xpu) or V(cpu), with the number of cards.
+  description: The measured device, V(xpu) or V(cpu), with the number of cards.
   returned: always
   type: dict
 seconds:
-  description: How long it took.
+  description: The duration in seconds.
   returned: always
   type: float
 stops:
@@ -120,7 +120,7 @@ stops:
   type: list
   elements: str
 summary:
-  description: The measures as lines for people.
+  description: The measures as readable lines.
   returned: always
   type: list
   elements: str

@@ -115,26 +115,26 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed:
-  description: Whether O(environment) was made to its end.
+  description: Whether O(environment) is complete.
   returned: always
   type: bool
 steps:
-  description: What was done in this order, or in check mode would be. After a failure what was intended.
+  description: The steps in order, or in check mode the planned ones. After a failure the intended steps.
   returned: always
   type: list
   elements: str
   sample: ["write /etc/b70-frontdoor/frontdoor.toml"]
 summary:
-  description: The same as one line for people.
+  description: The same as one readable line.
   returned: always
   type: str
 journal:
-  description: The last lines that the service wrote when it was started, without what looks like a key.
+  description: The last lines that the service wrote after its start, without anything that looks like a key.
   returned: when a release was not activated
   type: list
   elements: str
 restored:
-  description: Whether the release before was put back and serves.
+  description: Whether the previous release was restored and serves.
   returned: when a release was not activated
   type: bool
 """

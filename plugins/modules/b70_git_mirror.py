@@ -74,7 +74,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 brought:
-  description: Names and commits of what was brought, or in check mode would be.
+  description: Names and commits of the repositories that were, or in check mode would be, fetched.
   returned: success
   type: list
   elements: str

@@ -67,17 +67,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 card_problems:
-  description: Cards that cannot be used as they are, with what to do about it, one sentence each.
+  description: Cards that cannot be used, with a fix, one sentence each.
   returned: always
   type: list
   elements: str
 notes:
-  description: What an operator should know of the cards' firmware.
+  description: Notes for the operator on the cards' firmware.
   returned: always
   type: list
   elements: str
 package_problems:
-  description: Packages and repositories of other sources, with what to do about it.
+  description: Packages and repositories of other sources, with a fix.
   returned: always
   type: list
   elements: str

@@ -141,17 +141,17 @@ system:
       type: str
       sample: "12"
     name:
-      description: Name for people.
+      description: The readable name.
       type: str
     kernel:
       description: Release of the running kernel.
       type: str
     kernel_arguments:
-      description: What the running kernel was started with.
+      description: The command line of the running kernel.
       type: list
       elements: str
     next_kernel:
-      description: Release of the kernel that the next start takes, or null where no link says so.
+      description: Release of the kernel that the next boot uses, or null if no link names it.
       type: str
     machine:
       description: Hardware name.
@@ -177,7 +177,7 @@ cards:
       type: str
       sample: xe
     guc:
-      description: Version of the GuC firmware that it runs, or empty where neither debugfs nor the kernel's log says.
+      description: Version of the running GuC firmware, or empty if neither debugfs nor the kernel's log names it.
       type: str
       sample: 70.65.0
     numa_node:
@@ -202,13 +202,13 @@ stacks:
   elements: dict
   contains:
     id:
-      description: Id of the stack, its directory's name.
+      description: Id of the stack, which is also its directory's name.
       type: str
     dir:
       description: Its directory.
       type: str
     complete:
-      description: Whether it was installed and verified to the end and still has its programs.
+      description: Whether it is completely installed and verified, and still has its programs.
       type: bool
     reason:
       description: Why it is not complete, else empty.
@@ -255,26 +255,27 @@ files:
   returned: always
   type: dict
 differences:
-  description: What of O(files) is not as wanted, one line each; empty when all of it is.
+  description: The differences of O(files) from their wanted state, one line each. Empty if there are none.
   returned: always
   type: list
   elements: str
   sample:
     - "/etc/b70-frontdoor/frontdoor.toml: mode is 0600, wanted is 0644"
 slot:
-  description: What O(slot) holds, or null; also where systemd does not run.
+  description: The content of O(slot), or null. It is also null if systemd does not run.
   returned: always
   type: dict
   contains:
     profile:
-      description: The profile that it serves, or was the last to be verified in it; null when there is none.
+      description: The profile that it serves, or else the last verified one. Null if there is none.
       type: str
     profiles:
-      description: That one and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the host.
+      description: That profile and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the
+        host.
       type: list
       elements: dict
 problems:
-  description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
+  description: Why the host is unsuitable for the roles, with a fix. Empty if it is suitable.
   returned: always
   type: list
   elements: str

@@ -203,7 +203,7 @@ slot:
   type: str
   sample: main
 wanted:
-  description: The profile that was asked for or stood for it, or none.
+  description: The requested profile or its default, or none.
   returned: always
   type: str
   sample: tiny-b
@@ -218,7 +218,7 @@ previous_profile:
   type: str
   sample: tiny-a
 served_model:
-  description: The model id under which clients find it.
+  description: The model id that clients use.
   returned: always
   type: str
   sample: tiny-b
@@ -227,16 +227,16 @@ verified:
   returned: always
   type: bool
 verified_at:
-  description: When it did, in UTC.
+  description: The time of the verification, in UTC.
   returned: always
   type: str
   sample: "2026-06-07T09:08:44Z"
 rolled_back:
-  description: Whether the switch failed and the last verified profile was brought back and verified.
+  description: Whether the switch failed and the last verified profile was restored and verified.
   returned: always
   type: bool
 outcome:
-  description: Where the run ended.
+  description: The final state of the run.
   returned: always
   type: str
   choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck]
@@ -246,7 +246,7 @@ switch_id:
   type: str
   sample: 20260607T090844Z-1a2b3c
 phases:
-  description: The phases in the order in which they were run.
+  description: The phases in the order in which they ran.
   returned: always
   type: list
   elements: dict
@@ -259,19 +259,19 @@ phases:
       description: V(forward), V(back) to the last verified profile, or V(halt).
       type: str
     seconds:
-      description: How long it took.
+      description: The duration in seconds.
       type: float
     ok:
       description: Whether it succeeded.
       type: bool
 canary:
-  description: Every canary case that was asked, also those of a failed engine and of the way back.
+  description: Every canary case that ran, including those of a failed engine and of the rollback.
   returned: always
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile whose engine was asked.
+      description: The profile of the engine.
       type: str
     name:
       description: The case.
@@ -292,25 +292,25 @@ canary:
       description: Latency of the request.
       type: float
     attempt:
-      description: The repeat which the answer belongs to, the first that failed or the last.
+      description: The repeat of this answer, which is the first that failed or the last.
       type: int
     attempts:
-      description: How many there were to be. Of V(burst), how many questions were asked at once.
+      description: The planned number of repeats. For V(burst), the number of questions sent at once.
       type: int
     problem:
-      description: Why it failed, where expected and got do not say it; empty otherwise.
+      description: Why it failed, if expected and got do not show it. Empty otherwise.
       type: str
     note:
-      description: What is worth knowing although it passed, such as repeats that answered differently; empty otherwise.
+      description: A remark about a passed case, such as repeats with different answers. Empty otherwise.
       type: str
     finish_reason:
-      description: Why the answer ended, as the engine says it, such as V(stop) or V(length). Empty without an answer.
+      description: The engine's reason for the end of the answer, such as V(stop) or V(length). Empty without an answer.
       type: str
     prompt_tokens:
-      description: How long the prompt was, as the engine counted it. None when it did not say.
+      description: The prompt's number of tokens, as counted by the engine. None if it did not report it.
       type: int
     cached_tokens:
-      description: How much of it was in the prefix cache, as the engine counted it. None when it did not say.
+      description: The number of these in the prefix cache, as counted by the engine. None if it did not report it.
       type: int
 recorded:
   description: Canary cases whose answers became the profile's baseline.
@@ -318,19 +318,19 @@ recorded:
   type: list
   elements: str
 actions:
-  description: What would be done, in order. Empty outside check mode.
+  description: The planned steps, in order. Empty outside check mode.
   returned: always
   type: list
   elements: str
 not_looked_at:
   description:
-    - Check mode only. What the prediction took to be there, because the play would install it first (C(stack),
-      C(weights)), so that its guards could not look at it.
+    - Only in check mode. Parts that the prediction assumes to be there, because the play would install them first
+      (C(stack), C(weights)), so that its guards could not inspect them.
   returned: always
   type: list
   elements: str
 failure:
-  description: The phase that failed first, with its evidence. None when nothing failed.
+  description: The phase that failed first, with its evidence. None if nothing failed.
   returned: always
   type: dict
   contains:
@@ -338,16 +338,16 @@ failure:
       description: The phase.
       type: str
     direction:
-      description: The direction in which it was run.
+      description: The direction in which it ran.
       type: str
     message:
       description: What was wrong.
       type: str
     expected:
-      description: The expected side, where there are two.
+      description: The expected value, for a comparison.
       type: str
     got:
-      description: The other side.
+      description: The actual value.
       type: str
     log_tail:
       description: The engine's last log lines.
@@ -361,7 +361,7 @@ failure:
       type: str
 quarantine:
   description:
-    - Why the host takes no other profile, or none. A switch is refused until the next reboot, or until
+    - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
       C(b70ctl clear-quarantine).
   returned: always
   type: dict
@@ -373,7 +373,7 @@ quarantine:
       description: Since when, in UTC.
       type: str
     boot_id:
-      description: The boot which it lasts for.
+      description: The boot for which it is valid.
       type: str
     symptom:
       description: Id of the symptom in the engine's log.
@@ -392,12 +392,13 @@ quarantine:
       description: Directory on the host with the engine's log, the kernel's log and the failure.
       type: str
 failures:
-  description: What failed after that, on the way back or while stopping, in the same form.
+  description: What failed after that, during the rollback or the stop, in the same form.
   returned: always
   type: list
   elements: dict
 summary:
-  description: What is served, where, how long each phase took, and what failed with its evidence, as lines for people.
+  description: The served profile, its URL, the duration of each phase, and failures with their evidence, as readable
+    lines.
   returned: always
   type: list
   elements: str

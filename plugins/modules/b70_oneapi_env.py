@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 present:
-  description: Whether that compiler is installed. When it is not, nothing was written and nothing else is returned.
+  description: Whether that compiler is installed. If not, nothing was written and nothing else is returned.
   returned: success
   type: bool
 variables:

@@ -80,29 +80,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 complaints:
-  description: Profile to what its engine says against it.
+  description: A mapping of profiles to their engine's error.
   returned: always
   type: dict
 unanswered:
-  description: Profile to the reason why its engine could not be asked, although its stack is installed.
+  description: A mapping of profiles to the reason why their engine could not check them, although the stack is
+    installed.
   returned: always
   type: dict
 asked:
-  description: Profiles that an engine was asked about now.
+  description: Profiles that an engine checked in this run.
   returned: success
   type: list
   elements: str
 passed_before:
-  description: Profiles whose command line has passed before.
+  description: Profiles whose command line was accepted earlier.
   returned: success
   type: list
   elements: str
 not_asked:
-  description: Profile to the reason why no engine was asked about it.
+  description: A mapping of profiles to the reason why no engine checked them.
   returned: success
   type: dict
 fit:
-  description: Profile to C(verdict) (fits, tight, no or unknown) and C(text) with the figures.
+  description: A mapping of profiles to C(verdict) (fits, tight, no or unknown) and C(text) with the figures.
   returned: success
   type: dict
 """

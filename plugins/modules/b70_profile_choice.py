@@ -78,15 +78,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 profile:
-  description: The profile, or empty where nothing is chosen.
+  description: The profile, or empty if none is chosen.
   returned: always
   type: str
 reason:
-  description: Why this one, or why none.
+  description: The reason for this choice.
   returned: always
   type: str
 stacks:
-  description: Names of the stacks that are to be on the host - the profile's, and those of what runs or boots now.
+  description: Names of the stacks that the host needs - that of the profile, and those of profiles that run or start at
+    boot now.
   returned: always
   type: list
   elements: str
@@ -95,11 +96,11 @@ compiles:
   returned: always
   type: bool
 cards:
-  description: How many cards were found.
+  description: The number of cards.
   returned: always
   type: int
 notes:
-  description: What else is to be known, such as a stack that is left as it is.
+  description: Other remarks, such as a stack that stays unchanged.
   returned: always
   type: list
   elements: str

@@ -179,11 +179,11 @@ python:
   type: str
   sample: /usr/bin/python3.12
 reason:
-  description: Why something was, or would be, done; empty where nothing is.
+  description: The reason for a change. Empty if there is none.
   returned: success
   type: str
 came:
-  description: Where each step came from, in order.
+  description: The source of each step, in order.
   returned: when the environment is there
   type: list
   elements: dict
@@ -192,15 +192,15 @@ came:
       description: The step's label.
       type: str
     place:
-      description: The place, in words.
+      description: The source, as text.
       type: str
 wheels:
-  description: The digests of what had none, by requirement.
+  description: The digests of requirements without one, by requirement.
   returned: when the environment is there
   type: dict
   sample: {"vllm==0.31.0+xpu": "sha256:HEX"}
 progress:
-  description: How far an installation is that runs now.
+  description: The progress of a running installation.
   returned: to the half on the controller
   type: dict
 """

@@ -68,20 +68,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 size:
-  description: Bytes of the archive, 0 where none was written.
+  description: The archive's size in bytes, 0 if none was written.
   returned: always
   type: int
 contents:
-  description: What is inside, and what is not and why.
+  description: The contents, and missing items with the reason.
   returned: always
   type: list
   elements: dict
   contains:
     name:
-      description: Name in the archive; a folder where nothing was found for it.
+      description: Name in the archive. A folder if nothing was found for it.
       type: str
     source:
-      description: Command or files it is from.
+      description: The command or files that it comes from.
       type: str
     bytes:
       description: Its size.
@@ -93,7 +93,7 @@ contents:
       description: Why there is nothing, else empty.
       type: str
 redactions:
-  description: How often each kind of secret was taken out.
+  description: How often each kind of secret was redacted.
   returned: always
   type: dict
   sample: {header: 2, known secret: 5}

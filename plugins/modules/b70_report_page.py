@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 summary:
-  description: Where the page is, and of which hosts there is no archive, as lines for people.
+  description: The path of the page and the hosts without an archive, as readable lines.
   returned: always
   type: list
   elements: str

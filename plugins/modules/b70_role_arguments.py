@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What is wrong, one sentence for each variable. Empty where nothing is.
+  description: The errors, one sentence per variable. Empty if there are none.
   returned: always
   type: str
 """

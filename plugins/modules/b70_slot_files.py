@@ -220,7 +220,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 created_directories:
-  description: Directories that were, or in check mode would be, made.
+  description: Directories that were, or in check mode would be, created.
   returned: success
   type: list
   elements: str
@@ -242,12 +242,12 @@ planned_files:
   type: list
   elements: dict
 pending_profiles:
-  description: Profiles in use of which a new rendering waits for a switch.
+  description: Profiles in use whose new rendering waits for a switch.
   returned: success
   type: list
   elements: str
 kept_profiles:
-  description: Profiles that have left the catalogue but are still in use, so that their files stay.
+  description: Profiles that are no longer in the catalogue but still in use, so that their files stay.
   returned: success
   type: list
   elements: str
@@ -256,7 +256,7 @@ units_changed:
   returned: success
   type: bool
 reload_needed:
-  description: Whether systemd had to reread its units, because of this run or of one that was interrupted.
+  description: Whether systemd had to reload its units, because of this run or an interrupted one.
   returned: success
   type: bool
 """

@@ -259,20 +259,20 @@ state:
   returned: success
   type: str
 estimate:
-  description: What building it on this host would take.
+  description: The requirements of a build on this host.
   returned: when it is not built
   type: str
 swap:
-  description: Whether swap would be made for the time of the build.
+  description: Whether swap would be created during the build.
   returned: when it is not built
   type: bool
 problems:
-  description: What stands against building it on this host, with the figures.
+  description: Why this host cannot build it, with the figures.
   returned: when it is not built
   type: list
   elements: str
 key:
-  description: The key over everything that can change the wheel.
+  description: The key, which covers everything that can change the wheel.
   returned: always
   type: str
 wheel:
@@ -287,16 +287,16 @@ wheel:
       description: Its digest.
       type: str
     size:
-      description: Its bytes.
+      description: Its size in bytes.
       type: int
     patches:
       description: Names and digests of the decoded patches in it.
       type: dict
     compiler:
-      description: What the compiler says of itself.
+      description: The compiler's version text.
       type: str
 budget:
-  description: How many jobs it was built with and why.
+  description: The number of compiler jobs and the reason.
   returned: when it was built now
   type: str
 log:

@@ -192,17 +192,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The wanted stacks, each with C(id), C(dir), C(installed), C(reason) and what it is made of.
+  description: The wanted stacks, each with C(id), C(dir), C(installed), C(reason) and its parts.
   returned: by V(plan)
   type: list
   elements: dict
 lacks:
-  description: The ids of those that are not installed.
+  description: The ids of the missing stacks.
   returned: by V(plan)
   type: list
   elements: str
 cards:
-  description: How many cards the host has.
+  description: The number of the host's cards.
   returned: by V(plan)
   type: int
 system:
@@ -210,15 +210,16 @@ system:
   returned: by V(plan)
   type: dict
 looks:
-  description: What the host has of every wheel, by stack and source.
+  description: The state of every wheel on the host, by stack and source.
   returned: by V(look)
   type: dict
 shares:
-  description: For every stack with sources what this host does for each of them, and C(waits), the host it waits for.
+  description: For every stack with sources, what this host does for each source, and C(waits), the host that it waits
+    for.
   returned: by V(share)
   type: dict
 packages_missing:
-  description: The distribution packages that are not installed; by V(share) only those that this host needs.
+  description: The distribution packages that are not installed. With V(share), only those that this host needs.
   returned: by V(plan) and V(share)
   type: list
   elements: str
@@ -227,16 +228,16 @@ builds:
   returned: by V(share)
   type: bool
 swap:
-  description: Whether swap is C(wanted) for a build, and of which size and where.
+  description: Whether swap is C(wanted) for a build, with its size and file.
   returned: by V(share)
   type: dict
 installed:
-  description: The ids of what was installed now.
+  description: The ids of the stacks that this run installed.
   returned: by V(install) and V(take)
   type: list
   elements: str
 learned:
-  description: The digests of what came without one, by requirement.
+  description: The digests of requirements without one, by requirement.
   returned: by V(install) and V(take)
   type: dict
 stacks:

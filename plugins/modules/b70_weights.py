@@ -199,7 +199,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 models:
-  description: What every wanted and reported model is now, or in check mode what it was found to be, by name.
+  description: The state of every wanted and reported model by name, in check mode as found.
   returned: always
   type: dict
   contains:
@@ -208,7 +208,7 @@ models:
         - V(complete), V(missing), V(incomplete) (parts are missing), or V(differs) (from its source or its own record).
       type: str
     reason:
-      description: What is wrong or not known, else empty.
+      description: The problem or what is unknown, else empty.
       type: str
     files:
       description: Number of files.
@@ -223,19 +223,19 @@ models:
       description: Number of files that were copied, 0 in check mode.
       type: int
 brings:
-  description: Directories of the models that were brought, or would be in check mode.
+  description: Directories of the models that were, or in check mode would be, installed.
   returned: always
   type: list
   elements: str
 pins:
-  description: What was recorded in O(pins_file), or would be in check mode, one line for each repository.
+  description: What was, or in check mode would be, recorded in O(pins_file), one line per repository.
   returned: always
   type: list
   elements: str
   sample:
     - "lab/tiny-a: revision 0123456789abcdef0123456789abcdef01234567 is recorded in /srv/inventory/b70-pins.yml"
 summary:
-  description: The same for people, one line for each model.
+  description: The same as readable text, one line per model.
   returned: always
   type: list
   elements: str
