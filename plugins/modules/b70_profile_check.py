@@ -11,7 +11,7 @@ short_description: Check the command lines of profiles with the installed engine
 version_added: 0.1.0
 description:
   - Makes the engine of each installed stack parse the command line of every rendered profile of that stack, without
-    starting the engine. If the engine rejects one, fails or warns with the engine's message, depending on O(on_refusal).
+    starting the engine. If the engine rejects one, fails or warns with its message, depending on O(on_refusal).
   - Accepted command lines are recorded with their stack, so that only changed ones are checked again. A rejected
     command line is checked again with O(on_refusal=fail). With O(on_refusal=warn) the recorded message is returned.
   - Profiles whose stack is not installed are skipped and listed in the result.
