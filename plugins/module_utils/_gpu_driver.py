@@ -148,10 +148,10 @@ def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
     kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
     bound = str(card.get("driver") or "")
     if bound:
-        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and see what binds it at boot."
+        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and find what binds it at boot."
     said = f"{card['address']} has no driver under the kernel {kernel}"
     if "nomodeset" in (system.get("kernel_arguments") or []):
-        return f"{said}: its argument nomodeset forbids that; take it out of /etc/default/grub and restart the host."
+        return f"{said}: its argument nomodeset prevents that; remove it from /etc/default/grub and restart the host."
     if following not in ("", kernel):
         return f"{said}; the next start takes {following}: restart the host, or set host_reboot to true."
     return (
@@ -269,7 +269,7 @@ def problems(
         belongs = _of(entry)
         if belongs not in ("", source) and entry.file != own_file:
             found.append(
-                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and "
+                f"{entry.file} names {entry.url}, the source {belongs}; the driver must come from {source}, and  "
                 f"packages of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
             )
     return found

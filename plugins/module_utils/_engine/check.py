@@ -184,19 +184,19 @@ def sentences(report: Report) -> list[str]:
 def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Return (fits, tight, no or unknown; the figures or the reason) for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
-        return "unknown", f"{name} uses no card, so nothing is estimated"
+        return "unknown", f"{name} uses no card, so there is no estimate"
     folder = Path(profile["model"]["path"])
     files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         size = sum(file.stat().st_size for file in files)
         if not size:
-            return "unknown", f"{name}: no weights in {folder}, so nothing is estimated"
+            return "unknown", f"{name}: no weights in {folder}, so there is no estimate"
         settings = profile["engine"]["settings"]
         found = fit.estimate(config, settings, size)
     except (OSError, ValueError, ArithmeticError) as error:
-        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so nothing is estimated"
+        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so there is no estimate"
     except KeyError as error:
-        return "unknown", f"{name}: {folder}/config.json has no {error}, so nothing is estimated"
+        return "unknown", f"{name}: {folder}/config.json has no {error}, so there is no estimate"
     measured = profile["engine"].get("measured_kv_tokens")
     return found.verdict, fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)

@@ -138,7 +138,7 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None)
     words = {
         "fits": f"{name} should fit",
         "tight": f"{name} may or may not fit",
-        "no": f"{name} does not seem to fit: the engine will refuse to start",
+        "no": f"{name} probably does not fit: the engine will refuse to start",
     }[fit.verdict]
     text = (
         f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {OVERHEAD_GIB} GiB for "
@@ -148,5 +148,5 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None)
     if measured:
         text += f" (measured: {measured} tokens)"
     if fit.verdict != "fits":
-        text += ". Lower max_model_len, take more cards, or try it: the switch goes back by itself"
+        text += ". Lower max_model_len, use more cards, or try it: a failed switch rolls back"
     return text + "."

@@ -127,7 +127,7 @@ def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] |
         strange = sorted({entry.name for entry in place.path.iterdir()} - OURS)
         if strange:
             raise EnvironmentProblem(
-                f"{place.path} is no environment: it holds {', '.join(strange[:5])}. Move that away, or choose another "
+                f"{place.path} is not an environment: it contains {', '.join(strange[:5])}. Move it, or choose another "
                 "path."
             )
     return work, found
@@ -242,7 +242,7 @@ class Making:
         words = ("venv", "--clear", "--no-project", "--python", interpreter, str(self.place.path))
         done = self.uv(words, "making an empty environment")
         if done.code != 0:
-            raise EnvironmentProblem(f"no environment can be made at {self.place.path}: {plan.gist(done.err)}")
+            raise EnvironmentProblem(f"cannot create an environment at {self.place.path}: {plan.gist(done.err)}")
 
     def step(self, step: plan.Step, where: str) -> None:
         """Install one step from the first source that has it."""
@@ -293,7 +293,7 @@ class Making:
         """The folder of the installed distributions."""
         found = sorted(self.place.path.glob("lib/python3*/site-packages"))
         if len(found) != 1:
-            raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} folders site-packages, one is expected")
+            raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} site-packages folders, expected one")
         return found[0]
 
     def tags(self, one: plan.Resolved) -> list[str]:

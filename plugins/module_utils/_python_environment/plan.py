@@ -172,7 +172,7 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
         usual = "" if sources.no_index else "the indexes that uv is configured for on this host"
         place = (
             " and ".join(part for part in (named, usual) if part)
-            or "nowhere (no index is allowed, find_links is empty)"
+            or "no source (no index is allowed, find_links is empty)"
         )
         online.append(Attempt(place, False, options, variables))
     elif sources.find_links:
@@ -287,7 +287,7 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
             lines.append(f"{public(attempt.place)}: {gist(text)}")
     if any("ash mismatch" in text for _attempt, text in said):
         lines.append(
-            "What was offered is not what is pinned: nothing of it was installed. Find out who changed it before you "
+            "The offered file is not what is pinned, so nothing was installed. Find out who changed it before you "
             "change a pin."
         )
     elif every:
@@ -297,7 +297,7 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
         )
     else:
         lines.append(
-            f"Put {', '.join(step.names()[:3]) or step.label} where one of these places is, or into a folder that "
+            f"Put {', '.join(step.names()[:3]) or step.label} into one of these places, or into a folder that "
             "find_links names. Then run again; what was downloaded is kept."
         )
     return "\n".join(lines)
