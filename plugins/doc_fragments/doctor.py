@@ -11,27 +11,28 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   cards:
-    description: How many cards there should be. Left out, what the wanted profiles need.
+    description: The expected number of cards. The default is as many as the wanted profiles need.
     type: int
   profiles:
-    description: Profiles to judge the host by, beside what is served and what starts at boot.
+    description: Profiles that the host must be able to serve, besides the served one and the one that starts at boot.
     type: list
     elements: str
     default: []
   manifests:
-    description: Stack manifests by name, from the lookup P(arcpro.b70.catalogue#lookup), to judge versions by.
+    description: Stack manifests by name, from the lookup P(arcpro.b70.catalogue#lookup), that versions are compared
+      with.
     type: dict
     default: {}
   default_stack:
-    description: The manifest by which a host with cards and no used stack for them is judged.
+    description: The manifest that a host with cards is compared with while it uses no stack for them.
     type: str
     default: xpu
   limit:
-    description: After how many seconds what has not answered is reported as such.
+    description: Seconds that a check may wait for an answer.
     type: int
     default: 60
   unit_dir:
-    description: Where the administrator's systemd units are.
+    description: The directory of the administrator's systemd units.
     type: path
     default: /etc/systemd/system
   stack_root:
@@ -39,7 +40,7 @@ options:
     type: path
     default: /opt/b70/stacks
   data_dirs:
-    description: Directories whose disks need space; a report looks for results below the first.
+    description: Directories whose disks must have free space. A report looks for results below the first.
     type: list
     elements: path
     default: [/mnt/fast-ai, /var/cache/b70, /var/lib/b70]
@@ -49,33 +50,34 @@ options:
     elements: path
     default: [/mnt/fast-ai/vllm-cache-exp, /mnt/fast-ai/llm-cache/hf]
   build_dir:
-    description: Where stacks are built, with their checkouts.
+    description: The directory where stacks are built, with their checkouts.
     type: path
     default: /mnt/fast-ai/src
   build_swap:
-    description: The swap that a build may make for itself. Left out, none.
+    description: The swap that a build may create. The default is none.
     type: dict
     suboptions:
       file:
-        description: The file; empty for none.
+        description: The swap file. Empty means none.
         type: str
       total_gib:
-        description: What memory and swap come to with it.
+        description: The total of RAM and swap, in GiB.
         type: int
       reserve_gib:
-        description: What stays free on its disk.
+        description: Space that stays free on the file's disk, in GiB.
         type: int
   driver_source:
-    description: The source that the cards' driver is to come from.
+    description: The expected source of the cards' driver.
     type: str
     choices: [omix, github, ppa]
     default: omix
   driver_packages:
-    description: The driver's packages and their versions; C(*) at the end stands for what a repository adds.
+    description: The driver's packages and their versions. C(*) at the end of a version stands for a suffix that a
+      repository adds.
     type: dict
     default: {}
   guc_accepted:
-    description: Versions of the firmware GuC that are taken although they are bad, by how they begin.
+    description: Known bad versions of the GuC firmware that are accepted, given by their prefix.
     type: list
     elements: str
     default: []

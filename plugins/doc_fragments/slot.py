@@ -11,23 +11,23 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   slot:
-    description: The slot.
+    description: The name of the slot.
     type: str
     default: main
   config_dir:
-    description: Directory with the rendered profiles.
+    description: The directory of the rendered profiles.
     type: path
     default: /etc/b70-vllm-slot
   run_dir:
-    description: Directory of the state files.
+    description: The directory of the state files.
     type: path
     default: /run/b70
   state_dir:
-    description: Directory of journal, evidence, quarantine, and of the copy of what was verified last.
+    description: The directory of journal, evidence, quarantine and of the copy of the last verified profile.
     type: path
     default: /var/lib/b70
   unit_dir:
-    description: Where the slot's units are.
+    description: The directory of the slot's units.
     type: path
     default: /etc/systemd/system
 """
@@ -35,7 +35,7 @@ options:
     FRONTDOOR = r"""
 options:
   frontdoor_url:
-    description: Base URL at which the host reaches its own frontdoor.
+    description: The base URL at which the host reaches its own frontdoor.
     type: str
     default: http://127.0.0.1:8000
 """

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One more apt repository for a host: its files, who else names it, and which of its packages are not as pinned.
+"""Adds an apt repository to a host: its files, other files that name it, and packages that are not as pinned.
 
-Functions of texts and plain values; the module b70_apt_source has the effects.
+Pure functions of texts and plain values. The module b70_apt_source has the effects.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# Above 1000 a version is also kept against newer ones, so that nothing moves it but a new pin. A name goes before a
-# pattern that fits it too, by its place as well: of several pins for one version apt takes the first.
+# A priority above 1000 also keeps a version against newer ones, so that only a new pin changes it. A name has
+# precedence over a matching pattern, also by its position: of several pins for one version apt uses the first.
 PIN_PRIORITY = 1001
 NAME_PRIORITY = 1002
 ANY_VERSION = "*"
@@ -33,7 +33,7 @@ class Source:
     architectures: tuple[str, ...]
 
     def text(self, title: str, keyring: str) -> str:
-        """The deb822 file; `keyring` is the path of the only keys that may sign this repository."""
+        """The deb822 file. `keyring` is the path of the only keys that may sign this repository."""
         lines = [
             f"# {title}. Written by the collection arcpro.b70; what you change here is changed back.",
             "Types: deb",
@@ -48,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Entry:
-    """A repository that some file of the host names; `signed_by` is a path, or armoured keys themselves, or empty."""
+    """A repository that a file of the host names. `signed_by` is a path, the armoured keys, or empty."""
 
     file: str
     url: str
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pending:
-    """A package that is not installed at its pinned version; `installed` is empty where it is not installed at all."""
+    """A package that is not installed at its pinned version. `installed` is empty if it is not installed at all."""
 
     name: str
     wanted: str
@@ -67,14 +67,14 @@ class Pending:
 
     @property
     def specification(self) -> str:
-        """What apt is asked for."""
+        """The package as requested from apt."""
         return self.name if self.wanted == ANY_VERSION else f"{self.name}={self.wanted}"
 
 
 def preferences(packages: Mapping[str, str], title: str, url: str = "") -> str:
-    """The apt preferences that hold `packages` (name or pattern -> version, `*` as a wildcard) at their versions.
+    """The apt preferences that pin `packages` (name or pattern -> version, `*` as a wildcard) to their versions.
 
-    Those of any version are held to the repository at `url`, where there is one.
+    Packages of any version are pinned to the repository at `url`, if there is one.
     """
     said = f"Explanation: {title}. Written by the collection arcpro.b70; what you change here is changed back."
     stanzas = [
@@ -134,8 +134,8 @@ def entries(files: Mapping[str, str]) -> list[Entry]:
 
 
 def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]:
-    """Entries of other files for the same repository. apt refuses to read anything when two entries for one
-    repository name different keys, so ours cannot simply stand beside them."""
+    """Entries of other files for the same repository. apt fails if two entries for one repository name different keys,
+    so the module cannot just add its own entry."""
     return [
         entry
         for entry in found
@@ -144,7 +144,7 @@ def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]
 
 
 def installed_versions(dpkg_output: str) -> dict[str, str]:
-    """Installed packages and their versions, from what `dpkg-query --show --showformat=DPKG_FORMAT` prints."""
+    """Installed packages and their versions, from the output of `dpkg-query --show --showformat=DPKG_FORMAT`."""
     rows = (line.split() for line in dpkg_output.splitlines())
     return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
 
@@ -152,7 +152,7 @@ def installed_versions(dpkg_output: str) -> dict[str, str]:
 def pending(
     packages: Mapping[str, str], installed: Mapping[str, str], greater: Callable[[str, str], bool]
 ) -> list[Pending]:
-    """Those of `packages` that are not installed at their version; `greater(a, b)` compares versions as dpkg does."""
+    """The `packages` that are not installed at their version. `greater(a, b)` compares versions as dpkg does."""
     found = []
     for name, wanted in sorted(packages.items()):
         has = installed.get(name, "")
@@ -164,7 +164,7 @@ def pending(
 
 
 def problems(packages: Mapping[str, str], suites: Sequence[str], url: str) -> list[str]:
-    """What is wrong with the wishes themselves, one sentence each."""
+    """Errors in the options themselves, one sentence each."""
     found = []
     for name, version in sorted(packages.items()):
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.*-]+", name):

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what drives the cards is fit: the kernel's driver, the firmware GuC, packages of one source.
+"""Checks the driver of the cards: the kernel's driver, the GuC firmware, packages of one source.
 
-Functions of plain values; the module b70_gpu_driver_info gathers them.
+Pure functions of plain values. The module b70_gpu_driver_info collects the values.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ._host import version_key
 
 DRIVER = "xe"
 SOURCES = ("omix", "github", "ppa")
-# Those that name everything alike.
+# The sources that use the same names for everything.
 REPOSITORIES = ("omix", "ppa")
 
-# The oldest GuC that the kernels in question ask for. What is known of an older one stands in GUC.
+# The oldest GuC that the supported kernels request. GUC has the facts about older ones.
 GUC_FLOOR = "70.54"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the versions that begin with `version`; `verdict` is good, usable, bad or unknown."""
+    """The known facts about versions that start with `version`. `verdict` is good, usable, bad or unknown."""
 
     version: str
     verdict: str
@@ -62,7 +62,7 @@ GUC = (
     ),
 )
 
-# Series of the kernel. Under one that is bad cards drive, but were lost.
+# Series of the kernel. Under a bad one cards work, but were lost.
 KERNELS = (
     Known(
         "6.17",
@@ -77,7 +77,7 @@ KERNELS = (
         "https://github.com/intel/compute-runtime/issues/948",
     ),
 )
-# Ubuntu's builds of a series, and what was repaired in them for these cards.
+# Ubuntu's builds of a series, and their fixes for these cards.
 FIXED_IN = {
     "7.0.0-38": "a deadlock when queues are torn down, two page-table faults of xe, locking of the AMD IOMMU",
     "7.0.0-39": "memory of the card handed out twice",
@@ -89,7 +89,7 @@ def _begins(version: str, beginning: str) -> bool:
 
 
 def judge_guc(version: str) -> Known:
-    """What is known of a GuC version: its entry, or one that says so where there is none."""
+    """The entry of a GuC version, or an entry for an unknown version."""
     for known in GUC:
         if _begins(version, known.version):
             return known
@@ -99,13 +99,13 @@ def judge_guc(version: str) -> Known:
 
 
 def judge_kernel(kernel: str) -> Known:
-    """What is known of the series of a kernel such as `7.0.0-31-generic`."""
+    """The entry of the series of a kernel such as `7.0.0-31-generic`."""
     known = next((known for known in KERNELS if _begins(kernel, known.version)), None)
     return known or Known(kernel, "unknown", "nothing is known of its series on these cards", "")
 
 
 def lacks(kernel: str) -> list[str]:
-    """What was repaired for these cards in later builds of the same kernel."""
+    """The fixes for these cards in later builds of the same kernel."""
     version, _dash, build = kernel.partition("-")
     number = re.match(r"\d+", build)
     if not number:
@@ -115,12 +115,12 @@ def lacks(kernel: str) -> list[str]:
 
 
 def refused(version: str, accepted: Sequence[str]) -> bool:
-    """Whether a GuC version is bad and none of those that are taken all the same."""
+    """Whether a GuC version is bad and not among the accepted ones."""
     return judge_guc(version).verdict == "bad" and not any(_begins(version, entry) for entry in accepted)
 
 
 def remedy(version: str) -> str:
-    """What to do about a GuC version that is refused."""
+    """The fix for a refused GuC version."""
     newer = (entry for entry in GUC if version_key(entry.version) >= version_key(GUC_FLOOR))
     good = " or ".join(entry.version for entry in newer if entry.verdict != "bad")
     return (
@@ -130,7 +130,7 @@ def remedy(version: str) -> str:
 
 
 def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, str]:
-    """(problem, note) of the firmware of a bound card; at most one of them is said."""
+    """(problem, note) for the firmware of a bound card. At most one of them is not empty."""
     version = str(card.get("guc") or "")
     if not version:
         return "", f"{card['address']}: neither debugfs nor the kernel's log says which GuC firmware it runs."
@@ -144,14 +144,14 @@ def _firmware(card: Mapping[str, Any], accepted: Sequence[str]) -> tuple[str, st
 
 
 def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
-    """Why a card is not driven by xe, and what to do about it."""
+    """Why xe does not drive a card, and a fix."""
     kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
     bound = str(card.get("driver") or "")
     if bound:
-        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and see what binds it at boot."
+        return f"{card['address']} is bound to {bound}, not to {DRIVER}: unbind it, and find what binds it at boot."
     said = f"{card['address']} has no driver under the kernel {kernel}"
     if "nomodeset" in (system.get("kernel_arguments") or []):
-        return f"{said}: its argument nomodeset forbids that; take it out of /etc/default/grub and restart the host."
+        return f"{said}: its argument nomodeset prevents that; remove it from /etc/default/grub and restart the host."
     if following not in ("", kernel):
         return f"{said}; the next start takes {following}: restart the host, or set host_reboot to true."
     return (
@@ -163,9 +163,9 @@ def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
 def judge_cards(
     cards: Iterable[Mapping[str, Any]], system: Mapping[str, Any], accepted: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """(problems, notes), one sentence per card: its driver, else its firmware; and one for the kernel.
+    """(problems, notes): one sentence per card on its driver, else its firmware, and one on the kernel.
 
-    `cards` and `system` are as b70_host_info returns them; `accepted` are GuC versions taken although they are bad.
+    `cards` and `system` are as b70_host_info returns them; `accepted` are known bad GuC versions to accept.
     """
     kernel = str(system.get("kernel") or "")
     series = judge_kernel(kernel)
@@ -181,14 +181,14 @@ def judge_cards(
     return problems, notes
 
 
-# Names that only some sources use. The others have the same files under other names.
+# Names that only some sources use. The other sources have the same files under other names.
 _NAMES = (
     (r"intel-igc-(core|opencl|cm)(-\d+)?", ("github",)),
     (r"libigc\d+|libigdfcl\d+", REPOSITORIES),
     (r"intel-(omix|gpu-compute)(-dev)?", ("omix",)),
     (r"level-zero(-devel)?|intel-level-zero-gpu", ()),
 )
-# What every source names alike, as far as the driver has it.
+# Names of the driver's packages that are the same in every source.
 SHARED = (
     "intel-ocloc",
     "intel-opencl-icd",
@@ -202,14 +202,14 @@ _RUNTIME = ("intel-ocloc", "intel-opencl-icd", "libze-intel-gpu1")
 
 
 def _homes(name: str, version: str) -> tuple[str, ...]:
-    """The sources that a package can be of, by its name or by how they write versions."""
+    """The possible sources of a package, by its name or by the form of its version."""
     for pattern, homes in _NAMES:
         if re.fullmatch(pattern, name):
             return homes
     if name in SHARED:
         if "~ppa" in version:
             return ("ppa",)
-        if "~" in version:  # of a distribution's kind, which the files on GitHub are not
+        if "~" in version:  # the form of a distribution's versions, unlike the files on GitHub
             return REPOSITORIES
         if re.search(r"\+u\d\d\.\d\d$", version) or (name in _RUNTIME and re.fullmatch(r"[\d.]+-0", version)):
             return ("github",)
@@ -217,14 +217,15 @@ def _homes(name: str, version: str) -> tuple[str, ...]:
 
 
 def of_driver(installed: Mapping[str, str]) -> dict[str, str]:
-    """Those of the installed packages that belong to the driver."""
+    """The installed packages that belong to the driver."""
     return {name: version for name, version in installed.items() if name in SHARED or _homes(name, version) != SOURCES}
 
 
 def others(installed: Mapping[str, str], source: str) -> dict[str, str]:
-    """Installed packages of the driver that are not of `source`, with their versions.
+    """Installed packages of the driver that are not from `source`, with their versions.
 
-    One that may be of the repository as well as of the PPA came with the rest: with any that is certainly of the other.
+    A package that may be from either the repository or the PPA counts as one of the other source if a package certainly
+    is.
     """
     homes = {name: _homes(name, version) for name, version in installed.items()}
     rivals = [(rival,) for rival in REPOSITORIES if rival != source]
@@ -240,7 +241,7 @@ _ADDRESSES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
 
 
 def _of(entry: _apt.Entry) -> str:
-    """The source that a repository belongs to; empty for any other one."""
+    """The source that a repository belongs to. Empty for any other repository."""
     for suite in entry.suites:
         for source, part in _ADDRESSES.items():
             if part in f"{entry.url}/{suite}":
@@ -251,7 +252,7 @@ def _of(entry: _apt.Entry) -> str:
 def problems(
     installed: Mapping[str, str], entries: Iterable[_apt.Entry], source: str, own_file: str, remove: bool
 ) -> list[str]:
-    """Why nothing may be installed from `source` beside what the host has: what is there, and what to do about it.
+    """Why `source` conflicts with the host's packages and repositories, and a fix.
 
     `installed` is name -> version, `entries` what apt's files name, `own_file` the file that the role writes anew, and
     `remove` says that packages of other sources are removed first.
@@ -268,7 +269,7 @@ def problems(
         belongs = _of(entry)
         if belongs not in ("", source) and entry.file != own_file:
             found.append(
-                f"{entry.file} names {entry.url}, the source {belongs}; the driver is to come from {source}, and "
+                f"{entry.file} names {entry.url}, the source {belongs}; the driver must come from {source}, and  "
                 f"packages of both would mix. Remove that file, or set gpu_driver_source to {belongs}."
             )
     return found

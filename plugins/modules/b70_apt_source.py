@@ -7,19 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_apt_source
-short_description: Trust one apt repository by its keys' fingerprints, and pin its packages
+short_description: Add an apt repository by its key fingerprints and pin its packages
 version_added: 0.2.0
 description:
-  - Writes a repository's key, its C(.sources) file and the preferences that hold its packages at their versions.
-  - Of what is published as the key only keys with O(key_fingerprints) are taken, whatever else is in there. The
-    repository may be signed by these keys and no other.
-  - A repository that another file of the host names already is left as it is, provided that the keys which that file
-    trusts include one of these; otherwise the module fails, because apt reads nothing any more when two files disagree.
-  - Says which packages are not installed at their versions. It installs nothing and does not update the lists, so it
-    can also predict on a host that does not know the repository yet.
+  - Writes a repository's key, its C(.sources) file and the preferences that pin its packages.
+  - Uses only the published keys whose fingerprints are in O(key_fingerprints). No other key may sign the repository.
+  - Leaves a repository unchanged that another file of the host already names, if that file trusts one of these keys.
+    Otherwise the module fails, because apt stops working when two files disagree.
+  - Returns the packages that are not installed at their pinned versions. Installs nothing and does not update the
+    package lists, so check mode also works on a host that does not know the repository yet.
 notes:
-  - M(ansible.builtin.deb822_repository) does not replace it. That module trusts every key in the file that it is given,
-    needs C(python3-debian) on the host, and does not look at what other files of the host say of the same repository.
+  - M(ansible.builtin.deb822_repository) cannot replace this module. It trusts every key in the given file, needs
+    C(python3-debian) on the host, and ignores other files of the host that name the same repository.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -29,24 +28,25 @@ attributes:
   check_mode:
     support: full
     details:
-      - The key is fetched in check mode too, when it is needed.
+      - Check mode also fetches a missing key.
   diff_mode:
     support: full
   idempotent:
     support: full
 options:
   name:
-    description: What the files are named by.
+    description: The base name of the files.
     type: str
     required: true
   title:
-    description: What the repository is, for people who read the files.
+    description: The title of the repository, for people who read the files.
     type: str
     required: true
   url:
     description:
-      - Base address of the repository.
-      - Empty means that the packages come from repositories that the host knows already; files of ours are removed.
+      - Base URL of the repository.
+      - Empty means that the packages come from repositories that the host already knows. The module then removes its
+        own files.
     type: str
     default: ""
   suites:
@@ -55,17 +55,17 @@ options:
     elements: str
     default: []
   components:
-    description: Components of the suites; none for a flat repository.
+    description: Components of the suites. Empty for a flat repository.
     type: list
     elements: str
     default: []
   architectures:
-    description: Architectures to read.
+    description: Architectures of the packages.
     type: list
     elements: str
     default: [amd64]
   key_url:
-    description: Where the key is, armoured or binary. Only fetched while the host does not have it.
+    description: The URL of the key, armoured or binary. The key is fetched only if the host does not have it.
     type: str
     default: ""
   key:
@@ -74,21 +74,21 @@ options:
     default: ""
   key_fingerprints:
     description:
-      - Fingerprints of the keys that may sign the repository, 40 hex digits each; spaces are ignored. Required with
+      - Fingerprints of the keys that may sign the repository, 40 hex digits each. Spaces are ignored. Required with
         O(url).
-      - One of them must be published; a vendor that is about to replace its key publishes several.
+      - At least one of them must be published. A vendor that is about to replace its key publishes several.
     type: list
     elements: str
     default: []
     aliases: [key_fingerprint]
   packages:
     description:
-      - Packages and their versions. A version may end in V(*), and V(*) alone means any.
-      - A name with V(*) in it is only a pin for all packages that are named so, and none of them is installed for it.
+      - Packages and their versions. A version may end in V(*), and V(*) alone means any version.
+      - A name with V(*) only pins all packages that match it. It installs none of them.
     type: dict
     default: {}
   sources_dir:
-    description: Where the C(.sources) file goes.
+    description: The directory of the C(.sources) file.
     type: path
     default: /etc/apt/sources.list.d
   apt_dir:
@@ -96,7 +96,7 @@ options:
     type: path
     default: /etc/apt
   timeout:
-    description: Limit for fetching the key, in seconds.
+    description: Time limit for fetching the key, in seconds.
     type: int
     default: 30
 """
@@ -142,15 +142,15 @@ pending:
       description: Whether a newer version than the pinned one is installed.
       type: bool
     specification:
-      description: What apt is to be asked for.
+      description: The packages to request from apt.
       type: str
       sample: xpu-smi=1.3.6-*
 used_file:
-  description: The file of another author that names the repository already, or empty.
+  description: The file of another author that already names the repository, or empty.
   returned: success
   type: str
 changed_paths:
-  description: Files that were written or removed, or would be.
+  description: Files that were, or in check mode would be, written or removed.
   returned: success
   type: list
   elements: str

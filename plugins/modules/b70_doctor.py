@@ -7,12 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_doctor
-short_description: Examine a host and advise on its faults
+short_description: Check a host and explain its faults
 version_added: 0.1.0
 description:
-  - Asks a host some forty questions, from the machine over cards, driver and stack to what is served.
-  - Every finding has a stable id, a level, the evidence it rests on, what it means and what to do.
-  - Changes nothing and never fails for what it finds; the role P(arcpro.b70.doctor#role) turns findings into a failure.
+  - Runs some forty checks on a host - the machine, cards, driver, stack and the served model.
+  - Every finding has a stable id, a level, its evidence, its meaning and a fix.
+  - Changes nothing and does not fail because of findings. The role P(arcpro.b70.doctor#role) turns findings into a
+    failure.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -24,25 +25,25 @@ extends_documentation_fragment:
   - arcpro.b70.slot.frontdoor
 options:
   only:
-    description: Ids or groups of the checks to make; all without any.
+    description: Ids or groups of the checks to run. Empty runs all.
     type: list
     elements: str
     default: []
   skip:
-    description: Ids or groups of checks to leave out.
+    description: Ids or groups of the checks to skip.
     type: list
     elements: str
     default: []
   deep:
-    description: Read every file of stacks and weights instead of comparing sizes. Takes minutes.
+    description: Read every file of stacks and weights instead of comparing sizes. This takes minutes.
     type: bool
     default: false
   name:
-    description: Name of the host, for the summary.
+    description: The name of the host, for the summary.
     type: str
     default: host
   fail_on:
-    description: The level of findings that are named in RV(stops), V(WARN) with those at V(FAIL).
+    description: The level of the findings that RV(stops) names. V(WARN) includes V(FAIL).
     type: str
     choices: [FAIL, WARN, never]
     default: FAIL
@@ -68,7 +69,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: One for each check, what stands below first.
+  description: One finding per check, from the lowest layer to the highest.
   returned: always
   type: list
   elements: dict
@@ -82,28 +83,28 @@ findings:
       type: str
       choices: [host, cards, runtime, stack, product]
     level:
-      description: V(PASS) holds, V(WARN) works and somebody should know, V(FAIL) does not work, V(SKIP) was not judged.
+      description: V(PASS) is good, V(WARN) works but needs attention, V(FAIL) does not work, V(SKIP) was not checked.
       type: str
       choices: [PASS, WARN, FAIL, SKIP]
     summary:
-      description: What was found, in one sentence.
+      description: The finding in one sentence.
       type: str
     evidence:
-      description: The lines it rests on.
+      description: The lines that prove it.
       type: list
       elements: str
     meaning:
-      description: What it means; empty where nothing is wrong.
+      description: What it means. Empty if nothing is wrong.
       type: str
     fix:
-      description: What to do; empty where nothing is wrong.
+      description: What to do. Empty if nothing is wrong.
       type: str
     source:
-      description: Where that is known from, as far as it is somebody else's finding; empty where nothing is wrong.
+      description: The source, if somebody else found this. Empty if nothing is wrong.
       type: str
       sample: https://github.com/intel/compute-runtime/issues/948
 counts:
-  description: How many findings there are of each level.
+  description: The number of findings of each level.
   returned: always
   type: dict
   sample: {PASS: 14, WARN: 1, FAIL: 0, SKIP: 16}
@@ -112,7 +113,7 @@ worst:
   returned: always
   type: str
 seconds:
-  description: How long it took.
+  description: The duration in seconds.
   returned: always
   type: float
 stops:
@@ -121,7 +122,7 @@ stops:
   type: list
   elements: str
 summary:
-  description: The findings as lines for people, at most 110 characters each.
+  description: The findings as readable lines of at most 110 characters.
   returned: always
   type: list
   elements: str

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_evaluate
-short_description: Measure what a host's memory, links, collectives and products can do
+short_description: Benchmark a host's memory, links, collectives and matrix products
 version_added: 0.1.0
 description:
   - Runs benchmarks one after the other, each with a limit, and compares what they measure with a reference.
-  - The vendor's tools are used where they are on the host (C(ze_peak), C(ze_peer), C(1ccl_benchmark)), and the torch of
-    an installed stack. On a host without cards torch measures the processor.
-  - Changes nothing and stops nothing. While an engine runs it refuses, unless O(while_served).
+  - Uses the vendor's tools (C(ze_peak), C(ze_peer), C(1ccl_benchmark)) where the host has them, and the torch of an
+    installed stack. On a host without cards torch measures the processor.
+  - Changes nothing and stops nothing. Fails while an engine runs, unless O(while_served) is set.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -21,28 +21,28 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Says what would be measured; runs nothing.
+    details: Reports the benchmarks that would run, and runs none.
   diff_mode:
     support: none
   idempotent:
     support: full
 options:
   only:
-    description: Groups to measure - V(memory), V(p2p), V(collectives), V(gemm). Empty for all.
+    description: Groups of benchmarks to run - V(memory), V(p2p), V(collectives), V(gemm). Empty runs all.
     type: list
     elements: str
     default: []
   skip:
-    description: Groups to leave out.
+    description: Groups of benchmarks to skip.
     type: list
     elements: str
     default: []
   while_served:
-    description: Measure although an engine runs. It disturbs the engine, and the figures are not comparable.
+    description: Run the benchmarks while an engine runs. They slow it down, and the figures are not comparable.
     type: bool
     default: false
   reference:
-    description: Figures to compare with, by name of measure, or what an earlier run returned.
+    description: Reference figures by name of measure, or the result of an earlier run.
     type: dict
     default: {}
   warn_below:
@@ -58,31 +58,32 @@ options:
     type: int
     default: 600
   stack:
-    description: Id or name of the stack whose torch is used; the newest for the host's device otherwise.
+    description: Id or name of the stack whose torch runs the benchmarks. The default is the newest for the host's
+      device.
     type: str
     default: ''
   stack_root:
-    description: Where stacks are installed.
+    description: The directory of the installed stacks.
     type: path
     default: /opt/b70/stacks
   tool_dirs:
-    description: Folders with the vendor's tools, looked through before the search path.
+    description: Folders with the vendor's tools, searched before C(PATH).
     type: list
     elements: path
     default: []
   environment_file:
-    description: A file with variables that benchmarks get, such as those of the compiler.
+    description: A file with environment variables for the benchmarks, such as those of the compiler.
     type: path
   environment:
-    description: Further variables; they win.
+    description: Additional environment variables. They override O(environment_file).
     type: dict
     default: {}
   name:
-    description: Name of the host, for the summary.
+    description: The name of the host, for the summary.
     type: str
     default: host
   fail_on:
-    description: The level of measures that are named in RV(stops), V(WARN) with those at V(FAIL).
+    description: The level of the measures that RV(stops) names. V(WARN) includes V(FAIL).
     type: str
     choices: [FAIL, WARN, never]
     default: FAIL
@@ -97,20 +98,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: One for each measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
+  description: One entry per measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
   returned: always
   type: list
   elements: dict
 counts:
-  description: How many rows have each level.
+  description: The number of rows of each level.
   returned: always
   type: dict
 device:
-  description: What was measured, V(xpu) or V(cpu), with the number of cards.
+  description: The measured device, V(xpu) or V(cpu), with the number of cards.
   returned: always
   type: dict
 seconds:
-  description: How long it took.
+  description: The duration in seconds.
   returned: always
   type: float
 stops:
@@ -119,7 +120,7 @@ stops:
   type: list
   elements: str
 summary:
-  description: The measures as lines for people.
+  description: The measures as readable lines.
   returned: always
   type: list
   elements: str

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_frontdoor_release
-short_description: Run a release of the frontdoor, or go back to the one before
+short_description: Activate a release of the frontdoor, or restore the previous one
 version_added: 0.2.0
 description:
-  - Brings configuration, keys, units and the link to the environment to what is given, restarts the service where
-    another build runs, and waits until this one answers.
-  - Where any of that fails, the configuration, the units and the environment that served before are put back, the
-    service is started on them unless it still runs, and the module fails with what went wrong and what runs now. Keys
-    stay as they are given.
-  - What serves is kept in C(served) below O(config_dir) for that. On a first installation there is nothing to go back
-    to.
-  - Configuration, keys and the service's unit are checked, each before it is written. Each file and the link is
-    replaced in one step.
-  - The environment is made before, by M(arcpro.b70.b70_python_environment). That one and the one used before stay,
-    older ones beside them are removed.
+  - Writes configuration, keys, units and the link to the environment, restarts the service if another build runs, and
+    waits until this build answers.
+  - If any of this fails, the module restores the configuration, the units and the environment that served before,
+    starts the service with them unless it still runs, and fails with the cause and the running build. New keys stay in
+    place.
+  - For this purpose a copy of the serving release is kept in C(served) below O(config_dir). A first installation has no
+    previous release to restore.
+  - Configuration, keys and the service's unit are each checked before they are written. Each file and the link is
+    replaced atomically.
+  - M(arcpro.b70.b70_python_environment) creates the environment first. This environment and the previous one stay.
+    Older ones beside them are removed.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -30,36 +30,36 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is checked by the release's own program, which may not be installed yet.
+      - The release's own program, which may not be installed yet, checks nothing.
   diff_mode:
     support: full
     details:
-      - Keys are shown by the path of their file only.
+      - Keys are shown only by the path of their file.
   idempotent:
     support: full
 options:
   state:
     description:
-      - V(absent) stops the service and removes all that V(present) and the environments have made, and no file of
-        anybody else.
+      - V(absent) stops the service and removes everything that V(present) and the environments created, and no other
+        file.
     type: str
     choices: [present, absent]
     default: present
   build:
-    description: What the release answers as C(frontdoor.build). Required for a release that is V(present).
+    description: The value that the release reports as C(frontdoor.build). Required with O(state=present).
     type: str
   environment:
-    description: The environment of the release. Required for a release that is V(present).
+    description: The environment of the release. Required with O(state=present).
     type: path
   status_url:
-    description: The address at which the host asks for the status. Required for a release that is V(present).
+    description: The URL at which the host reads the status. Required with O(state=present).
     type: str
   config:
-    description: The text of C(frontdoor.toml). Required for a release that is V(present).
+    description: The text of C(frontdoor.toml). Required with O(state=present).
     type: str
   unit:
     description:
-      - The text of C(b70-openai-frontdoor.service), which names O(build). Required for a release that is V(present).
+      - The text of C(b70-openai-frontdoor.service), which names O(build). Required with O(state=present).
     type: str
   helper_unit:
     description: The text of C(b70-slot-admin@.service). Without it the unit is removed.
@@ -78,7 +78,7 @@ options:
     type: str
     default: ""
   group:
-    description: The group that may read the digests. It is made where it does not exist.
+    description: The group that may read the digests. It is created if it does not exist.
     type: str
     default: b70-frontdoor
   directory:
@@ -86,7 +86,7 @@ options:
     type: path
     default: /opt/b70/frontdoor
   link:
-    description: The link to the environment in use. Environments are called like it, with C(-) and a digest.
+    description: The link to the environment in use. Environments have its name, followed by C(-) and a digest.
     type: path
     default: /opt/b70/frontdoor/venv
   config_dir:
@@ -94,11 +94,11 @@ options:
     type: path
     default: /etc/b70-frontdoor
   start_timeout:
-    description: Seconds until the service answers after a start.
+    description: How long the service may take to answer after a start, in seconds.
     type: int
     default: 30
   stop_timeout:
-    description: Seconds that a process may take to stop.
+    description: How long a process may take to stop, in seconds.
     type: int
     default: 70
 """
@@ -115,26 +115,26 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed:
-  description: Whether O(environment) was made to its end.
+  description: Whether O(environment) is complete.
   returned: always
   type: bool
 steps:
-  description: What was done in this order, or in check mode would be. After a failure what was intended.
+  description: The steps in order, or in check mode the planned ones. After a failure the intended steps.
   returned: always
   type: list
   elements: str
   sample: ["write /etc/b70-frontdoor/frontdoor.toml"]
 summary:
-  description: The same as one line for people.
+  description: The same as one readable line.
   returned: always
   type: str
 journal:
-  description: The last lines that the service wrote when it was started, without what looks like a key.
+  description: The last lines that the service wrote after its start, without anything that looks like a key.
   returned: when a release was not activated
   type: list
   elements: str
 restored:
-  description: Whether the release before was put back and serves.
+  description: Whether the previous release was restored and serves.
   returned: when a release was not activated
   type: bool
 """

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_git_mirror
-short_description: Keep a bare copy of a repository at a pinned commit, for any web server
+short_description: Mirror a repository at a pinned commit for a web server
 version_added: 0.1.0
 description:
-  - Brings one commit with its history, and on request the repositories of its submodules at the commits that it names.
-  - The result is served as plain files. Each commit has a branch of its own there.
-  - Where only some files are wanted, it is a pack for each of them instead, with the trees that lead to it.
+  - Fetches one commit with its history and, on request, the repositories of its submodules at their pinned commits.
+  - A web server can serve the result as plain files. Each commit has its own branch.
+  - With O(files), the result is instead one pack per file, with the trees that lead to it.
 author:
   - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
@@ -27,7 +27,8 @@ attributes:
     platforms: linux
 options:
   dest:
-    description: The directory of all repositories. This one comes to O(name) below it, and is also found with C(.git).
+    description: The directory of all repositories. This one is placed at O(name) below it, and is also found with
+      C(.git) appended.
     type: path
     required: true
   name:
@@ -35,28 +36,28 @@ options:
     type: str
     required: true
   url:
-    description: Where it comes from.
+    description: The URL of the repository.
     type: str
     required: true
   commit:
-    description: The full commit.
+    description: The full commit hash.
     type: str
     required: true
   submodules:
-    description: Whether the repositories of its submodules are brought too.
+    description: Whether to fetch the repositories of its submodules too.
     type: bool
     default: false
   files:
-    description: Only these files of the commit, as a stack's patches are.
+    description: Fetch only these files of the commit, such as a stack's patches.
     type: list
     elements: str
     default: []
   mirrors:
-    description: Beginnings of addresses and what stands in their place.
+    description: A mapping of URL prefixes to their replacements.
     type: dict
     default: {}
   timeout:
-    description: Limit for each step, in seconds.
+    description: Time limit of each step, in seconds.
     type: int
     default: 3600
 """
@@ -73,7 +74,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 brought:
-  description: Names and commits of what was brought, or in check mode would be.
+  description: Names and commits of the repositories that were, or in check mode would be, fetched.
   returned: success
   type: list
   elements: str

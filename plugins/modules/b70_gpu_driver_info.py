@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_gpu_driver_info
-short_description: Judge what drives the cards of a host
+short_description: Check the driver of a host's cards
 version_added: 0.2.0
 description:
-  - Says whether every card is driven by the kernel's C(xe), and whether the firmware GuC that it runs is known to work.
-  - Says which packages of the driver, and which repositories, do not belong to the source that it is to come from.
+  - Reports whether the kernel's C(xe) drives every card, and whether the card's GuC firmware is known to work.
+  - Reports driver packages and repositories that do not belong to O(source).
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -20,7 +20,7 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.info_module
 options:
   source:
-    description: The source that the driver is to come from.
+    description: The expected source of the driver.
     type: str
     required: true
     choices: [omix, github, ppa]
@@ -34,16 +34,16 @@ options:
     type: dict
     default: {}
   guc_accepted:
-    description: Versions of GuC that are taken although they are bad. C(70.58) stands for all that begin so.
+    description: Known bad versions of GuC that are accepted. C(70.58) stands for all versions that start with it.
     type: list
     elements: str
     default: []
   remove_others:
-    description: Whether packages of other sources are to be removed, so that they are no problem.
+    description: Whether packages of other sources will be removed and are therefore no problem.
     type: bool
     default: false
   own_file:
-    description: The file with the repository of the driver that the role writes anew.
+    description: The role's own file with the repository of the driver, which the role rewrites.
     type: path
     default: /etc/apt/sources.list.d/b70-gpu-driver.sources
   apt_dir:
@@ -67,17 +67,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 card_problems:
-  description: Cards that cannot be used as they are, with what to do about it, one sentence each.
+  description: Cards that cannot be used, with a fix, one sentence each.
   returned: always
   type: list
   elements: str
 notes:
-  description: What an operator should know of the cards' firmware.
+  description: Notes for the operator on the cards' firmware.
   returned: always
   type: list
   elements: str
 package_problems:
-  description: Packages and repositories of other sources, with what to do about it.
+  description: Packages and repositories of other sources, with a fix.
   returned: always
   type: list
   elements: str

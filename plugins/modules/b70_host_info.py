@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_host_info
-short_description: Read what a host is and has
+short_description: Inspect a host for the roles
 version_added: 0.1.0
 description:
-  - Reads, in one round trip, what the roles decide by - the system, its Arc Pro B70 cards, the installed stacks, the
-    service user, missing packages, the state of directories, and what of files is not as wanted.
+  - Reads, in one round trip, the facts that the roles need - the system, its Arc Pro B70 cards, the installed stacks,
+    the service user, missing packages, the state of directories, and files that differ from what is wanted.
   - Changes nothing.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -24,11 +24,11 @@ options:
     type: path
     default: /opt/b70/stacks
   tools_dir:
-    description: The virtual environment that holds uv.
+    description: The virtual environment with uv.
     type: path
     default: /opt/b70/tools
   python:
-    description: The Python that stacks are made from.
+    description: The Python that stacks are created with.
     type: path
     default: /usr/bin/python3
   user:
@@ -36,46 +36,46 @@ options:
     type: str
     default: b70
   groups:
-    description: Names of groups to look for.
+    description: Groups to look up.
     type: list
     elements: str
     default: [render, video]
   packages:
-    description: Names of distribution packages to look for.
+    description: Distribution packages to look up.
     type: list
     elements: str
     default: []
   card_kernels:
     description:
-      - Kernels for hosts with cards, by system, which is ID and VERSION_ID of os-release.
+      - Kernels for hosts with cards, by system (ID and VERSION_ID of os-release).
       - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
         host that has a card and runs an older one.
     type: dict
     default: {}
   paths:
-    description: Paths to look at.
+    description: Paths to inspect.
     type: list
     elements: path
     default: []
   files:
-    description: Files, directories and links as they are wanted. What is left out of one does not count.
+    description: Files, directories and links in their wanted state. Omitted attributes are not compared.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where it is. Links are not followed.
+        description: The path. Links are not followed.
         type: path
         required: true
       state:
-        description: What it is. Without it the file is only read.
+        description: The kind of file. Without it the file is only read.
         type: str
         choices: [file, directory, link, absent]
       sha256:
-        description: Digest of a file's content.
+        description: SHA-256 digest of a file's content.
         type: str
       target:
-        description: Target of a link, as it is written in it.
+        description: Target of a link, exactly as stored in the link.
         type: str
       owner:
         description: Name of its owner.
@@ -87,7 +87,7 @@ options:
         description: Its mode in four octal digits.
         type: str
   slot:
-    description: A slot whose profiles are looked for. Without it none is.
+    description: The slot whose profiles are inspected. The default is none.
     type: dict
     suboptions:
       slot:
@@ -111,7 +111,7 @@ options:
         type: path
         default: /etc/systemd/system
   sysfs_root:
-    description: Where the kernel's device tree is mounted.
+    description: The mount point of sysfs.
     type: path
     default: /sys
 """
@@ -141,17 +141,17 @@ system:
       type: str
       sample: "12"
     name:
-      description: Name for people.
+      description: The readable name.
       type: str
     kernel:
       description: Release of the running kernel.
       type: str
     kernel_arguments:
-      description: What the running kernel was started with.
+      description: The command line of the running kernel.
       type: list
       elements: str
     next_kernel:
-      description: Release of the kernel that the next start takes, or null where no link says so.
+      description: Release of the kernel that the next boot uses, or null if no link names it.
       type: str
     machine:
       description: Hardware name.
@@ -177,7 +177,7 @@ cards:
       type: str
       sample: xe
     guc:
-      description: Version of the GuC firmware that it runs, or empty where neither debugfs nor the kernel's log says.
+      description: Version of the running GuC firmware, or empty if neither debugfs nor the kernel's log names it.
       type: str
       sample: 70.65.0
     numa_node:
@@ -202,13 +202,13 @@ stacks:
   elements: dict
   contains:
     id:
-      description: Id of the stack, its directory's name.
+      description: Id of the stack, which is also its directory's name.
       type: str
     dir:
       description: Its directory.
       type: str
     complete:
-      description: Whether it was installed and verified to the end and still has its programs.
+      description: Whether it is completely installed and verified, and still has its programs.
       type: bool
     reason:
       description: Why it is not complete, else empty.
@@ -255,26 +255,27 @@ files:
   returned: always
   type: dict
 differences:
-  description: What of O(files) is not as wanted, one line each; empty when all of it is.
+  description: The differences of O(files) from their wanted state, one line each. Empty if there are none.
   returned: always
   type: list
   elements: str
   sample:
     - "/etc/b70-frontdoor/frontdoor.toml: mode is 0600, wanted is 0644"
 slot:
-  description: What O(slot) holds, or null; also where systemd does not run.
+  description: The content of O(slot), or null. It is also null if systemd does not run.
   returned: always
   type: dict
   contains:
     profile:
-      description: The profile that it serves, or was the last to be verified in it; null when there is none.
+      description: The profile that it serves, or else the last verified one. Null if there is none.
       type: str
     profiles:
-      description: That one and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the host.
+      description: That profile and those that start at boot, each with C(name), C(stack) and C(stack_id) as on the
+        host.
       type: list
       elements: dict
 problems:
-  description: What makes the host unfit for the roles, with what to do about it; empty when nothing does.
+  description: Why the host is unsuitable for the roles, with a fix. Empty if it is suitable.
   returned: always
   type: list
   elements: str

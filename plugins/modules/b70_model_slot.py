@@ -10,18 +10,18 @@ module: b70_model_slot
 short_description: Serve a verified profile in a slot, or stop the slot
 version_added: 0.1.0
 description:
-  - Replaces the model in a slot as a transaction. The frontdoor is closed to new work and drained, the old engine is
-    stopped, the new one started, and only when its health, its identity, a first token and the canary hold does the
-    frontdoor open again.
-  - A failure after the frontdoor was closed leads back to the last verified profile, which is verified again, or to a
-    stopped slot whose frontdoor says why. A failure before that touches nothing.
-  - The last verified profile is started from a copy of the very files that it was verified with. What was rendered of
-    it since takes effect in the switch that starts it and verifies it.
-  - A profile that is active and verified already is left alone. One that runs but is not verified (after a reboot, or
-    when systemd restarted the engine) is verified in place. One that was rendered anew is restarted.
-  - Outside check mode the action plugin of the same name runs the switch as a transient unit of systemd on the host and
-    shows its phases as they happen. Neither a lost connection nor the end of the play ends the switch; the play notices
-    within 20 seconds that the host does not answer, and has the result as soon as it answers again.
+  - Replaces the model in a slot as a transaction. It closes the frontdoor to new work and drains it, stops the old
+    engine and starts the new one. The frontdoor opens again only after health, identity, a first token and the canary
+    have passed.
+  - If the switch fails after the frontdoor was closed, it restores and verifies the last verified profile, or stops the
+    slot, and the frontdoor reports the reason. A failure before that changes nothing.
+  - The last verified profile starts from a copy of the files that it was verified with. A later rendering takes effect
+    in the switch that starts and verifies it.
+  - A profile that is already active and verified stays unchanged. One that runs but is not verified (after a reboot, or
+    after systemd restarted the engine) is verified in place. One with a new rendering is restarted.
+  - Outside check mode the action plugin of the same name runs the switch as a transient systemd unit on the host and
+    shows its phases as they happen. The switch survives a lost connection and the end of the play. The play notices
+    within 20 seconds that the host does not answer, and gets the result as soon as the host answers again.
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
@@ -42,80 +42,80 @@ options:
   profile:
     description:
       - Name of the profile to serve. It must be rendered on the host.
-      - With O(state=active) it is required, unless O(initial_profile) is given. It is then the one that the slot
-        serves, or served last and was not told to stop.
+      - Required with O(state=active), unless O(initial_profile) is set. The default is then the profile that the slot
+        serves, or served last without being told to stop.
     type: str
   initial_profile:
-    description: The profile to serve where O(profile) is left out and the slot has none of its own. May be empty.
+    description: The profile to serve if O(profile) is omitted and the slot has none of its own. May be empty.
     type: str
   state:
-    description: Whether the slot serves O(profile) or nothing.
+    description: V(active) serves O(profile), V(stopped) serves nothing.
     type: str
     choices: [active, stopped]
     default: active
   gate:
     description:
       - What must hold before the frontdoor opens.
-      - V(verified) wants health, identity, a first token and every canary case; V(healthy) leaves out the canary;
-        V(none) wants only a running unit.
-      - The way back always wants V(verified).
+      - V(verified) requires health, identity, a first token and every canary case. V(healthy) omits the canary. V(none)
+        requires only a running unit.
+      - A rollback always requires V(verified).
     type: str
     choices: [verified, healthy, none]
     default: verified
   on_failure:
     description:
       - What to do when the switch fails after the frontdoor was closed.
-      - V(rollback) goes back to the last verified profile, V(stop) stops the slot, V(leave) leaves the engine as it is
-        for a look at it. The frontdoor stays closed with V(stop) and V(leave).
+      - V(rollback) restores the last verified profile, V(stop) stops the slot, V(leave) keeps the engine as it is for
+        inspection. The frontdoor stays closed with V(stop) and V(leave).
     type: str
     choices: [rollback, stop, leave]
     default: rollback
   drain_timeout:
-    description: Seconds which running generations get to finish.
+    description: How long running generations may take to finish, in seconds.
     type: float
     default: 60
   health_timeout:
     description:
-      - Seconds which the engine gets to become healthy.
-      - The default is what earlier starts of the profile taught on the same stack, driver and compiler, at most the
+      - How long the engine may take to become healthy, in seconds.
+      - The default is derived from earlier starts of the profile with the same stack, driver and compiler, up to the
         profile's start timeout.
-      - The way back always has all the time of its profile.
+      - A rollback always has its profile's full start timeout.
     type: float
   lock_timeout:
     description: Seconds to wait for another switch of this slot to end.
     type: float
     default: 0
   canary_repeats:
-    description: How often each canary case is asked. The default is the profile's.
+    description: How often to send each canary request. The default is that of the profile.
     type: int
   record_baseline:
     description:
-      - Record what the profile answers to the canary cases that are compared with a baseline, in place of judging them.
-        It is recorded only when every other case passed and all repeats agreed, for this profile and fingerprint.
-      - The canary is asked of an engine that is verified already, too, so the result is always changed.
+      - Record the profile's answers to the canary cases that are compared with a baseline, instead of comparing them.
+        They are recorded only if every other case passed and all repeats agreed, for this profile and fingerprint.
+      - The canary also runs on an engine that is already verified, so the result is always changed.
     type: bool
     default: false
   accept_status:
     description:
-      - Statuses which the slot refuses otherwise (as the role was told, V(rejected) and V(blocked) by default) and that
-        are accepted this time.
+      - Statuses to accept this time although the slot refuses them (those set for the role, by default V(rejected) and
+        V(blocked)).
     type: list
     elements: str
     default: []
   planned_stacks:
-    description: Only in check mode, ids of stacks that the same play would have installed by now.
+    description: Only for check mode. Ids of stacks that earlier tasks of the play would have installed.
     type: list
     elements: str
     default: []
   planned_weights:
-    description: Only in check mode, directories of weights that the same play would have brought by now.
+    description: Only for check mode. Directories of weights that earlier tasks of the play would have installed.
     type: list
     elements: path
     default: []
   planned_files:
     description:
-      - Only in check mode, files that earlier tasks of the same play would have written by now, as far as they differ
-        from those on the host. They are read in their place; an empty one is not there.
+      - Only for check mode. Files that earlier tasks of the play would have written, if they differ from those on the
+        host. They are read instead of the host's files. An empty one counts as missing.
     type: list
     elements: dict
     default: []
@@ -129,47 +129,48 @@ options:
         type: str
         required: true
       mode:
-        description: Its mode, which does not matter here.
+        description: Its mode, which is ignored here.
         type: str
   switch_id:
     description:
       - Identifier of this run in journal and progress file, and part of its unit's name, C(b70-switch-SLOT-ID.service).
-      - 1 to 64 letters, digits, C(_), C(.) and C(-). One is made up when it is left out.
+      - 1 to 64 letters, digits, C(_), C(.) and C(-). The default is generated.
     type: str
   reason:
-    description: Why the switch is made, in words, for the journal.
+    description: The reason for the switch, as text for the journal.
     type: str
     default: ""
   requested_by:
     description:
-      - Who asks for it, for journal and lock. The action plugin names the user and the host that run Ansible.
+      - Who requests the switch, for journal and lock. The action plugin sets the user and the host that run Ansible.
     type: str
     default: ""
   engine_check:
     description:
-      - Ask the installed engine about the command line of the profile before a switch, as
-        M(arcpro.b70.b70_profile_check) does. The task fails with what it says against it, and nothing is switched.
-      - A slot that serves the profile, verified, is then left alone by one look at it.
+      - Check the command line of the profile with the installed engine before a switch, as
+        M(arcpro.b70.b70_profile_check) does. If the engine rejects it, the task fails with the engine's message and the
+        slot is not switched.
+      - A slot that already serves the profile, verified, is then only inspected.
     type: dict
     suboptions:
       memory_dir:
-        description: Where it is recorded which command lines have passed.
+        description: The directory of the record of accepted command lines.
         type: path
         required: true
       user:
-        description: The user as which the engine is asked.
+        description: The user that runs the engine's parser.
         type: str
         default: b70
       timeout:
-        description: Seconds that the engine may take to answer.
+        description: How long the engine may take to answer, in seconds.
         type: int
         default: 300
   public_url:
-    description: Where clients reach the frontdoor, for RV(summary).
+    description: The URL at which clients reach the frontdoor, for RV(summary).
     type: str
     default: ""
   step:
-    description: Used between the two halves of this module; leave it alone.
+    description: Internal, between the action plugin and the module.
     type: str
     choices: [run, start, collect]
     default: run
@@ -202,7 +203,7 @@ slot:
   type: str
   sample: main
 wanted:
-  description: The profile that was asked for or stood for it, or none.
+  description: The requested profile or its default, or none.
   returned: always
   type: str
   sample: tiny-b
@@ -217,7 +218,7 @@ previous_profile:
   type: str
   sample: tiny-a
 served_model:
-  description: The model id under which clients find it.
+  description: The model id that clients use.
   returned: always
   type: str
   sample: tiny-b
@@ -226,16 +227,16 @@ verified:
   returned: always
   type: bool
 verified_at:
-  description: When it did, in UTC.
+  description: The time of the verification, in UTC.
   returned: always
   type: str
   sample: "2026-06-07T09:08:44Z"
 rolled_back:
-  description: Whether the switch failed and the last verified profile was brought back and verified.
+  description: Whether the switch failed and the last verified profile was restored and verified.
   returned: always
   type: bool
 outcome:
-  description: Where the run ended.
+  description: The final state of the run.
   returned: always
   type: str
   choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck]
@@ -245,7 +246,7 @@ switch_id:
   type: str
   sample: 20260607T090844Z-1a2b3c
 phases:
-  description: The phases in the order in which they were run.
+  description: The phases in the order in which they ran.
   returned: always
   type: list
   elements: dict
@@ -258,19 +259,19 @@ phases:
       description: V(forward), V(back) to the last verified profile, or V(halt).
       type: str
     seconds:
-      description: How long it took.
+      description: The duration in seconds.
       type: float
     ok:
       description: Whether it succeeded.
       type: bool
 canary:
-  description: Every canary case that was asked, also those of a failed engine and of the way back.
+  description: Every canary case that ran, including those of a failed engine and of the rollback.
   returned: always
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile whose engine was asked.
+      description: The profile of the engine.
       type: str
     name:
       description: The case.
@@ -291,25 +292,25 @@ canary:
       description: Latency of the request.
       type: float
     attempt:
-      description: The repeat which the answer belongs to, the first that failed or the last.
+      description: The repeat of this answer, which is the first that failed or the last.
       type: int
     attempts:
-      description: How many there were to be. Of V(burst), how many questions were asked at once.
+      description: The planned number of repeats. For V(burst), the number of questions sent at once.
       type: int
     problem:
-      description: Why it failed, where expected and got do not say it; empty otherwise.
+      description: Why it failed, if expected and got do not show it. Empty otherwise.
       type: str
     note:
-      description: What is worth knowing although it passed, such as repeats that answered differently; empty otherwise.
+      description: A remark about a passed case, such as repeats with different answers. Empty otherwise.
       type: str
     finish_reason:
-      description: Why the answer ended, as the engine says it, such as V(stop) or V(length). Empty without an answer.
+      description: The engine's reason for the end of the answer, such as V(stop) or V(length). Empty without an answer.
       type: str
     prompt_tokens:
-      description: How long the prompt was, as the engine counted it. None when it did not say.
+      description: The prompt's number of tokens, as counted by the engine. None if it did not report it.
       type: int
     cached_tokens:
-      description: How much of it was in the prefix cache, as the engine counted it. None when it did not say.
+      description: The number of these in the prefix cache, as counted by the engine. None if it did not report it.
       type: int
 recorded:
   description: Canary cases whose answers became the profile's baseline.
@@ -317,19 +318,19 @@ recorded:
   type: list
   elements: str
 actions:
-  description: What would be done, in order. Empty outside check mode.
+  description: The planned steps, in order. Empty outside check mode.
   returned: always
   type: list
   elements: str
 not_looked_at:
   description:
-    - Check mode only. What the prediction took to be there, because the play would install it first (C(stack),
-      C(weights)), so that its guards could not look at it.
+    - Only in check mode. Parts that the prediction assumes to be there, because the play would install them first
+      (C(stack), C(weights)), so that its guards could not inspect them.
   returned: always
   type: list
   elements: str
 failure:
-  description: The phase that failed first, with its evidence. None when nothing failed.
+  description: The phase that failed first, with its evidence. None if nothing failed.
   returned: always
   type: dict
   contains:
@@ -337,16 +338,16 @@ failure:
       description: The phase.
       type: str
     direction:
-      description: The direction in which it was run.
+      description: The direction in which it ran.
       type: str
     message:
       description: What was wrong.
       type: str
     expected:
-      description: The expected side, where there are two.
+      description: The expected value, for a comparison.
       type: str
     got:
-      description: The other side.
+      description: The actual value.
       type: str
     log_tail:
       description: The engine's last log lines.
@@ -360,7 +361,7 @@ failure:
       type: str
 quarantine:
   description:
-    - Why the host takes no other profile, or none. A switch is refused until the next reboot, or until
+    - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
       C(b70ctl clear-quarantine).
   returned: always
   type: dict
@@ -372,7 +373,7 @@ quarantine:
       description: Since when, in UTC.
       type: str
     boot_id:
-      description: The boot which it lasts for.
+      description: The boot for which it is valid.
       type: str
     symptom:
       description: Id of the symptom in the engine's log.
@@ -391,12 +392,13 @@ quarantine:
       description: Directory on the host with the engine's log, the kernel's log and the failure.
       type: str
 failures:
-  description: What failed after that, on the way back or while stopping, in the same form.
+  description: What failed after that, during the rollback or the stop, in the same form.
   returned: always
   type: list
   elements: dict
 summary:
-  description: What is served, where, how long each phase took, and what failed with its evidence, as lines for people.
+  description: The served profile, its URL, the duration of each phase, and failures with their evidence, as readable
+    lines.
   returned: always
   type: list
   elements: str

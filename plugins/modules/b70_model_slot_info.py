@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_model_slot_info
-short_description: Tell what is in a slot
+short_description: Report what a slot serves
 version_added: 0.1.0
 description:
-  - Reads which profile is served in a slot, whether this engine process is verified and by what, and which profiles
-    are rendered on the host.
+  - Returns the served profile of a slot, whether and by which switch its engine process was verified, and the profiles
+    that are rendered on the host.
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
@@ -20,7 +20,7 @@ extends_documentation_fragment:
   - arcpro.b70.slot.frontdoor
 options:
   public_url:
-    description: Where clients reach the frontdoor, for RV(summary).
+    description: The URL at which clients reach the frontdoor, for RV(summary).
     type: str
     default: ""
 author:
@@ -41,20 +41,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 slot:
-  description: The slot.
+  description: The name of the slot.
   returned: always
   type: str
 phase:
-  description: What the switch last told the frontdoor.
+  description: The last state that the switch set for the frontdoor.
   returned: always
   type: str
   choices: [stopped, switching, verifying, serving, failed]
 open:
-  description: Whether the frontdoor takes generations for the running engine.
+  description: Whether the frontdoor accepts generations for the running engine.
   returned: always
   type: bool
 reason:
-  description: Why it was not, or what happened before.
+  description: Why it is not open, or the event before that.
   returned: always
   type: str
 profile:
@@ -62,7 +62,7 @@ profile:
   returned: always
   type: str
 served_model:
-  description: The model id under which clients find it.
+  description: The model id that clients use.
   returned: always
   type: str
 verified:
@@ -70,7 +70,7 @@ verified:
   returned: always
   type: bool
 verified_at:
-  description: When that was, in UTC.
+  description: The time of the verification, in UTC.
   returned: always
   type: str
 verified_by:
@@ -83,18 +83,18 @@ verified_by:
       description: The case.
       type: str
     repeats:
-      description: How often it was asked.
+      description: The number of repeats.
       type: int
 fingerprint:
-  description: Fingerprint of what runs.
+  description: Fingerprint of the running engine.
   returned: always
   type: str
 drift:
-  description: How what runs, and the unit it is started by, differ from what is rendered now, in one text, or none.
+  description: The differences of the running engine and its unit from the current rendering as one text, or none.
   returned: always
   type: str
 drift_of:
-  description: The same, each difference by itself; without those there are none.
+  description: The same differences one by one. Empty if there are none.
   returned: always
   type: dict
   contains:
@@ -108,7 +108,7 @@ drift_of:
       description: The unit's file, edited by hand or not loaded by systemd.
       type: str
     port:
-      description: Who shares the engine's port with it, as far as the caller may see that.
+      description: Other processes that share the engine's port, as far as the caller may see them.
       type: str
 engine:
   description: The running unit, or none.
@@ -119,10 +119,10 @@ engine:
       description: Its name.
       type: str
     state:
-      description: What systemd says about it.
+      description: Its state in systemd.
       type: str
     healthy:
-      description: Whether GET /health of the engine answers.
+      description: Whether the engine answers GET /health.
       type: bool
     invocation_id:
       description: systemd's id of this process's start.
@@ -159,14 +159,15 @@ profiles:
       description: Its title.
       type: str
     pending:
-      description: Whether a new rendering of it waits for the switch that starts it. Then status and title are those.
+      description: Whether a new rendering waits for the switch that starts it. If so, status and title are from that
+        rendering.
       type: bool
     accepted_rules:
-      description: Rules of its stack that it breaks on purpose, in words.
+      description: Rules of its stack that it breaks on purpose, as text.
       type: list
       elements: str
 last_verified:
-  description: The profile which a failed switch would lead back to, or none.
+  description: The profile that a failed switch would restore, or none.
   returned: always
   type: str
 at_work:
@@ -175,17 +176,17 @@ at_work:
   type: str
   sample: "pid 812 (ann on desk by Ansible) since 2026-06-07T09:08:44Z: tiny-b"
 progress:
-  description: The phase in which the switch at work is, with what its engine says, or none.
+  description: The phase of the running switch, with the engine's last message, or none.
   returned: always
   type: str
   sample: "health: loading weights 62 %"
 interrupted:
-  description: The last switch, when it never came to its end and none is at work.
+  description: The last switch, if it was interrupted and none is running.
   returned: always
   type: dict
 quarantine:
   description:
-    - Why the host takes no other profile, or none. A switch is refused until the next reboot, or until
+    - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
       C(b70ctl clear-quarantine).
   returned: always
   type: dict
@@ -197,7 +198,7 @@ quarantine:
       description: Since when, in UTC.
       type: str
     boot_id:
-      description: The boot which it lasts for.
+      description: The boot for which it is valid.
       type: str
     symptom:
       description: Id of the symptom in the engine's log.
@@ -221,7 +222,7 @@ switches:
   type: list
   elements: dict
 summary:
-  description: What the slot serves, what is wrong with it, and what starts at boot, as lines for people.
+  description: What the slot serves, its problems, and what starts at boot, as readable lines.
   returned: always
   type: list
   elements: str

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_oneapi_env
-short_description: Capture the environment of one oneAPI compiler into a file
+short_description: Capture the environment of a oneAPI compiler in a file
 version_added: 0.2.0
 description:
-  - Runs the compiler's own C(env/vars.sh) in an empty environment and writes what it sets as a systemd EnvironmentFile,
-    so that units and builds need no shell and cannot get another release's environment.
-  - Never uses C(setvars.sh), which takes the newest release of every component that is installed.
-  - The result is refused when a required variable is missing or any value names another compiler release.
-  - Names the other compiler releases that are installed.
+  - Runs the compiler's own C(env/vars.sh) in an empty environment and writes the resulting variables to a systemd
+    EnvironmentFile. Units and builds then need no shell and cannot get the environment of another release.
+  - Never uses C(setvars.sh), which selects the newest installed release of every component.
+  - Fails if a required variable is missing or a value names another compiler release.
+  - Returns the other installed compiler releases.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -29,11 +29,11 @@ attributes:
     support: full
 options:
   release:
-    description: The compiler's release, the name of its directory.
+    description: The compiler's release, which is also the name of its directory.
     type: str
     required: true
   root:
-    description: Where oneAPI is installed.
+    description: The installation directory of oneAPI.
     type: path
     default: /opt/intel/oneapi
   dest:
@@ -41,16 +41,16 @@ options:
     type: path
     required: true
   required:
-    description: Variables without which the environment is refused.
+    description: Variables that the environment must contain.
     type: list
     elements: str
     default: [PATH, LD_LIBRARY_PATH]
   extra:
-    description: Variables to add or to replace.
+    description: Variables to add or replace.
     type: dict
     default: {}
   timeout:
-    description: Limit for the script, in seconds.
+    description: Time limit of the script, in seconds.
     type: int
     default: 60
 """
@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 present:
-  description: Whether that compiler is installed. When it is not, nothing was written and nothing else is returned.
+  description: Whether that compiler is installed. If not, nothing was written and nothing else is returned.
   returned: success
   type: bool
 variables:

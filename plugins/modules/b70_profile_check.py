@@ -10,13 +10,13 @@ module: b70_profile_check
 short_description: Check the command lines of profiles with the installed engines
 version_added: 0.1.0
 description:
-  - Asks the engine of each installed stack to parse the command line of every rendered profile of that stack, without
-    starting it, and fails with the engine's own words when it refuses one, or warns with them, as O(on_refusal) says.
-  - What has passed is remembered by its command line and stack, so that only what has changed is asked about again.
-    What was refused is asked about again where a refusal fails; where it warns, the words of then are given.
-  - Profiles whose stack is not installed are skipped, and the result says so.
-  - Estimates for the profiles of O(fit) whether weights, KV cache and one full context fit on their cards, and warns
-    with the figures when they may not.
+  - Makes the engine of each installed stack parse the command line of every rendered profile of that stack, without
+    starting the engine. If the engine rejects one, fails or warns with its message, depending on O(on_refusal).
+  - Accepted command lines are recorded with their stack, so that only changed ones are checked again. A rejected
+    command line is checked again with O(on_refusal=fail). With O(on_refusal=warn) the recorded message is returned.
+  - Profiles whose stack is not installed are skipped and listed in the result.
+  - Estimates whether weights, KV cache and one full context of the profiles in O(fit) fit on their cards, and warns
+    with the figures if they may not.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -25,49 +25,49 @@ attributes:
   check_mode:
     support: full
     details:
-      - Engines are asked in check mode as well, but nothing is remembered.
+      - Check mode also runs the engines' parsers, but records nothing.
   diff_mode:
     support: none
     details:
-      - Nothing but its own memory changes.
+      - Only the module's own record changes.
   idempotent:
     support: full
 options:
   config_dir:
-    description: Holds the resolved profiles in C(profiles).
+    description: The directory that contains the resolved profiles in C(profiles).
     type: path
     default: /etc/b70-vllm-slot
   memory_dir:
-    description: Holds what has passed, one file per stack. It may be removed at any time.
+    description: The directory of the accepted command lines, one file per stack. It may be removed at any time.
     type: path
     default: /var/cache/b70/profile-check
   user:
-    description: The user that engines run as; they are asked as that user where it exists.
+    description: The user that engines run as. Their parsers run as that user if it exists.
     type: str
     default: b70
   ask:
-    description: Whether to ask the engines.
+    description: Whether to check the command lines with the engines.
     type: bool
     default: true
   profiles:
-    description: Ask about these profiles only; about all that are rendered when it is empty.
+    description: Check only these profiles. Empty checks all rendered profiles.
     type: list
     elements: str
     default: []
   on_refusal:
     description:
-      - What comes of a profile that its engine refuses, or whose engine does not answer.
-      - V(warn) is for a whole catalogue, in which one broken profile is no reason to keep the others from being served.
+      - What to do if an engine rejects a profile or does not answer.
+      - V(warn) is for a whole catalogue, where one broken profile must not prevent the others from being served.
     type: str
     choices: [fail, warn]
     default: fail
   fit:
-    description: Profiles to estimate.
+    description: Profiles whose memory use to estimate.
     type: list
     elements: str
     default: []
   timeout:
-    description: Seconds that an engine may take to answer.
+    description: How long an engine may take to answer, in seconds.
     type: int
     default: 300
 """
@@ -80,29 +80,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 complaints:
-  description: Profile to what its engine says against it.
+  description: A mapping of profiles to their engine's error.
   returned: always
   type: dict
 unanswered:
-  description: Profile to the reason why its engine could not be asked, although its stack is installed.
+  description: A mapping of profiles to the reason why their engine could not check them, although the stack is
+    installed.
   returned: always
   type: dict
 asked:
-  description: Profiles that an engine was asked about now.
+  description: Profiles that an engine checked in this run.
   returned: success
   type: list
   elements: str
 passed_before:
-  description: Profiles whose command line has passed before.
+  description: Profiles whose command line was accepted earlier.
   returned: success
   type: list
   elements: str
 not_asked:
-  description: Profile to the reason why no engine was asked about it.
+  description: A mapping of profiles to the reason why no engine checked them.
   returned: success
   type: dict
 fit:
-  description: Profile to C(verdict) (fits, tight, no or unknown) and C(text) with the figures.
+  description: A mapping of profiles to C(verdict) (fits, tight, no or unknown) and C(text) with the figures.
   returned: success
   type: dict
 """

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_profile_choice
-short_description: Decide which profile a host serves and which stacks it needs for that
+short_description: Choose the profile of a host and the stacks that it needs
 version_added: 0.1.0
 description:
-  - Decides on the controller, from what M(arcpro.b70.b70_host_info) read and from the catalogue. It reaches no host.
-  - What the slot serves, or served last, stays unless another profile is requested. An empty slot gets O(initial), else
-    what the catalogue recommends for the cards that were found.
-  - Fails, before anything is changed, where the host cannot serve what it is to take, with the reason and the nearest
-    profile that it can serve.
+  - Runs on the controller and uses the result of M(arcpro.b70.b70_host_info) and the catalogue. It does not connect to
+    a host.
+  - The slot keeps the profile that it serves, or served last, unless another is requested. An empty slot gets
+    O(initial), or else the profile that the catalogue recommends for the host's cards.
+  - If the host cannot serve the chosen profile, fails before any change, with the reason and the nearest profile that
+    the host can serve.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -22,7 +23,7 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.info_module
 options:
   host:
-    description: What M(arcpro.b70.b70_host_info) returned, with its O(arcpro.b70.b70_host_info#module:slot).
+    description: The result of M(arcpro.b70.b70_host_info), run with O(arcpro.b70.b70_host_info#module:slot).
     type: dict
     required: true
   catalogue:
@@ -34,7 +35,7 @@ options:
     type: dict
     required: true
   requested:
-    description: The profile that was asked for.
+    description: The requested profile.
     type: str
     default: ""
   initial:
@@ -42,16 +43,16 @@ options:
     type: str
     default: ""
   refused_statuses:
-    description: Statuses of profiles that no host takes.
+    description: Statuses of profiles that no host may serve.
     type: list
     elements: str
     default: [rejected, blocked]
   stack_root:
-    description: Where stacks are. It is among the paths that were looked at.
+    description: The directory of the stacks. It must be one of the inspected paths.
     type: path
     default: /opt/b70/stacks
   models_dir:
-    description: Where weights are.
+    description: The directory of the weights.
     type: path
     default: /mnt/fast-ai/llm-models
 """
@@ -77,15 +78,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 profile:
-  description: The profile, or empty where nothing is chosen.
+  description: The profile, or empty if none is chosen.
   returned: always
   type: str
 reason:
-  description: Why this one, or why none.
+  description: The reason for this choice.
   returned: always
   type: str
 stacks:
-  description: Names of the stacks that are to be on the host - the profile's, and those of what runs or boots now.
+  description: Names of the stacks that the host needs - that of the profile, and those of profiles that run or start at
+    boot now.
   returned: always
   type: list
   elements: str
@@ -94,11 +96,11 @@ compiles:
   returned: always
   type: bool
 cards:
-  description: How many cards were found.
+  description: The number of cards.
   returned: always
   type: int
 notes:
-  description: What else is to be known, such as a stack that is left as it is.
+  description: Other remarks, such as a stack that stays unchanged.
   returned: always
   type: list
   elements: str

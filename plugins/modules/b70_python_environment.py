@@ -7,17 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_python_environment
-short_description: Make a Python environment with uv, step by step and by digest
+short_description: Create a Python environment with uv from verified steps
 version_added: 0.2.0
 description:
-  - Makes a virtual environment and installs steps into it, in their order. A step is looked for in uv's cache first,
-    then where the host's configuration, O(find_links) and O(extra_index_urls) say, and only then at its own address.
-  - A step without hashes that has an own address is looked for there and in O(find_links), at no other index. What came
-    is returned with its digest, so that it can be pinned.
-  - A record of what is in it is written last. An environment that was interrupted, whose Python is gone, or that holds
-    something else is made anew, from the cache as far as that goes; one that lacks only the last steps gets these.
-  - One installation runs at a time for all who share the cache, on several hosts too if they share it.
-  - The work goes on when the connection is lost, and its progress is shown. With C(async) it is left to the caller.
+  - Creates a virtual environment and installs the steps into it in order. uv searches its cache first, then the sources
+    of the host's configuration, O(find_links) and O(extra_index_urls), and last the step's own URL.
+  - A step without hashes that has its own URL comes only from there or from O(find_links). The module returns the
+    digests of its wheels, so that they can be pinned.
+  - A record of the contents is written last. An environment that was interrupted, whose Python is gone, or that
+    contains something else is created again, from the cache where possible. One that lacks only the last steps gets
+    these.
+  - Only one installation at a time runs with the same cache, also across hosts that share it.
+  - The installation survives a lost connection, and its progress is shown. With C(async) this is up to the caller.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -32,68 +33,69 @@ attributes:
     support: full
 options:
   path:
-    description: The environment. A folder that holds something else is refused.
+    description: Path of the environment. The module fails if the folder contains something else.
     type: path
     required: true
   python:
     description:
-      - The Python to make it from. A path, or a series such as V(3.12).
-      - A series is the system's C(/usr/bin/python3.12) where that exists, else one that uv installs below O(python_dir)
-        and checks by the digest that it knows.
+      - The Python of the environment. A path, or a series such as V(3.12).
+      - A series is the system's C(/usr/bin/python3.12) if that exists, else one that uv installs below O(python_dir)
+        and verifies by its known digest.
     type: str
     default: "3.12"
   python_dir:
-    description: Where uv keeps the Pythons that it manages.
+    description: The directory of the Pythons that uv manages.
     type: path
     default: /opt/b70/python
   python_mirror:
-    description: Where uv gets them from, in place of their publisher; laid out as there.
+    description: The URL from which uv downloads Pythons, instead of their publisher. It must have the same layout.
     type: str
     default: ""
   steps:
-    description: What is installed, in this order, each requirement without its dependencies.
+    description: The installation steps, in order. Requirements are installed without their dependencies.
     type: list
     elements: dict
     required: true
     suboptions:
       label:
-        description: What it is, for messages.
+        description: The name of the step, for messages.
         type: str
         required: true
       requirements:
-        description: The text of a requirements file. One requirement only where O(steps[].url) is given.
+        description: The text of a requirements file. Only one requirement is allowed with O(steps[].url).
         type: str
         required: true
       hashed:
-        description: Whether each requirement has its hashes. A wheel with another one is refused.
+        description: Whether each requirement has hashes. A wheel with another hash is refused.
         type: bool
         default: true
       index:
-        description: Address of the index that has it, asked when nothing nearer has it and never with O(no_index).
+        description: URL of the index to use if no nearer source has the requirement. It is never used with O(no_index).
         type: str
         default: ""
       url:
-        description: Address of the wheel itself, asked in the same way.
+        description: URL of the wheel itself, used in the same way.
         type: str
         default: ""
       compile:
-        description: Whether all that is in the environment after this step is compiled to bytecode.
+        description: Whether to compile the whole environment to bytecode after this step.
         type: bool
         default: false
       build:
         description:
-          - Whether the requirement is a source archive on the host, as C(NAME @ file:///PATH). It is built offline, by
-            what uv brings. O(steps[].hashed) may be V(false); then PATH must say what is in the archive.
+          - Whether the requirement is a source archive on the host, as C(NAME @ file:///PATH). It is built offline,
+            with uv's own build backend. O(steps[].hashed) may be V(false). PATH must then identify the contents of the
+            archive.
         type: bool
         default: false
   aliases:
-    description: Distributions that are registered under further names, after the last step.
+    description: Distributions that are registered under additional names, after the last step.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: The further name.
+        description: The additional name.
         type: str
         required: true
       version:
@@ -101,16 +103,16 @@ options:
         type: str
         required: true
       of:
-        description: What it is another name of.
+        description: The distribution that gets the additional name.
         type: str
         required: true
   imports:
-    description: What must be importable in it before it counts as finished.
+    description: Modules that must be importable before the environment counts as complete.
     type: list
     elements: str
     default: []
   more_follows:
-    description: Whether a later call adds steps to these. An environment that has such steps already is left as it is.
+    description: Whether a later call adds steps to these. An environment that already has such steps stays unchanged.
     type: bool
     default: false
   uv:
@@ -118,7 +120,7 @@ options:
     type: path
     default: /opt/b70/tools/bin/uv
   uv_cache_dir:
-    description: uv's cache. The lock of all who share it stands beside it.
+    description: uv's cache. The lock for its users is beside it.
     type: path
     default: /var/cache/b70/uv
   find_links:
@@ -127,20 +129,20 @@ options:
     elements: str
     default: []
   extra_index_urls:
-    description: Further indexes, beside those that uv is configured for on the host.
+    description: Additional indexes, besides those in uv's configuration on the host.
     type: list
     elements: str
     default: []
   no_index:
-    description: Whether no index and no own address of a step is asked.
+    description: Whether to use no index and no URL of a step.
     type: bool
     default: false
   timeout:
-    description: Limit for one step, in seconds. Others who hold the lock are waited for as long as all steps may take.
+    description: Time limit of one step, in seconds. The module waits for the lock as long as all steps may take.
     type: int
     default: 1800
   part:
-    description: Used between the two halves of this module; leave it alone.
+    description: Internal, between the action plugin and the module.
     type: str
     choices: [make, look, progress]
     default: make
@@ -177,11 +179,11 @@ python:
   type: str
   sample: /usr/bin/python3.12
 reason:
-  description: Why something was, or would be, done; empty where nothing is.
+  description: The reason for a change. Empty if there is none.
   returned: success
   type: str
 came:
-  description: Where each step came from, in order.
+  description: The source of each step, in order.
   returned: when the environment is there
   type: list
   elements: dict
@@ -190,15 +192,15 @@ came:
       description: The step's label.
       type: str
     place:
-      description: The place, in words.
+      description: The source, as text.
       type: str
 wheels:
-  description: The digests of what had none, by requirement.
+  description: The digests of requirements without one, by requirement.
   returned: when the environment is there
   type: dict
   sample: {"vllm==0.31.0+xpu": "sha256:HEX"}
 progress:
-  description: How far an installation is that runs now.
+  description: The progress of a running installation.
   returned: to the half on the controller
   type: dict
 """

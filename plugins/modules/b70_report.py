@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_report
-short_description: Gather what somebody who was not there needs to know of a host
+short_description: Collect a redacted support bundle of a host
 version_added: 0.1.0
 description:
-  - Makes one archive of the host's system, cards, packages, stacks, slot, logs and of all findings of the doctor.
-  - Secrets, names of people and home directories are taken out on the host, before anything leaves it.
-  - Every part is bounded, and what could not be had is listed with the reason.
+  - Creates one archive with the host's system, cards, packages, stacks, slot, logs and all findings of the doctor.
+  - Redacts secrets, names of people and home directories on the host, before anything leaves it.
+  - Limits the size of every part, and lists missing parts with the reason.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -25,32 +25,32 @@ attributes:
   check_mode:
     support: full
     details:
-      - Collects and writes no archive.
+      - Collects, but writes no archive.
   diff_mode:
     support: none
   idempotent:
     support: none
     details:
-      - Every run makes an archive of what is there then. It is not reported as a change of the host.
+      - Every run creates an archive of the current state. It does not count as a change of the host.
 options:
   dest:
-    description: The archive to write on the host, a V(.tar.gz). Left out, nothing is written.
+    description: The archive to write on the host, a V(.tar.gz). By default nothing is written.
     type: path
   folder:
     description:
-      - A folder on the controller. The archive is brought there as C(NAME.tar.gz), after O(name), and none is left on
-        the host. O(dest) is not used then.
+      - A folder on the controller. The archive is copied there as C(NAME.tar.gz), where C(NAME) is O(name), and removed
+        from the host. O(dest) is then ignored.
     type: path
   name:
-    description: Name of the host, for the folder inside the archive.
+    description: The name of the host, for the folder inside the archive.
     type: str
     default: host
   max_item_kib:
-    description: Of what is longer than this only the end is kept.
+    description: The maximum size of one item in KiB. Only the end of a longer item is kept.
     type: int
     default: 512
   people:
-    description: Names of people that are taken out, beside those of the host's accounts.
+    description: Names of people to redact, besides those of the host's accounts.
     type: list
     elements: str
     default: []
@@ -68,20 +68,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 size:
-  description: Bytes of the archive, 0 where none was written.
+  description: The archive's size in bytes, 0 if none was written.
   returned: always
   type: int
 contents:
-  description: What is inside, and what is not and why.
+  description: The contents, and missing items with the reason.
   returned: always
   type: list
   elements: dict
   contains:
     name:
-      description: Name in the archive; a folder where nothing was found for it.
+      description: Name in the archive. A folder if nothing was found for it.
       type: str
     source:
-      description: Command or files it is from.
+      description: The command or files that it comes from.
       type: str
     bytes:
       description: Its size.
@@ -93,7 +93,7 @@ contents:
       description: Why there is nothing, else empty.
       type: str
 redactions:
-  description: How often each kind of secret was taken out.
+  description: How often each kind of secret was redacted.
   returned: always
   type: dict
   sample: {header: 2, known secret: 5}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_report_page
-short_description: Write the page over all hosts of a report
+short_description: Write the overview page of a report
 version_added: 0.1.0
 description:
-  - Reads what M(arcpro.b70.b70_report) returned for every host of the play and writes one page, complete in itself.
-  - A host of which there is no report stands there with the reason.
-  - Runs on the controller and reaches no host. One task for the whole play suffices (C(run_once)).
+  - Reads the results of M(arcpro.b70.b70_report) for every host of the play and writes one self-contained page.
+  - The page lists a host without a report with the reason.
+  - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -25,14 +25,14 @@ attributes:
   idempotent:
     support: none
     details:
-      - The page has the time at which it was written.
+      - The page contains the time of its creation.
 options:
   dest:
-    description: The page on the controller, an V(.html).
+    description: Path of the page on the controller, an V(.html).
     type: path
     required: true
   reports:
-    description: Name of the variable in which the task M(arcpro.b70.b70_report) registered its result.
+    description: Name of the variable in which the task of M(arcpro.b70.b70_report) registered its result.
     type: str
     required: true
 seealso:
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 summary:
-  description: Where the page is, and of which hosts there is no archive, as lines for people.
+  description: The path of the page and the hosts without an archive, as readable lines.
   returned: always
   type: list
   elements: str

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_role_arguments
-short_description: Refuse variables of a role that Ansible's own check lets pass
+short_description: Refuse invalid role variables that Ansible's own check accepts
 version_added: 0.1.0
 description:
-  - Ansible's check of a role's arguments takes any text that it could turn into a mapping (C(a=1), JSON) or a list
-    (C(a,b)), and leaves the text in the variable. What comes from C(-e NAME=VALUE) on a command line is such a text.
-  - Fails with one sentence for each variable that is not what the role's C(meta/argument_specs.yml) says. No sentence
-    holds a value.
-  - Runs on the controller and reaches no host.
+  - Ansible's check of a role's arguments accepts any text that it could convert to a mapping (C(a=1), JSON) or a list
+    (C(a,b)), and leaves the text in the variable. A value from C(-e NAME=VALUE) on a command line is such a text.
+  - Fails with one sentence for each variable that does not match the role's C(meta/argument_specs.yml). No sentence
+    contains a value.
+  - Runs on the controller and does not connect to a host.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -26,7 +26,7 @@ options:
     type: path
     required: true
   words:
-    description: Lists that may be given as words with commas in between, because only modules read them.
+    description: Lists that may be given as comma-separated words, because only modules read them.
     type: list
     elements: str
     default: []
@@ -36,7 +36,7 @@ options:
     elements: str
     default: []
   refuse_unknown:
-    description: Refuse variables too that have the role's prefix and are not in its specification.
+    description: Refuse also variables with the role's prefix that are not in its specification.
     type: bool
     default: false
 """
@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What is wrong, one sentence for each variable. Empty where nothing is.
+  description: The errors, one sentence per variable. Empty if there are none.
   returned: always
   type: str
 """

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_slot_files
-short_description: Write every file of a slot in one round trip
+short_description: Write all files of a slot in one round trip
 version_added: 0.1.0
 description:
   - Renders the catalogue with the settings of a host on the controller - the resolved profile (JSON), the engine's
-    environment and the systemd unit of every profile, the command C(b70ctl) with the package behind it, and the unit
-    that verifies what runs. Everything is sent to the host at once.
-  - Brings profiles, environments and systemd units of a slot to what was rendered, and removes those of profiles that
-    have left the catalogue.
-  - Everything is validated before anything is replaced; units through C(systemd-analyze verify), where only a program
-    that is not installed yet is tolerated. Each file is replaced in one step.
-  - A profile is in use when it runs, starts at boot, is named by the slot's state or was verified last. What is in
-    place of it stays; a new rendering of it waits in C(pending) below O(config_dir) for the switch that starts it. Its
-    files are never removed; a warning says so.
-  - Every unit gets a drop-in that keeps it exclusive with the slot's other units and with legacy ones.
-  - The slot's lock is held meanwhile, except in check mode, so that no switch reads what is being replaced.
-  - The unit that verifies what runs is linked to start at boot. Engines are never started, stopped or enabled.
-  - systemd reads its units again where one has changed, and is asked whether it uses them as they were written.
+    environment and the systemd unit of every profile, the command C(b70ctl) with its Python package, and the unit that
+    verifies the running engine. Sends everything to the host at once.
+  - Writes the rendered profiles, environments and systemd units of a slot, and removes those of profiles that are no
+    longer in the catalogue.
+  - Validates everything before it replaces anything. C(systemd-analyze verify) checks the units, and only a program
+    that is not installed yet is tolerated. Each file is replaced atomically.
+  - A profile is in use if it runs, starts at boot, is named by the slot's state or was verified last. Its files stay
+    unchanged, and a new rendering waits in C(pending) below O(config_dir) for the switch that starts it. Its files are
+    never removed, but the module warns about them.
+  - Every unit gets a drop-in that makes it exclusive with the slot's other units and with legacy ones.
+  - The module holds the slot's lock, except in check mode, so that no switch reads files that are being replaced.
+  - The unit that verifies the running engine is enabled at boot. Engines are never started, stopped or enabled.
+  - If a unit has changed, the module reloads systemd, and checks that systemd uses the units as written.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -34,40 +34,40 @@ attributes:
   diff_mode:
     support: full
     details:
-      - A file that comes or goes, and a program, is shown by its path only.
+      - New and removed files, and programs, are shown by their path only.
   idempotent:
     support: full
 options:
   settings:
-    description: What the host decides; everything else comes from the catalogue.
+    description: The settings of the host. Everything else comes from the catalogue.
     type: dict
     suboptions:
       tmpfiles_dir:
-        description: Where C(systemd-tmpfiles) finds the administrator's files.
+        description: The directory of the administrator's files for C(systemd-tmpfiles).
         type: str
         required: true
       lib_dir:
-        description: Holds the package C(b70slot), which is the engine of the slot.
+        description: The directory of the package C(b70slot), which performs the switches.
         type: str
         required: true
       bin_dir:
-        description: Holds the command C(b70ctl).
+        description: The directory of the command C(b70ctl).
         type: str
         required: true
       frontdoor_url:
-        description: The frontdoor as the host itself reaches it.
+        description: The frontdoor's URL, as the host itself reaches it.
         type: str
         required: true
       models_dir:
-        description: Relative model directories are below it.
+        description: The base of relative model directories.
         type: str
         required: true
       stacks_dir:
-        description: Stacks are below it, under their ids.
+        description: The directory of the stacks, each in a subdirectory named by its id.
         type: str
         required: true
       cache_dir:
-        description: Compile caches are below it.
+        description: The directory of the compile caches.
         type: str
         required: true
       hf_home:
@@ -79,7 +79,7 @@ options:
         type: str
         required: true
       group:
-        description: Their group.
+        description: The group that engines run as.
         type: str
         required: true
       backend_host:
@@ -91,11 +91,11 @@ options:
         type: int
         required: true
       env:
-        description: Variables of the site; they win over all others.
+        description: Environment variables of the site. They override all others.
         type: dict
         default: {}
       engine_ip_allow:
-        description: Addresses, networks, or systemd's words for some, that engines may reach beyond this host.
+        description: Addresses, networks, or systemd's keywords for some, that engines may reach outside this host.
         type: list
         elements: str
         default: []
@@ -105,17 +105,17 @@ options:
         elements: str
         default: []
       refused_statuses:
-        description: Statuses of profiles that a switch refuses unless it is told to accept them.
+        description: Statuses of profiles that a switch refuses, unless it is told to accept them.
         type: list
         elements: str
         default: [rejected, blocked]
   profile_dirs:
-    description: Further folders with profiles on the controller, as of the lookup P(arcpro.b70.catalogue#lookup).
+    description: Additional folders with profiles on the controller, as for the lookup P(arcpro.b70.catalogue#lookup).
     type: list
     elements: str
     default: []
   stack_dirs:
-    description: Further folders with stack manifests on the controller.
+    description: Additional folders with stack manifests on the controller.
     type: list
     elements: str
     default: []
@@ -124,13 +124,13 @@ options:
     type: dict
     default: {}
   files:
-    description: Used between the two halves of this module; leave it alone.
+    description: Internal, between the action plugin and the module.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: Where the file is - in C(profiles) below O(config_dir), in O(unit_dir), or in C(tmpfiles.d).
+        description: Path of the file - in C(profiles) below O(config_dir), in O(unit_dir), or in C(tmpfiles.d).
         type: path
         required: true
       content:
@@ -142,25 +142,26 @@ options:
         type: str
         default: "0644"
   directories:
-    description: Directories that must exist; missing ones are made in this order, others keep their owner and mode.
+    description: Directories that must exist. Missing ones are created in this order. Existing ones keep their owner and
+      mode.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: The directory. Missing parents are made with the mode that the system's umask gives.
+        description: The directory. Missing parents are created with the mode of the system's umask.
         type: path
         required: true
       owner:
-        description: User that owns it when it is made.
+        description: Owner of a newly created directory.
         type: str
         default: root
       group:
-        description: Group that owns it when it is made.
+        description: Group of a newly created directory.
         type: str
         default: root
       mode:
-        description: Its mode in octal digits when it is made.
+        description: Mode of a newly created directory in octal digits.
         type: str
         default: "0755"
   slot:
@@ -168,27 +169,29 @@ options:
     type: str
     default: main
   config_dir:
-    description: Holds the directory C(profiles).
+    description: The directory that contains C(profiles).
     type: path
     default: /etc/b70-vllm-slot
   unit_dir:
-    description: Where the administrator's units are.
+    description: The directory of the administrator's units.
     type: path
     default: /etc/systemd/system
   run_dir:
-    description: Holds the slot's state in C(SLOT/state.json).
+    description: The directory of the slot's state, in C(SLOT/state.json).
     type: path
     default: /run/b70
   state_dir:
-    description: Holds the slot's journal, and a copy of what was verified last.
+    description: The directory of the slot's journal and of a copy of the last verified profile.
     type: path
     default: /var/lib/b70
   lock_timeout:
-    description: Seconds to wait for a switch of this slot to end. One that only verifies what runs is waited for.
+    description: Seconds to wait for a switch of this slot to end. The module always waits for one that only verifies
+      the running engine.
     type: float
     default: 60
   program_dir:
-    description: Holds the package behind C(b70ctl). Python files there that are not among O(files) are removed.
+    description: The directory of the Python package of C(b70ctl). Python files there that are not in O(files) are
+      removed.
     type: path
     default: /opt/b70/lib/b70slot
   command:
@@ -196,7 +199,7 @@ options:
     type: path
     default: /opt/b70/bin/b70ctl
   command_link:
-    description: Where a link to O(command) is made, so that people find it in their PATH. None is made when left out.
+    description: Path of a link to O(command), so that people find it in their C(PATH). By default none is created.
     type: path
   owner:
     description: User that owns the files.
@@ -217,7 +220,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 created_directories:
-  description: Directories that were, or in check mode would be, made.
+  description: Directories that were, or in check mode would be, created.
   returned: success
   type: list
   elements: str
@@ -239,12 +242,12 @@ planned_files:
   type: list
   elements: dict
 pending_profiles:
-  description: Profiles in use of which a new rendering waits for a switch.
+  description: Profiles in use whose new rendering waits for a switch.
   returned: success
   type: list
   elements: str
 kept_profiles:
-  description: Profiles that have left the catalogue but are still in use, so that their files stay.
+  description: Profiles that are no longer in the catalogue but still in use, so that their files stay.
   returned: success
   type: list
   elements: str
@@ -253,7 +256,7 @@ units_changed:
   returned: success
   type: bool
 reload_needed:
-  description: Whether systemd had to reread its units, because of this run or of one that was interrupted.
+  description: Whether systemd had to reload its units, because of this run or an interrupted one.
   returned: success
   type: bool
 """

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_source_build
-short_description: Build a wheel from pinned, patched sources, once for each set of inputs
+short_description: Build a wheel from pinned and patched sources
 version_added: 0.1.0
 description:
-  - Makes a clean checkout of exactly one commit, applies exactly the named patches, proves the sources, and builds one
-    wheel in a transient unit of systemd. A lost connection does not end the build; the next run takes it up again.
-  - The wheel is kept under a key over everything that can change it. A finished wheel is never built again, whether it
-    was built on this host or brought from another one.
-  - An interrupted or failed build goes on where it was, objects included.
-  - Memory, swap and disk are looked at before anything is done; a build that cannot fit is refused with the figures.
-  - While the build runs, its progress is shown, and a slow compiler is told from one that hangs.
+  - Creates a clean checkout of exactly one commit, applies exactly the named patches, verifies the sources, and builds
+    one wheel in a transient systemd unit. The build survives a lost connection, and the next run resumes it.
+  - The wheel is stored under a key that covers everything that can change it. A finished wheel is never built again,
+    whether it was built on this host or copied from another one.
+  - An interrupted or failed build continues where it stopped and keeps its objects.
+  - Checks memory, swap and disk first, and refuses a build that cannot fit, with the figures.
+  - Shows the progress of the build, and distinguishes a slow compiler from one that hangs.
 author:
   - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
@@ -31,76 +31,76 @@ attributes:
     platforms: linux with systemd
 options:
   name:
-    description: Name of the source, as in the stack's manifest.
+    description: The name of the source, as in the stack's manifest.
     type: str
     required: true
   repository:
-    description: Address for Git. A mirror is as good as the origin, the commit decides.
+    description: Git URL. A mirror is as good as the origin, because the commit pins the sources.
     type: str
     required: true
   commit:
-    description: The full commit.
+    description: The full commit hash.
     type: str
     required: true
   submodules:
-    description: Whether submodules are checked out too.
+    description: Whether to check out submodules too.
     type: bool
     default: false
   mirrors:
-    description: Beginnings of addresses and what stands in their place, for submodules too.
+    description: A mapping of URL prefixes to their replacements, also for submodules.
     type: dict
     default: {}
   patches:
-    description: Changes to the sources, applied in this order.
+    description: Patches of the sources, applied in this order.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: Its name, for messages.
+        description: The name of the patch, for messages.
         type: str
         required: true
       repository:
-        description: Address for Git of the repository that has it.
+        description: Git URL of the repository that contains it.
         type: str
         required: true
       commit:
-        description: The full commit there. It pins the patch, so a mirror is as good as the origin.
+        description: The full commit hash there. It pins the patch, so a mirror is as good as the origin.
         type: str
         required: true
       path:
-        description: The file of that commit. Nothing else of the repository is fetched where the server allows it.
+        description: The file in that commit. Nothing else of the repository is fetched if the server allows this.
         type: str
         required: true
       encoding:
-        description: How the file holds the patch.
+        description: The encoding of the patch in the file.
         type: str
         choices: [plain, gzip+base64]
         default: plain
       sha256:
-        description: Digest of the decoded patch, which is then checked too.
+        description: SHA-256 digest of the decoded patch, as an additional check.
         type: str
         default: ""
       subdirectory:
-        description: Where in the checkout it applies.
+        description: The directory of the checkout in which it applies.
         type: str
         default: ""
       without_context:
-        description: Whether its hunks have no lines around them.
+        description: Whether its hunks have no context lines.
         type: bool
         default: false
   trees:
-    description: Further repositories that the build looks for in directories of the checkout.
+    description: Additional repositories that the build expects in directories of the checkout.
     type: list
     elements: dict
     default: []
     suboptions:
       repository:
-        description: Address for Git.
+        description: Git URL.
         type: str
         required: true
       commit:
-        description: The full commit.
+        description: The full commit hash.
         type: str
         required: true
       directory:
@@ -108,7 +108,7 @@ options:
         type: str
         required: true
   probes:
-    description: Text that files of the patched sources must hold.
+    description: Text that files of the patched sources must contain.
     type: list
     elements: dict
     default: []
@@ -122,33 +122,33 @@ options:
         type: str
         required: true
   subdirectory:
-    description: Where in the checkout the wheel is built.
+    description: The directory of the checkout in which the wheel is built.
     type: str
     default: ""
   script:
-    description: A setup script that is run with C(bdist_wheel) in place of the project's own build system.
+    description: A setup script to run with C(bdist_wheel), instead of the project's own build system.
     type: str
     default: ""
   python:
-    description: Python of the environment that the wheel is built with and for, which has all build requirements.
+    description: Python of the environment that the wheel is built with and for. It must contain all build requirements.
     type: path
     required: true
   environment:
-    description: Variables of the build; they count into the key.
+    description: Environment variables of the build. They are part of the key.
     type: dict
     default: {}
   environment_file:
     description:
-      - A file with further variables on the host, such as those of the compiler.
-      - Its C(PATH) comes after the programs of O(python)'s environment.
+      - A file on the host with additional environment variables, such as those of the compiler.
+      - Its C(PATH) comes after that of O(python)'s environment.
     type: path
   uses:
     description:
-      - Names and versions of what the wheel depends on, such as torch and the compiler. They count into the key.
+      - Names and versions of the wheel's dependencies, such as torch and the compiler. They are part of the key.
     type: dict
     default: {}
   max_jobs:
-    description: Compilers at once, at most; fewer where there is less memory.
+    description: The maximum number of compiler processes at once. It is lower if memory is short.
     type: int
     default: 4
   peak_gib:
@@ -160,38 +160,38 @@ options:
     type: float
     default: 2
   disk_gib:
-    description: Space for sources and objects in GiB.
+    description: Disk space for sources and objects in GiB.
     type: float
     default: 2
   swap_file:
-    description: Where C(b70-build-swap.service) of the role arcpro.b70.host makes swap for the time of a build.
+    description: The swap file that C(b70-build-swap.service) of the role arcpro.b70.host creates during a build.
     type: path
   swap_gib:
-    description: What RAM and swap are to be together then, in GiB. With V(0) no swap is made.
+    description: The total of RAM and swap during a build, in GiB. V(0) creates no swap.
     type: int
     default: 0
   swap_reserve_gib:
-    description: What must stay free on that disk, in GiB.
+    description: Space that must stay free on the swap file's disk, in GiB.
     type: int
     default: 10
   build:
-    description: Whether to build where there is no finished wheel. Otherwise one must have been brought and be whole.
+    description: Whether to build a missing wheel. With V(false), a complete wheel must already be on the host.
     type: bool
     default: true
   network:
-    description: Whether the build itself may use the network; otherwise it has none.
+    description: Whether the build itself may use the network.
     type: bool
     default: false
   work_dir:
-    description: Directory for checkouts and objects.
+    description: The directory of checkouts and objects.
     type: path
     required: true
   wheel_dir:
-    description: Directory for finished wheels, each in a directory of its own.
+    description: The directory of finished wheels, each in its own subdirectory.
     type: path
     required: true
   ccache_dir:
-    description: Directory for ccache, where it is installed.
+    description: The directory of ccache, if it is installed.
     type: path
     required: true
   uv:
@@ -199,27 +199,27 @@ options:
     type: path
     required: true
   user:
-    description: User that builds.
+    description: The user that builds.
     type: str
     required: true
   group:
-    description: Group that builds.
+    description: The group that builds.
     type: str
     required: true
   source_timeout:
-    description: Limit for each step of the checkout, in seconds.
+    description: Time limit of each step of the checkout, in seconds.
     type: int
     default: 1800
   build_timeout:
-    description: Limit for the build, in seconds.
+    description: Time limit of the build, in seconds.
     type: int
     default: 43200
   stall_timeout:
-    description: A build that computes nothing for this many seconds is ended.
+    description: A build that uses no processor time for this many seconds is ended.
     type: int
     default: 900
   step:
-    description: Used between the two halves of this module; leave it alone.
+    description: Internal, between the action plugin and the module.
     type: str
     choices: [look, start, stop]
     default: look
@@ -259,20 +259,20 @@ state:
   returned: success
   type: str
 estimate:
-  description: What building it on this host would take.
+  description: The requirements of a build on this host.
   returned: when it is not built
   type: str
 swap:
-  description: Whether swap would be made for the time of the build.
+  description: Whether swap would be created during the build.
   returned: when it is not built
   type: bool
 problems:
-  description: What stands against building it on this host, with the figures.
+  description: Why this host cannot build it, with the figures.
   returned: when it is not built
   type: list
   elements: str
 key:
-  description: The key over everything that can change the wheel.
+  description: The key, which covers everything that can change the wheel.
   returned: always
   type: str
 wheel:
@@ -287,16 +287,16 @@ wheel:
       description: Its digest.
       type: str
     size:
-      description: Its bytes.
+      description: Its size in bytes.
       type: int
     patches:
       description: Names and digests of the decoded patches in it.
       type: dict
     compiler:
-      description: What the compiler says of itself.
+      description: The compiler's version text.
       type: str
 budget:
-  description: How many jobs it was built with and why.
+  description: The number of compiler jobs and the reason.
   returned: when it was built now
   type: str
 log:

@@ -12,15 +12,15 @@ module: b70_stacks
 short_description: Install stacks side by side, built once for all hosts of a play
 version_added: 0.2.0
 description:
-  - Installs stacks from their manifests in steps, which all hosts of a play take together; see O(step). The role
-    arcpro.b70.stack calls them in their order.
-  - An installed stack is never touched again. One that was interrupted is never used; the next run goes on with what
-    was downloaded and compiled.
-  - The sources of a stack are built on the first host that can build all that nobody has. The others take its wheels,
-    by way of the controller, where they stay for later hosts.
-  - Wheels without a digest are taken on trust once; what came is recorded in O(pins_file), and every later host takes
-    the same.
-  - A step reads what the hosts of the batch have registered from the steps before, as C(__stack_planned),
+  - Installs stacks from their manifests in steps that all hosts of a play run together, see O(step). The role
+    arcpro.b70.stack runs them in order.
+  - An installed stack is never changed again. An interrupted one is never used. The next run continues with the files
+    that were downloaded and compiled.
+  - The first host that can build all missing wheels of a stack builds them. The others get its wheels through the
+    controller, which keeps them for later hosts.
+  - A wheel without a digest is trusted on first use. Its digest is recorded in O(pins_file), and every later host uses
+    the same wheel.
+  - A step reads the results of earlier steps that the hosts of the batch have registered as C(__stack_planned),
     C(__stack_looked) and C(__stack_shared).
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -31,7 +31,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - V(share) says what would be installed and built, and reports a change where there is something.
+      - V(share) reports what would be installed and built, and is changed if there is anything.
   diff_mode:
     support: none
   idempotent:
@@ -39,44 +39,44 @@ attributes:
 options:
   step:
     description:
-      - V(plan) looks at the host and compares it with the manifests. It refuses what cannot be installed.
-      - V(look) asks the host which wheels of sources it has and what building the others would take.
-      - V(share) decides who builds what, says it, and has a host give the controller the wheels that others need.
-      - V(install) installs what the host lacks, up to where it needs the wheel that another host is building.
+      - V(plan) inspects the host and compares it with the manifests. It fails for a stack that cannot be installed.
+      - V(look) finds the wheels of sources that the host has, and what building the others would take.
+      - V(share) decides and reports which host builds what, and copies wheels that other hosts need to the controller.
+      - V(install) installs missing stacks, up to the point where one needs a wheel that another host builds.
       - V(take) installs the rest.
-      - V(contents) says what a mirror has to bring for O(names), and changes nothing.
+      - V(contents) returns what a mirror must contain for O(names), and changes nothing.
     type: str
     required: true
     choices: [plan, look, share, install, take, contents]
   names:
     description:
-      - Manifests by name; an empty list means that nothing is needed.
-      - When left out, it is V(xpu) on a host with cards and V(cpu) on one without.
+      - Names of the manifests. An empty list means that no stack is needed.
+      - The default is V(xpu) on a host with cards and V(cpu) on one without.
     type: list
     elements: str
   dirs:
-    description: Further folders on the controller with manifests.
+    description: Additional folders on the controller with manifests.
     type: list
     elements: str
     default: []
   root:
-    description: Where stacks stand side by side, each in a directory named by its id.
+    description: The directory of the stacks, each in a subdirectory named by its id.
     type: path
     default: /opt/b70/stacks
   python:
-    description: The system's Python. Where a manifest takes another one, uv brings that.
+    description: The system's Python. If a manifest needs another one, uv installs it.
     type: path
     default: /usr/bin/python3
   python_dir:
-    description: Where uv keeps the Pythons that it brings.
+    description: The directory of the Pythons that uv installs.
     type: path
     default: /opt/b70/python
   python_mirror:
-    description: Where uv gets them from, in place of their publisher.
+    description: The URL from which uv downloads Pythons, instead of their publisher.
     type: str
     default: ""
   tools_dir:
-    description: The environment that has uv.
+    description: The virtual environment with uv.
     type: path
     default: /opt/b70/tools
   uv_cache_dir:
@@ -89,16 +89,16 @@ options:
     elements: str
     default: []
   extra_index_urls:
-    description: Further indexes.
+    description: Additional package indexes.
     type: list
     elements: str
     default: []
   no_index:
-    description: Whether no index is asked.
+    description: Whether to use no package index.
     type: bool
     default: false
   git_mirrors:
-    description: Beginnings of addresses of repositories, and what stands in their place.
+    description: A mapping of repository URL prefixes to their replacements.
     type: dict
     default: {}
   runtime_packages:
@@ -107,72 +107,73 @@ options:
     elements: str
     default: []
   build_packages:
-    description: Distribution packages that a host needs that builds.
+    description: Distribution packages that a host needs to build.
     type: list
     elements: str
     default: []
   user:
-    description: The user that must be able to use the stacks, and that builds.
+    description: The user that runs the stacks and the builds.
     type: str
     default: b70
   group:
-    description: Its group.
+    description: The group of that user.
     type: str
     default: b70
   work_dir:
-    description: Where sources are built.
+    description: The directory where sources are built.
     type: path
     default: /mnt/fast-ai/src
   wheel_dir:
-    description: Where a host keeps finished wheels.
+    description: The directory of finished wheels on a host.
     type: path
     default: /var/cache/b70/wheels
   ccache_dir:
-    description: Where compiled objects are found again.
+    description: The directory of ccache's compiled objects.
     type: path
     default: /var/cache/b70/ccache
   wheel_store:
-    description: Where the controller keeps finished wheels for other hosts.
+    description: The directory on the controller that keeps finished wheels for other hosts.
     type: path
     default: ~/.cache/b70/wheels
   pins_file:
-    description: The file on the controller with the digests that were seen first. Empty for none.
+    description: The file on the controller with the digests of the first use. Empty means none.
     type: str
     default: ""
   oneapi_environment_file:
-    description: The compiler's environment, read where a manifest names a compiler.
+    description: The file with the compiler's environment. It is read if a manifest names a compiler.
     type: path
     default: /etc/b70-vllm-slot/oneapi.env
   build_memory_gib:
-    description: What RAM and swap are to be together for a build that needs more, in GiB. With V(0) no swap is made.
+    description: The total of RAM and swap, in GiB, for a build that needs more memory than the host has. V(0) creates
+      no swap.
     type: int
     default: 0
   build_swap_file:
-    description: Where swap is made for the time of such a build. Empty for none.
+    description: The swap file during such a build. Empty creates none.
     type: str
     default: ""
   build_swap_reserve_gib:
-    description: What must stay free on that disk, in GiB.
+    description: Space that must stay free on the swap file's disk, in GiB.
     type: int
     default: 10
   install_timeout:
-    description: Limit for one installation step, in seconds.
+    description: Time limit of one installation step, in seconds.
     type: int
     default: 1800
   verify_timeout:
-    description: Limit for the verification, in seconds.
+    description: Time limit of the verification, in seconds.
     type: int
     default: 300
   source_timeout:
-    description: Limit for each step of a checkout, in seconds.
+    description: Time limit of each step of a checkout, in seconds.
     type: int
     default: 1800
   build_timeout:
-    description: Limit for a build, in seconds.
+    description: Time limit of a build, in seconds.
     type: int
     default: 43200
   stall_timeout:
-    description: A build that computes nothing for this many seconds is ended.
+    description: A build that uses no processor time for this many seconds is ended.
     type: int
     default: 900
 """
@@ -191,17 +192,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The wanted stacks, each with C(id), C(dir), C(installed), C(reason) and what it is made of.
+  description: The wanted stacks, each with C(id), C(dir), C(installed), C(reason) and its parts.
   returned: by V(plan)
   type: list
   elements: dict
 lacks:
-  description: The ids of those that are not installed.
+  description: The ids of the missing stacks.
   returned: by V(plan)
   type: list
   elements: str
 cards:
-  description: How many cards the host has.
+  description: The number of the host's cards.
   returned: by V(plan)
   type: int
 system:
@@ -209,15 +210,16 @@ system:
   returned: by V(plan)
   type: dict
 looks:
-  description: What the host has of every wheel, by stack and source.
+  description: The state of every wheel on the host, by stack and source.
   returned: by V(look)
   type: dict
 shares:
-  description: For every stack with sources what this host does for each of them, and C(waits), the host it waits for.
+  description: For every stack with sources, what this host does for each source, and C(waits), the host that it waits
+    for.
   returned: by V(share)
   type: dict
 packages_missing:
-  description: The distribution packages that are not installed; by V(share) only those that this host needs.
+  description: The distribution packages that are not installed. With V(share), only those that this host needs.
   returned: by V(plan) and V(share)
   type: list
   elements: str
@@ -226,16 +228,16 @@ builds:
   returned: by V(share)
   type: bool
 swap:
-  description: Whether swap is C(wanted) for a build, and of which size and where.
+  description: Whether swap is C(wanted) for a build, with its size and file.
   returned: by V(share)
   type: dict
 installed:
-  description: The ids of what was installed now.
+  description: The ids of the stacks that this run installed.
   returned: by V(install) and V(take)
   type: list
   elements: str
 learned:
-  description: The digests of what came without one, by requirement.
+  description: The digests of requirements without one, by requirement.
   returned: by V(install) and V(take)
   type: dict
 stacks:

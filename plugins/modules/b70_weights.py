@@ -10,15 +10,15 @@ module: b70_weights
 short_description: Install model weights on a host and keep them complete
 version_added: 0.1.0
 description:
-  - Copies model directories from the controller to the host, or has the host fetch them, replaces those that differ,
-    and says for others whether they are complete.
-  - A model that is there and right costs nothing but a look. All models together take one round trip, and a second one
-    when a large file has to be read on the controller first.
-  - Files arrive in a hidden directory beside the model's and are verified there; then that directory takes the model's
-    name. A copy that was cut off is taken up where it ended, and never bears the model's name.
-  - Next to the weights lies C(.b70-weights.json) with size, time and SHA-256 of every file. As long as size and time of
-    a file of 16 MiB or more are the recorded ones it is not read again, unless O(verify=checksum).
-  - A running engine keeps the files that it has opened.
+  - Copies model directories from the controller to the host, or makes the host download them. Replaces directories that
+    differ, and reports whether others are complete.
+  - A model that is already correct is only inspected. All models together take one round trip, and a second one if the
+    controller must read a large file first.
+  - Files are written to a hidden directory beside the model's and verified there. Then that directory is renamed to the
+    model's name. An interrupted copy is resumed, and never has the model's name.
+  - C(.b70-weights.json) beside the weights records size, time and SHA-256 of every file. A file of 16 MiB or more is
+    not read again while its size and time match the record, unless O(verify=checksum).
+  - A running engine keeps its open files.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -38,8 +38,8 @@ options:
     required: true
   models:
     description:
-      - Where models come from - the name of the directory on the host, and its source.
-      - A source is a dictionary with one key that names its kind.
+      - The sources of models, by directory name on the host.
+      - A source is a dictionary with one key that names the kind.
       - V(path) is a directory on the controller, V(host_path) one on the host such as a share.
       - V(url) is a directory on a web server with C(.b70-weights.json) or C(SHA256SUMS), a file that C(manifest_sha256)
         may pin.
@@ -49,15 +49,14 @@ options:
     default: {}
   lenient:
     description:
-      - Models of O(models) whose files are left as they are when they look whole and nobody recorded where they are
-        from.
+      - Models of O(models) whose files stay unchanged if they look complete and have no record of their source.
     type: list
     elements: str
     default: []
   profiles:
     description:
-      - Profiles whose models are wanted too, as far as they name a repository of the hub. A source of O(models) for the
-        same directory wins.
+      - Profiles whose models are wanted too, if they name a repository of the hub. A source in O(models) for the same
+        directory takes precedence.
     type: list
     elements: str
     default: []
@@ -66,16 +65,16 @@ options:
     type: bool
     default: true
   revisions:
-    description: Commits of repositories, C(OWNER/NAME) to commit. They win over those that profiles name.
+    description: Commits of repositories, C(OWNER/NAME) to commit. They override those of profiles.
     type: dict
     default: {}
   profile_dirs:
-    description: Further folders with profiles on the controller, as of the lookup P(arcpro.b70.catalogue#lookup).
+    description: Additional folders with profiles on the controller, as for the lookup P(arcpro.b70.catalogue#lookup).
     type: list
     elements: str
     default: []
   stack_dirs:
-    description: Further folders with stack manifests on the controller.
+    description: Additional folders with stack manifests on the controller.
     type: list
     elements: str
     default: []
@@ -85,59 +84,61 @@ options:
     default: {}
   client:
     description:
-      - The environment of the hub's client, as options of M(arcpro.b70.b70_python_environment). It is made where a
-        model comes from the hub and no mirror is named.
+      - The environment of the hub's client, as options of M(arcpro.b70.b70_python_environment). It is created if a
+        model comes from the hub and no mirror is set.
     type: dict
   pins_file:
     description:
       - A YAML file on the controller with the revisions of repositories for which a source names none.
-      - The first host that fetches from such a repository asks which revision it has, and records it there. Every other
-        host takes the same, in the same play and later. A host that has another one is a failure that names both.
-      - A revision that a host has, and that is not recorded yet, is added.
-      - When it is empty or its directory cannot be written, a first download is refused.
+      - The first host that downloads from such a repository looks up its current revision, and the module records it in
+        this file. Every other host uses the same revision, in the same play and later. For a host that has another one
+        the module fails and names both.
+      - A revision that a host already has is added if the file has none.
+      - If this is empty or its directory is not writable, a first download fails.
     type: path
     default: ''
   options:
     description:
-      - How the host fetches, as the role C(model_weights) describes the variables of the same names.
+      - Settings of downloads. The role C(model_weights) describes the variables of the same names.
     type: dict
     default: {}
     suboptions:
       endpoint:
-        description: The hub's address.
+        description: The hub's URL.
         type: str
         default: https://huggingface.co
       mirror:
-        description: A directory on a web server with one directory per model; from there models of the hub come then.
+        description: A directory on a web server with one directory per model. If set, models of the hub come from
+          there.
         type: str
         default: ''
       exclude:
-        description: Patterns of files that are not fetched from the hub, where a source names none.
+        description: Patterns of files that are not downloaded from the hub. A source's own patterns replace them.
         type: list
         elements: str
         default: []
       xet:
-        description: Whether the hub's Xet transport is used. It is known to hang; nothing is resumed with it.
+        description: Whether to use the hub's Xet transport. It is known to hang and cannot resume a download.
         type: bool
         default: false
       stall_s:
-        description: Seconds without a byte after which a connection is given up.
+        description: Seconds without data after which a connection is closed.
         type: float
         default: 60
       attempts:
-        description: Attempts without a byte after which the download is given up.
+        description: Attempts without data after which the download fails.
         type: int
         default: 5
       workers:
-        description: Files at once.
+        description: Number of files to download at once.
         type: int
         default: 4
       limit_s:
-        description: Seconds that one download may take.
+        description: Time limit of one download, in seconds.
         type: int
         default: 86400
       user:
-        description: The user that fetches.
+        description: The user that downloads.
         type: str
         default: root
       hub_python:
@@ -145,36 +146,36 @@ options:
         type: path
         default: /opt/b70/hub/venv/bin/python
       environment:
-        description: Further variables for the download, such as C(https_proxy).
+        description: Additional environment variables for the download, such as C(https_proxy).
         type: dict
         default: {}
   hub_token:
-    description: The hub's token. It reaches the download as a credential of systemd, never as an argument.
+    description: The hub's token. The download gets it as a systemd credential, never as an argument.
     type: str
     default: ''
   wanted:
     description:
-      - The models that must be complete on the host afterwards, by name of directory, or an absolute path.
-      - Those in O(models) are brought. One that is not must already be there, otherwise the module fails.
-      - Left out, it is every model in O(models).
+      - The models that must be complete on the host afterwards, by directory name or absolute path.
+      - Models with a source in O(models) are installed. Other models must already be there, otherwise the module fails.
+      - The default is every model in O(models).
     type: list
     elements: str
   report:
     description:
-      - Further models to look at, by name of directory or absolute path.
-      - They are never changed and never a reason to fail.
+      - Additional models to inspect, by directory name or absolute path.
+      - They are never changed and never cause a failure.
     type: list
     elements: str
     default: []
   verify:
     description:
-      - V(stat) reads files below 16 MiB, and larger ones whose size or time is not the recorded one.
+      - V(stat) reads files below 16 MiB, and larger files whose size or time differs from the record.
       - V(checksum) reads every file.
     type: str
     choices: [stat, checksum]
     default: stat
   request:
-    description: What the half on the controller asks of the half on the host. Not for use in playbooks.
+    description: Internal. The request of the action plugin to the module on the host.
     type: dict
 """
 
@@ -198,7 +199,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 models:
-  description: What every wanted and reported model is now, or in check mode what it was found to be, by name.
+  description: The state of every wanted and reported model by name, in check mode as found.
   returned: always
   type: dict
   contains:
@@ -207,7 +208,7 @@ models:
         - V(complete), V(missing), V(incomplete) (parts are missing), or V(differs) (from its source or its own record).
       type: str
     reason:
-      description: What is wrong or not known, else empty.
+      description: The problem or what is unknown, else empty.
       type: str
     files:
       description: Number of files.
@@ -222,19 +223,19 @@ models:
       description: Number of files that were copied, 0 in check mode.
       type: int
 brings:
-  description: Directories of the models that were brought, or would be in check mode.
+  description: Directories of the models that were, or in check mode would be, installed.
   returned: always
   type: list
   elements: str
 pins:
-  description: What was recorded in O(pins_file), or would be in check mode, one line for each repository.
+  description: What was, or in check mode would be, recorded in O(pins_file), one line per repository.
   returned: always
   type: list
   elements: str
   sample:
     - "lab/tiny-a: revision 0123456789abcdef0123456789abcdef01234567 is recorded in /srv/inventory/b70-pins.yml"
 summary:
-  description: The same for people, one line for each model.
+  description: The same as readable text, one line per model.
   returned: always
   type: list
   elements: str

@@ -226,7 +226,7 @@ def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: Door, s
     door.unchanged({}, source=source)
     # the way back builds nothing
     said = door.must({})
-    assert "Make the environment" not in said
+    assert "Create the environment" not in said
     assert (door.in_use(), door.about()["version"]) == (before, "1.0.0")
     assert door.served() == 200
 

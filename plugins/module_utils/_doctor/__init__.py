@@ -1,4 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a host and says what is wrong with it: probes, pure judges, a redacted support bundle. No Ansible in here."""
+"""Inspects a host and explains its faults: probes, pure judges, a redacted support bundle. Independent of Ansible."""

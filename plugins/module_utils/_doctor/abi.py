@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Do a stack's native extensions fit its torch? Pure: files are opened through a function that is given.
+"""Checks whether a stack's native extensions match its torch. Pure: the caller passes a function that opens files.
 
 Two questions for every extension that uses torch: is every library that it names there, in a version that has what it
 wants, and does some library that is loaded with it define every name of torch's interface that it uses?
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .elf import Elf, readable
 
-# Opens a library: None where there is none (or no ELF file).
+# Opens a library. Returns None if it does not exist or is not an ELF file.
 Open = Callable[[str], "Elf | None"]
 
 # Names of torch's interface: C++ in c10, at and torch, and the C interface for extensions that outlive a version.
@@ -27,7 +27,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Misfit:
-    """An extension that cannot be loaded: its path below site-packages, what it misses, and from which library."""
+    """An extension that cannot be loaded: its path below site-packages, what it lacks, and from which library."""
 
     extension: str
     problem: str
@@ -47,7 +47,7 @@ def misfits(
     torch_libraries: Sequence[str],
     search: Sequence[str],
 ) -> Iterator[Misfit]:
-    """What does not fit, for extensions (name for people, path, file) of one environment.
+    """The mismatches of the extensions (readable name, path, file) of one environment.
 
     `torch_lib` is torch's own folder of libraries (in memory as soon as torch is imported), `torch_libraries` its
     files, and `search` the folders that the loader looks in.
@@ -76,7 +76,7 @@ def misfits(
 
 
 def home_of(symbol: str, needed: Sequence[str]) -> str:
-    """The library of torch in which a name should be."""
+    """The library of torch that should define a name."""
     if match := re.match(r"^_ZNK?[VrRO]*3c10(3xpu|4cuda)?", symbol):
         return f"libc10_{match[1][1:]}.so" if match[1] else "libc10.so"
     return next((name for name in needed if re.match(r"libtorch_(?:cpu|xpu|cuda|python)\.so", name)), "libtorch_cpu.so")

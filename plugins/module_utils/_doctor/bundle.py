@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The support bundle: what is kept of a host for somebody who was not there, redacted and bounded.
+"""The support bundle: redacted and bounded information about a host, for remote analysis.
 
-What to collect is a list; collecting goes through the doctor's effects; everything that leaves is text that went
-through the redactor. What could not be had is named with its reason.
+A list defines the items. The doctor's effects collect them. Everything that leaves the host is text from the redactor.
+Missing items are listed with the reason.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .redact import SHORTEST_KNOWN, Redactor, known_secrets
 
 MOST_FILES = 40
 JOURNAL_LINES = 4000
-# What the kernel compiler leaves in an engine's log.
+# Messages of the kernel compiler in an engine's log.
 COMPILER_WORDS = "ocloc|IGC|SPIR-V|spirv|UR_RESULT_ERROR"
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to keep: its place in the archive, where it is from, and how to get it."""
+    """One item: its path in the archive, its origin, and how to collect it."""
 
     name: str
     source: str
@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Kept:
-    """One row of the archive's table of contents; `problem` says why there is nothing, else empty."""
+    """One row of the archive's table of contents. `problem` is the reason for a missing item, else empty."""
 
     name: str
     source: str
@@ -62,7 +62,7 @@ def files(name: str, *patterns: str, max_bytes: int = 2**18) -> Item:
 
 
 def items(site: Site) -> list[Item]:
-    """Everything that is kept: what reports to the vendor and to upstream ask for, and what the slot did."""
+    """All items: what reports to the vendor and to upstream require, and the history of the slot."""
     config, state = site.settings["config_dir"], site.settings["state_dir"]
     names = [str(profile["name"]) for profile in site.wanted]
     caches = site.settings["cache_dirs"]
@@ -116,7 +116,7 @@ def items(site: Site) -> list[Item]:
     ]  # fmt: skip
 
 
-# A checkout may be anybody's: nothing that its configuration names is run.
+# A checkout may belong to anybody, so no program that its configuration names may run.
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", "--no-optional-locks")
 
 
@@ -125,7 +125,8 @@ def checkouts(heads: Mapping[str, str]) -> list[Item]:
     listed = []
     for path in sorted(heads):
         folder = path.removesuffix("/.git/HEAD")
-        # A build's folder is its source and the key of its recipe; the checkout in it is called alike in all.
+        # A build's folder has the name of its source and the key of its recipe. All checkouts in them have the same
+        # name.
         name = folder.removesuffix("/src").rsplit("/", 1)[-1]
         asked = (*GIT, "-C", folder)
         listed.append(command(f"sources/{name}.txt", *asked, "log", "-1", "--format=%H %cI %s"))
@@ -135,7 +136,7 @@ def checkouts(heads: Mapping[str, str]) -> list[Item]:
 
 
 def heads_of(site: Site) -> Read:
-    """Where stacks are built (KEY/src), and where people keep checkouts of their own beside these."""
+    """The directories of builds (KEY/src), and those of people's own checkouts beside them."""
     work = site.settings["build_dir"]
     return Read((f"{work}/*/src/.git/HEAD", f"{work}/*/.git/HEAD"), max_bytes=1)
 
@@ -144,7 +145,7 @@ HOMES = ("/root", "/home/*")
 
 
 def secret_places(site: Site) -> tuple[Read, Read]:
-    """(files in which values stand under names, files that are a secret as a whole)."""
+    """(files with named values, files that are entirely secret)."""
     config = site.settings["config_dir"]
     named = (f"{config}/profiles/*.env", f"{config}/*.env", "/etc/environment", "/etc/b70-frontdoor/*", "/etc/pip.conf",
              f"{site.settings['unit_dir']}/b70-*", f"{site.settings['unit_dir']}/b70-*/*")  # fmt: skip
@@ -154,7 +155,7 @@ def secret_places(site: Site) -> tuple[Read, Read]:
 
 
 def secrets_in(site: Site, answers: Answers) -> set[str]:
-    """What is known to be secret on this host."""
+    """The known secrets of this host."""
     named, whole = secret_places(site)
     found = {word for text in answers.texts(named).values() for word in known_secrets(text)}
     found |= {value for profile in site.wanted for value in known_secrets(json.dumps(profile.get("engine", {})))}
@@ -164,7 +165,7 @@ def secrets_in(site: Site, answers: Answers) -> set[str]:
 def contents(
     listed: Sequence[Item], answers: Answers, redactor: Redactor, most_bytes: int
 ) -> tuple[dict[str, bytes], list[Kept]]:
-    """(name in the archive -> redacted bytes, table of contents). Of what is too long the end is kept."""
+    """(name in the archive -> redacted bytes, table of contents). Only the end of a long item is kept."""
     held: dict[str, bytes] = {}
     rows: list[Kept] = []
 
@@ -175,7 +176,7 @@ def contents(
             return
         data = redactor.clean(text).encode()
         cut = len(data) > most_bytes
-        # A cut that falls into a character leaves no broken one behind.
+        # A cut inside a character must not leave a broken one.
         held[name] = data[-most_bytes:].decode("utf-8", "ignore").encode() if cut else data
         rows.append(Kept(name, source, len(held[name]), cut))
 

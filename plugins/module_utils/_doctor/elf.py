@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Dynamic ELF files, read without tools: what a library needs and what it gives. Pure: bytes in, answers out.
+"""Reads dynamic ELF files without tools: what a library needs and what it provides. Pure functions of bytes.
 
-Only 64-bit little-endian files, which is what the hosts run. Lookups go through the GNU hash table, so that a library
+Supports only 64-bit little-endian files, which the hosts use. Lookups go through the GNU hash table, so that a library
 with a hundred thousand symbols costs nothing to open.
 """
 
@@ -28,7 +28,7 @@ _GLOBAL, _WEAK = 1, 2
 
 
 class NotElf(ValueError):
-    """The bytes are no dynamic ELF file of this kind."""
+    """The bytes are not a dynamic ELF file of this kind."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Elf:
 
     @cached_property
     def search_path(self) -> tuple[str, ...]:
-        """Its own RPATH or RUNPATH, `$ORIGIN` as it stands."""
+        """Its own RPATH or RUNPATH, with `$ORIGIN` unchanged."""
         found = self._tags.get(_DT_RUNPATH) or self._tags.get(_DT_RPATH) or []
         return tuple(part for index in found for part in self._string(index).split(":") if part)
 
@@ -103,7 +103,8 @@ class Elf:
         return Symbol(self._string(name), section != 0, info >> 4 == _WEAK)
 
     def undefined(self) -> Iterator[Symbol]:
-        """What others must define for it. In the GNU layout these symbols come first, before the hashed ones."""
+        """The symbols that others must define for it. In the GNU layout these symbols come first, before the hashed
+        ones."""
         if _DT_GNU_HASH in self._tags:
             _buckets, end = self._unpack("<II", self._place(self._tags[_DT_GNU_HASH][0]))
         elif _DT_HASH in self._tags:
@@ -116,7 +117,7 @@ class Elf:
                 yield symbol
 
     def defines(self, name: str) -> bool:
-        """Whether others find `name` in it."""
+        """Whether it exports `name`."""
         if _DT_GNU_HASH not in self._tags:
             return name in self._defined
         table = self._place(self._tags[_DT_GNU_HASH][0])
@@ -187,9 +188,9 @@ def gnu_hash(name: str) -> int:
 
 
 def readable(symbol: str) -> str:
-    """The name of a C++ symbol as people write it, `torch::Library::_def` for `_ZN5torch7Library4_defE...`.
+    """The readable name of a C++ symbol, `torch::Library::_def` for `_ZN5torch7Library4_defE...`.
 
-    Only the plain parts of nested names, which is what the names of an interface are; others stay as they are.
+    Decodes only the plain parts of nested names, which the names of an interface consist of. Others stay unchanged.
     """
     if not symbol.startswith("_ZN"):
         return symbol

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One environment of a stack on the disk: is it what was installed, and which extensions does it have?
+"""Checks the environment of a stack on the disk: its installed files and its native extensions.
 
-Functions of a directory; nothing is imported or written.
+Functions of a directory. Nothing is imported or written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .elf import Elf
 
 FINGERPRINT = "fingerprint.json"
 SHOWN_PROBLEMS = 20
-# Where the loader looks beside what a file and its environment name.
+# The loader's default folders, besides those of a file and its environment.
 SYSTEM_LIBRARIES = (
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -36,7 +36,7 @@ SYSTEM_LIBRARIES = (
 
 
 def site_packages(stack: Path) -> Path:
-    """The stack's folder of installed packages. Raises LookupError where it has none."""
+    """The stack's folder of installed packages. Raises LookupError if it has none."""
     found = sorted(stack.glob("venv/lib/python3*/site-packages"))
     if not found:
         raise LookupError(f"{stack}/venv has no site-packages")
@@ -44,7 +44,7 @@ def site_packages(stack: Path) -> Path:
 
 
 def distributions(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Name (lower case, dashes) -> version and dist-info folder of everything installed."""
+    """Name (lower case, dashes) -> version and dist-info folder of every installed distribution."""
     found = {}
     for info in sorted(folder.glob("*.dist-info")):
         name, _dash, version = info.name.removesuffix(".dist-info").rpartition("-")
@@ -93,9 +93,9 @@ def _against_fingerprint(stack: Path, have: dict[str, str]) -> list[str]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, int]]:
-    """(path, digest, size) of the rows of a RECORD that say a size; none where there is no RECORD.
+    """(path, digest, size) of the rows of a RECORD that have a size. Empty without a RECORD.
 
-    Bytecode is left out: whoever installs makes it anew.
+    Bytecode is omitted, because every installation compiles it again.
     """
     try:
         with path.open(encoding="utf-8", newline="") as stream:
@@ -122,7 +122,7 @@ def _file_problem(path: Path, digest: str, size: int, deep: bool) -> str:
 
 
 class Libraries:
-    """Opens libraries once, mapped instead of read."""
+    """Opens each library once, memory-mapped."""
 
     def __init__(self) -> None:
         self._known: dict[str, Elf | None] = {}
@@ -143,7 +143,7 @@ class Libraries:
 
 
 def extensions(stack: Path, search: Sequence[str]) -> dict[str, Any]:
-    """Whether the native extensions of the stack that use torch fit it.
+    """Whether the stack's native extensions that use torch match it.
 
     `search`: the folders of the engine's LD_LIBRARY_PATH. Returns `torch` (version), `looked_at` (how many extensions)
     and `misfits` (extension, problem, library).
@@ -158,7 +158,7 @@ def extensions(stack: Path, search: Sequence[str]) -> dict[str, Any]:
     found = []
     for path in _shared_objects(folder):
         relative = path.relative_to(folder)
-        # torch's own files came with it in one wheel.
+        # torch's own files come from its wheel.
         if relative.parts[0] in ("torch", "functorch"):
             continue
         elf = libraries.open(str(path))

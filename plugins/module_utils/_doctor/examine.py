@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From checks to findings: every probe once, side by side, with an overall limit; then the judges."""
+"""From checks to findings: runs every probe once, in parallel, within an overall limit, then the judges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEVERITY = {Level.FAIL: 0, Level.WARN: 1, Level.PASS: 2, Level.SKIP: 3}
 
 
 class Effects(Protocol):
-    """How the doctor touches a host. All three only read and never raise for what they find."""
+    """The doctor's access to a host. All three methods only read, and never raise because of what they find."""
 
     def run(self, command: Command) -> Output: ...
 
@@ -28,7 +28,7 @@ class Effects(Protocol):
 
 
 def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
-    """The answer to one probe; a fault of the probe itself becomes its problem. No command runs past the deadline."""
+    """The answer to one probe. An error of the probe itself becomes its problem. No command runs past the deadline."""
     try:
         if isinstance(probe, Command):
             left = deadline - time.monotonic()
@@ -45,7 +45,7 @@ def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
 
 
 def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answers:
-    """Ask every distinct probe once, the slow ones first; what is not answered within `limit_s` is left out."""
+    """Run every distinct probe once, the slow ones first. Answers after `limit_s` are omitted."""
     waiting: dict[Future[Any], Probe] = {}
     answers: dict[Probe, Any] = {}
     deadline = time.monotonic() + limit_s
@@ -63,7 +63,7 @@ def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answer
 
 
 def judged(check: Check, site: Site, answers: Answers) -> Finding:
-    """The check's finding. What could not be looked at, or broke the judge, is said and never counts as passed."""
+    """The check's finding. A failed probe or judge is reported and never counts as passed."""
     try:
         return check.judge(site, answers)
     except LookupError as error:
@@ -73,7 +73,7 @@ def judged(check: Check, site: Site, answers: Answers) -> Finding:
 
 
 def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]) -> list[Check]:
-    """The checks with an id or group in `only` (all without), less those in `skip`.
+    """The checks with an id or group in `only` (empty: all), without those in `skip`.
 
     Raises ValueError for a word that is neither an id nor a group.
     """
@@ -89,13 +89,13 @@ def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]
 
 
 def examine(site: Site, effects: Effects, checks: Sequence[Check], limit_s: float) -> list[dict[str, Any]]:
-    """The findings of the checks in their order, as plain data."""
+    """The findings of the checks, in order, as plain data."""
     asked = [check for check in checks if not check.waived(site)]
     return verdicts(site, checks, collect(effects, (probe for check in asked for probe in check.probes(site)), limit_s))
 
 
 def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict[str, Any]]:
-    """The findings for answers that are there."""
+    """The findings for given answers."""
     findings = []
     for check in checks:
         reason = check.waived(site)
@@ -104,7 +104,7 @@ def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict
 
 
 def as_data(check: Check, finding: Finding) -> dict[str, Any]:
-    """One finding as the module returns it; meaning, fix and source only where there is something to do."""
+    """One finding as the module returns it. Meaning, fix and source are empty if there is nothing to do."""
     bad = finding.level in (Level.WARN, Level.FAIL)
     evidence = list(finding.evidence[:SHOWN_EVIDENCE])
     if len(finding.evidence) > SHOWN_EVIDENCE:
@@ -122,10 +122,10 @@ def as_data(check: Check, finding: Finding) -> dict[str, Any]:
 
 
 def counts(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many findings there are of each level."""
+    """The number of findings of each level."""
     return {str(level): sum(1 for item in findings if item["level"] == str(level)) for level in Level}
 
 
 def worst(findings: Sequence[Mapping[str, Any]]) -> str:
-    """The worst level among the findings; SKIP where nothing was judged."""
+    """The worst level among the findings. SKIP if nothing was checked."""
     return str(min((Level(item["level"]) for item in findings), key=SEVERITY.__getitem__, default=Level.SKIP))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The doctor's effects on a real host: programs, files, looks. Everything here only reads."""
+"""The doctor's effects on a real host: programs, files, inspections. Everything here only reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEPT_BYTES = 8 * 2**20
 HTTP_LIMIT_S = 3.0
 LINK_FILES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width", *SUBSTATES)
 
-# Runs as the service user: may it create files there? The kernel's own answer, read-only mounts and ACLs included.
+# Runs as the service user and tests whether it may create files. The kernel considers read-only mounts and ACLs.
 ACCESS = """
 import json, os, sys
 print(json.dumps({path: os.access(path, int(mode)) for path, mode in json.loads(sys.argv[1]).items()}))
@@ -47,7 +47,7 @@ print(json.dumps({path: os.access(path, int(mode)) for path, mode in json.loads(
 
 
 def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any]]) -> Site:
-    """What is known before anything is asked: cards, stacks, and the profiles that are served, boot or were named."""
+    """The facts before the probes: cards, stacks, and the profiles that are served, start at boot or were named."""
     release = _host.parse_os_release(_text(Path("/etc/os-release")))
     state = slot_state(settings)
     return Site(
@@ -72,13 +72,13 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
 
 
 def slot_state(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The slot's state file; empty where there is none, or nothing runs."""
+    """The slot's state file. Empty if there is none or nothing runs."""
     state = _json(Path(layout_of(settings).state_file))
     return state if isinstance(state, dict) and state.get("phase") not in (None, "stopped") else {}
 
 
 def wanted_profiles(settings: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The resolved profiles that matter now; one that is not rendered, or unreadable, is left to its checks."""
+    """The relevant resolved profiles. A missing or unreadable one is left to its checks."""
     layout = layout_of(settings)
     names = list(settings.get("profiles") or [])
     for link in sorted(glob.glob(f"{settings['unit_dir']}/*.wants/{layout.unit_prefix}*.service")):
@@ -103,7 +103,7 @@ def _json(path: Path) -> Any:
 
 
 class HostEffects:
-    """Effects for one run; `site` is what `survey` found."""
+    """Effects for one run. `site` is the result of `survey`."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -165,7 +165,7 @@ class HostEffects:
         )
 
     def _driver_libraries(self, _argument: str) -> list[dict[str, str]]:
-        """The driver's libraries in the order in which the loader finds them, with the files that links lead to."""
+        """The driver's libraries in the loader's search order, with links resolved."""
         output = self.run(LDCONFIG)
         if not output.ok:
             raise LookupError(f"ldconfig -p: {output.why()}")
@@ -232,7 +232,7 @@ class HostEffects:
         return [{"path": path, "problem": cache_problem(path, found, may[found])} for path, found in nearest.items()]
 
     def _may(self, wanted: Mapping[str, int]) -> dict[str, bool]:
-        """Path -> whether the service user has that access; as root asks, it would always be yes."""
+        """Path -> whether the service user has that access. For root the answer would always be yes."""
         command = Command(
             (sys.executable, "-I", "-c", ACCESS, json.dumps(dict(wanted))),
             limit_s=10,
@@ -247,14 +247,14 @@ class HostEffects:
 
 
 def existing(path: str) -> str:
-    """The path, or the nearest folder above it that is there."""
+    """The path, or its nearest existing parent folder."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path
 
 
 def cache_problem(path: str, found: str, writable: bool) -> str:
-    """Why nothing can be written below a cache directory, else empty."""
+    """Why a cache directory is not writable, else empty."""
     if not os.path.isdir(found):
         return "it is not a directory"
     if writable:
@@ -268,7 +268,7 @@ def cache_problem(path: str, found: str, writable: bool) -> str:
 
 
 def disk(path: str) -> dict[str, Any]:
-    """Free space and inodes of the file system on which a path is, or will be."""
+    """Free space and inodes of the file system of a path, which need not exist."""
     status = os.statvfs(existing(path))
     inodes = 100 * status.f_favail // status.f_files if status.f_files else 100
     return {
@@ -280,7 +280,7 @@ def disk(path: str) -> dict[str, Any]:
 
 
 def http_get(url: str) -> dict[str, Any]:
-    """`status` (0: no answer), `body` and `error` of a GET; never a proxy, since the host asks itself."""
+    """`status` (0: no answer), `body` and `error` of a GET. No proxy is used, because the host contacts itself."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=HTTP_LIMIT_S) as response:
@@ -292,7 +292,7 @@ def http_get(url: str) -> dict[str, Any]:
 
 
 def run_command(command: Command, extra: Mapping[str, Any]) -> Output:
-    """Run a program to its end or its limit; its whole process group is ended then."""
+    """Run a program to its end or its limit, then end its whole process group."""
     env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "HOME": "/", **dict(command.env)}
     try:
         process = subprocess.Popen(
@@ -324,5 +324,5 @@ def _decode(data: bytes) -> str:
 
 
 def names_of_people(minimum: int = 1000) -> Sequence[str]:
-    """The accounts of people on this host, which a report does not name."""
+    """The accounts of people on this host, which a report must not name."""
     return [entry.pw_name for entry in pwd.getpwall() if minimum <= entry.pw_uid < 60000]

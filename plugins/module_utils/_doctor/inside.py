@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looks at a stack from inside: runs in the engine's interpreter, on standard input, needs nothing else.
+"""Inspects a stack from inside: runs in the engine's interpreter, from standard input, and needs nothing else.
 
 The one argument is a JSON object: `torch` and `vllm` say whether to import them. The last line of standard output is a
 JSON object with `torch`, `vllm` (versions, or null), `xpu` (available, count, names), `xccl`, `platform` and `errors`
@@ -26,7 +26,7 @@ def version(name: str) -> str | None:
 
 
 def look(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Never raises for what it finds."""
+    """Never raises because of what it finds."""
     errors: dict[str, str] = {}
     found: dict[str, Any] = {name: version(name) for name in ("torch", "vllm", "oneccl", "triton-xpu", "transformers")}
     found |= {"xpu": None, "xccl": None, "platform": None, "errors": errors}
@@ -50,7 +50,7 @@ def look(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    # What is imported may print: keep the answer's stream apart and send everything else to standard error.
+    # Imported modules may print: keep the answer's stream separate and send everything else to standard error.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     result = look(json.loads(sys.argv[1]))

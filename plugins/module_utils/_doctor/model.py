@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of the doctor: probes, what they answered, checks and findings. Immutable and free of effects."""
+"""The doctor's types: probes, answers, checks and findings. Immutable and without effects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_EVIDENCE = 12
 
 
 class Level(StrEnum):
-    """PASS: holds. WARN: works, and somebody should know. FAIL: does not work. SKIP: not judged, and it says why."""
+    """PASS: good. WARN: works, but needs attention. FAIL: does not work. SKIP: not checked, with the reason."""
 
     PASS = "PASS"
     WARN = "WARN"
@@ -24,8 +24,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check came to: one sentence, and the lines it rests on; and what to do and where that is known from, where
-    it is not what the check always says."""
+    """The result of a check: one sentence and its evidence, and fix and source if they differ from those of the
+    check."""
 
     level: Level
     summary: str
@@ -51,12 +51,12 @@ def skipped(summary: str) -> Finding:
 
 
 class Probe:
-    """What a check wants to know of a host: a command, files, or a look. Equal ones are asked once."""
+    """What a check needs from a host: a command, files, or an inspection. Equal probes run once."""
 
 
 @dataclass(frozen=True)
 class Command(Probe):
-    """A program that only reads. `as_user`: run as the service user, as the engine would; `limit_s`: seconds."""
+    """A program that only reads. `as_user`: run as the service user, like the engine. `limit_s`: seconds."""
 
     argv: tuple[str, ...]
     limit_s: float = 5.0
@@ -67,7 +67,7 @@ class Command(Probe):
 
 @dataclass(frozen=True)
 class Read(Probe):
-    """The text of every file that one of the glob patterns names, cut at `max_bytes` each."""
+    """The text of every file that matches one of the glob patterns, cut at `max_bytes` each."""
 
     patterns: tuple[str, ...]
     max_bytes: int = 65536
@@ -75,7 +75,7 @@ class Read(Probe):
 
 @dataclass(frozen=True)
 class Look(Probe):
-    """Something that takes more than one read; `name` is a look of the effects, the answer is plain data."""
+    """An inspection of several reads. `name` is one of the effects' inspections, the answer is plain data."""
 
     name: str
     argument: str = ""
@@ -83,7 +83,7 @@ class Look(Probe):
 
 @dataclass(frozen=True)
 class Output:
-    """What a command printed. `problem`: why there is nothing to judge by (not installed, not in time), else empty."""
+    """The output of a command. `problem`: why there is no usable output (not installed, too late), else empty."""
 
     code: int | None = None
     out: str = ""
@@ -95,13 +95,13 @@ class Output:
         return self.code == 0 and not self.problem
 
     def why(self) -> str:
-        """Why it is not ok, in words."""
+        """Why it is not ok, as text."""
         last = (self.err.strip() or self.out.strip()).splitlines()[-1:]
         return self.problem or f"it ended with {self.code}{': ' + last[0] if last else ''}"
 
 
 class Answers:
-    """What the probes answered. A look that failed answers with its problem, which `look` raises as LookupError."""
+    """The probes' answers. A failed inspection answers with its problem, which `look` raises as LookupError."""
 
     def __init__(self, answers: Mapping[Probe, Any]) -> None:
         self._answers = answers
@@ -129,7 +129,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Site:
-    """What is known of the host before anything is judged, and what the operator told.
+    """The facts about the host before any check, and the operator's settings.
 
     `cards`: as of `_host.cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved profiles that are served, boot, or
     were named. `serving`: the profile that the state file says is served, verified. `manifests`: stack manifests by
@@ -148,7 +148,7 @@ class Site:
 
     @property
     def cards_wanted(self) -> int:
-        """How many cards there should be: as told, else the most that a wanted profile needs."""
+        """The expected number of cards: as set, else the most that a wanted profile needs."""
         told = self.settings.get("cards")
         return (
             int(told)
@@ -162,13 +162,13 @@ class Site:
 
     @property
     def used_stacks(self) -> tuple[Mapping[str, Any], ...]:
-        """The complete stacks of the wanted profiles; without any such profile all complete ones."""
+        """The complete stacks of the wanted profiles. Without such a profile all complete ones."""
         complete = [stack for stack in self.stacks if stack["complete"]]
         ids = {profile.get("stack", {}).get("id") for profile in self.wanted}
         return tuple(stack for stack in complete if stack["id"] in ids or not self.wanted)
 
     def serves(self, stack: Mapping[str, Any]) -> bool:
-        """Whether the engine that is served runs from this stack."""
+        """Whether the serving engine runs from this stack."""
         return any(
             profile["name"] == self.serving and profile.get("stack", {}).get("id") == stack["id"]
             for profile in self.wanted
@@ -179,7 +179,7 @@ class Site:
 
     @property
     def card_manifests(self) -> tuple[Mapping[str, Any], ...]:
-        """The manifests that say what a host with cards should have: of the used stacks for cards, else the default."""
+        """The manifests that a host with cards is compared with: those of its stacks for cards, else the default."""
         used = [self.manifest_of(stack) for stack in self.used_stacks]
         named = [manifest for manifest in used if manifest.get("device") == "xpu"]
         default = self.manifests.get(str(self.settings.get("default_stack", "")))
@@ -191,7 +191,7 @@ class Check:
     """One question to the host.
 
     id: stable. what, meaning, fix: for people, the last two about a finding that is not PASS. probes: what to collect.
-    judge: pure. source: where what it judges by is known from. needs_cards, needs_product, needs_stack: without them it
+    judge: pure. source: the origin of its criteria. needs_cards, needs_product, needs_stack: without them it
     is skipped with the reason.
     """
 
@@ -206,10 +206,10 @@ class Check:
     needs_product: bool = False
     needs_stack: bool = False
     source: str = ""
-    captured_only: bool = False  # judged only on output captured elsewhere: never seen with a card at hand
+    captured_only: bool = False  # tested only with captured output, never on a real card
 
     def waived(self, site: Site) -> str:
-        """Why the host gives no reason to ask, else empty."""
+        """Why the check does not apply to the host, else empty."""
         if self.needs_cards and not site.cards:
             return (
                 "there is no Arc Pro B70 in this host (see the check card-count)"

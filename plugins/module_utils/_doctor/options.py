@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options that the modules of the doctor share: how to look at a host, and where its things are."""
+"""The options that the doctor's modules share: how to inspect a host, and its paths."""
 
 from __future__ import annotations
 

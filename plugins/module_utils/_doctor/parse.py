@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tools print, as data. Pure; text that is not in the tool's format gives nothing, never an error."""
+"""Parses the output of tools. Pure. Text in another format gives an empty result, never an error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def memory_ecc(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Boot:
-    """One boot of the journal: offset (0 is this one), id, and first and last entry in UTC."""
+    """One boot of the journal: offset (0 is the current one), id, and first and last entry in UTC."""
 
     offset: int
     id: str
@@ -99,7 +99,7 @@ def _moment(text: str) -> datetime:
 
 
 def journal_stops(text: str) -> dict[str, datetime]:
-    """Boot id -> when its journal was last closed in order, of `journalctl -o json MESSAGE_ID=<journal stopped>`."""
+    """Boot id -> when its journal was last closed properly, of `journalctl -o json MESSAGE_ID=<journal stopped>`."""
     stops: dict[str, datetime] = {}
     for line in text.splitlines():
         try:
@@ -111,31 +111,31 @@ def journal_stops(text: str) -> dict[str, datetime]:
 
 
 def unclean(listed: Iterable[Boot], stops: Mapping[str, datetime]) -> list[Boot]:
-    """The earlier boots whose journal does not end with its own stop: the machine went away under it."""
+    """The earlier boots whose journal does not end with its own stop, because the machine crashed or lost power."""
     near = timedelta(seconds=10)
     return [boot for boot in listed if boot.offset < 0 and not (boot.id in stops and boot.last - stops[boot.id] < near)]
 
 
 def libraries(text: str) -> list[tuple[str, str]]:
-    """(name, path) of `ldconfig -p`, 64-bit ones; where two have the name, the loader takes the first."""
+    """(name, path) of the 64-bit libraries of `ldconfig -p`. Of two with the same name the loader uses the first."""
     found = (_LIBRARY.match(line) for line in text.splitlines())
     return [(match[1], match[3]) for match in found if match and "x86-64" in match[2]]
 
 
 def apt_settings(text: str) -> list[tuple[str, str]]:
-    """(name, value) of `apt-config dump`; an element of a list has a name that ends with `::`."""
+    """(name, value) of `apt-config dump`. The name of a list element ends with `::`."""
     found = (re.fullmatch(r'(\S+) "(.*)";', line.strip()) for line in text.splitlines())
     return [(match[1], match[2]) for match in found if match]
 
 
 def memory_of_card(text: str) -> int:
-    """Bytes of a card's memory that the driver manages, of its debug file `vram_mm`; 0 where it does not say."""
+    """Bytes of a card's memory that the driver manages, from its debug file `vram_mm`. 0 if it has no such figure."""
     match = re.search(r"^\s*size: (\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 0
 
 
 def chosen_of(text: str) -> str:
-    """The one in brackets of a list of choices such as `[default] performance powersave`; empty without any."""
+    """The bracketed word of a list of choices such as `[default] performance powersave`. Empty without one."""
     match = re.search(r"\[(\w+)\]", text)
     return match[1] if match else ""
 
@@ -147,7 +147,7 @@ def failed_units(text: str) -> list[str]:
 
 
 def bar_sizes(text: str) -> list[int]:
-    """Bytes of each region in a PCI device's `resource` file; 0 where there is none."""
+    """Bytes of each region in a PCI device's `resource` file. 0 for an empty region."""
     sizes = []
     for line in text.splitlines():
         words = line.split()
@@ -158,7 +158,7 @@ def bar_sizes(text: str) -> list[int]:
 
 
 def bus_errors(text: str) -> dict[str, int]:
-    """The counters of an `aer_dev_*` file that are not zero, totals left out."""
+    """The counters of an `aer_dev_*` file that are not zero, without totals."""
     rows = (line.split() for line in text.splitlines())
     counters = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
     return {name: value for name, value in counters.items() if value and not name.startswith("TOTAL")}
@@ -171,15 +171,15 @@ def memory(text: str) -> dict[str, int]:
 
 
 def guc_versions(text: str) -> dict[str, str]:
-    """PCI address -> version of the GuC firmware that the kernel log says was loaded."""
+    """PCI address -> version of the loaded GuC firmware, from the kernel log."""
     return {match[1]: match[3] for match in _GUC.finditer(text)}
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Lines of a kernel log that speak of trouble, each under the worst word that fits."""
+    """Lines of a kernel log that report trouble, each by its worst matching word."""
 
-    dead: tuple[str, ...] = ()  # a card or the machine does not come back by itself
+    dead: tuple[str, ...] = ()  # a card or the machine does not recover by itself
     faults: tuple[str, ...] = ()  # a card was reset or refused work
     hardware: tuple[str, ...] = ()  # the machine itself reports errors
 
@@ -187,7 +187,7 @@ class Trouble:
         return bool(self.dead or self.faults or self.hardware)
 
 
-# Words that mean something only in a line of the cards' driver.
+# Words that count only in a line of the cards' driver.
 _DRIVER = re.compile(r"\bxe\b|\bdrm\b|\[drm\]")
 _DEAD = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
 _FAULT = re.compile(
@@ -200,7 +200,7 @@ _HARDWARE = re.compile(r"Hardware Error|Long readout interval|machine check even
 
 
 def trouble(text: str) -> Trouble:
-    """What a kernel log (`journalctl -k`, `dmesg`) tells of the cards' driver, lockups and hardware errors."""
+    """The events of the cards' driver, lockups and hardware errors in a kernel log (`journalctl -k`, `dmesg`)."""
     dead, faults, hardware = [], [], []
     for line in text.splitlines():
         driver = _DRIVER.search(line) is not None
@@ -214,12 +214,12 @@ def trouble(text: str) -> Trouble:
 
 
 def reset_reason(text: str) -> str:
-    """Why the machine was reset, as the kernel of an AMD host says at boot; empty where it does not."""
+    """Why the machine was reset, as the kernel of an AMD host reports at boot. Empty without such a report."""
     match = re.search(r"Previous system reset reason \[\w+\]: (.*\S)", text)
     return match[1] if match else ""
 
 
 def gt_per_s(text: str) -> float:
-    """Figure of a link speed file such as `16.0 GT/s PCIe`; 0 where it is unknown."""
+    """The figure of a link speed file such as `16.0 GT/s PCIe`. 0 if it is unknown."""
     match = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
     return float(match[1]) if match else 0.0

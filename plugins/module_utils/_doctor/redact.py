@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Takes secrets out of text before it leaves a host. Pure: text and what is known to be secret in, text and counts out.
+"""Redacts secrets in text before it leaves a host. Pure: text and known secrets in, text and counts out.
 
 Two ways together: values that are known to be secret (from environment files and configuration, by the names of their
 keys) are taken out wherever they stand; and what looks like a secret is taken out by its form. What is taken out leaves
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 SECRET = "<secret>"
 # Shorter values are too likely to be ordinary words; a real key is longer.
 SHORTEST_KNOWN = 6
-# Accounts that images come with: their names are words, and nobody's.
+# Accounts of images: their names are common words and belong to nobody.
 ORDINARY = frozenset({"admin", "b70", "debian", "ubuntu", "user", "vagrant"})
-# Values that a sensitive name may have without being a secret.
+# Values of a sensitive name that are not secrets.
 _HARMLESS = re.compile(r"^(?:true|false|none|null|yes|no|on|off|auto|\d{1,5}|/[\w./-]*|<\w+>|\{+|\[+|)$", re.IGNORECASE)
 
 # A key whose value is a secret. Counted things (max_tokens, token_ids, tokenizer) only sound like it.
@@ -44,7 +44,7 @@ _BEARER = re.compile(r"\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{6,})", re.IGNORE
 _USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)([^\s/@:]*):([^\s/@]+)@", re.IGNORECASE)
 _ASSIGNMENT = re.compile(rf"(?<![\w-])([\"']?)({_NAME})(\1\s*[:=]\s*)({_VALUE})", re.IGNORECASE)
 _FLAG = re.compile(rf"(--{_NAME})(\s+|=|\",\s*\"|',\s*')({_VALUE})", re.IGNORECASE)
-# Forms that are secrets wherever they stand.
+# Forms that are always secrets.
 _FORMS = re.compile(
     r"\bhf_[A-Za-z0-9]{8,}|\bsk-[A-Za-z0-9_-]{8,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{12,}"
     r"|\bxox[abprs]-[\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*|\bnpm_[A-Za-z0-9]{20,}|\bAIza[\w-]{20,}"
@@ -54,7 +54,7 @@ _SERIAL = re.compile(r"((?:serial(?: number)?|asset tag|service tag)\s*:\s*)(\S[
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is assigned to this name is taken for a secret."""
+    """Whether the value of this name counts as a secret."""
     return re.fullmatch(_NAME, name, re.IGNORECASE) is not None and not _NOT_SECRET_NAME.search(name)
 
 
@@ -71,7 +71,7 @@ def known_secrets(text: str) -> set[str]:
 
 @dataclass
 class Redactor:
-    """Knows what is secret on one host; `counts` says how often each kind was taken out."""
+    """Knows the secrets of one host. `counts` is the number of redactions of each kind."""
 
     secrets: frozenset[str] = frozenset()
     people: tuple[str, ...] = ()
@@ -79,11 +79,11 @@ class Redactor:
 
     @classmethod
     def of(cls, secrets: Iterable[str], people: Iterable[str]) -> Redactor:
-        """`people`: names of accounts that are not named; one of fewer than three letters only in home paths."""
+        """`people`: account names to redact. A name of fewer than three letters is redacted only in home paths."""
         return cls(frozenset(secrets), tuple(sorted(set(people) - ORDINARY)))
 
     def __post_init__(self) -> None:
-        # The longest first, so that no rest of a longer secret is left.
+        # The longest first, so that no part of a longer secret remains.
         known = sorted((re.escape(text) for text in self.secrets), key=len, reverse=True)
         self._known = re.compile("|".join(known)) if known else None
         names = [re.escape(name) for name in self.people if len(name) > 2]
@@ -91,7 +91,7 @@ class Redactor:
         self._alias = {name: f"<user{number}>" for number, name in enumerate(self.people, 1)}
 
     def clean(self, text: str) -> str:
-        """The text without what is secret."""
+        """The text without secrets."""
         text = self._count("key", *_PEM.subn(SECRET, text))
         if self._known is not None:
             text = self._count("known secret", *self._known.subn(SECRET, text))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a host to its support bundle: the rim around `bundle`, and the only place where the doctor writes a file."""
+"""Writes a host's support bundle: the effects around `bundle`, and the only place where the doctor writes a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .redact import Redactor
 
 
 def make(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`archive` (bytes), `contents`, `redactions` and `findings` of this host; everything in them is redacted."""
+    """`archive` (bytes), `contents`, `redactions` and `findings` of this host, all redacted."""
     site = host.survey(settings, settings["manifests"])
     effects = host.HostEffects(site)
     first = examine.collect(effects, [*bundle.secret_places(site), bundle.heads_of(site)], settings["limit"])
@@ -39,7 +39,7 @@ def make(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: str, data: bytes) -> int:
-    """Write the archive for its owner alone; returns its bytes."""
+    """Write the archive, readable only by its owner, and return its size in bytes."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as stream:
         return stream.write(data)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings for people: the table on the screen. Pure: data in, text out."""
+"""Formats findings as the table on the screen. Pure: data in, text out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LABEL = 9
 
 
 def table(findings: Sequence[Mapping[str, Any]], host: str, seconds: float | None = None) -> list[str]:
-    """One line for each finding that was judged; evidence, meaning, fix and source under those that are not PASS.
+    """One line per finding, with evidence, meaning, fix and source below those that are not PASS.
 
-    What was skipped is gathered at the end, by its reason.
+    Skipped checks are listed at the end, by reason.
     """
     widest = max((len(str(item["id"])) for item in findings), default=0)
     lines = []
@@ -64,6 +64,6 @@ def said(numbers: Mapping[str, int]) -> str:
 
 
 def stopped_by(findings: Sequence[Mapping[str, Any]], fail_on: str) -> list[str]:
-    """The ids for which a run ends as failed: those at `FAIL`, or at `WARN` too; none with `never`."""
+    """The ids for which a run fails: those at `FAIL`, with `WARN` also those at `WARN`, and none with `never`."""
     bad = {"FAIL": {Level.FAIL}, "WARN": {Level.FAIL, Level.WARN}, "never": set()}[fail_on]
     return [str(item["id"]) for item in findings if item["level"] in bad]

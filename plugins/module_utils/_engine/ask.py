@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asks the vLLM of the Python that runs this what its command line accepts. Starts no engine and needs no card.
+"""Checks command lines with the vLLM of the running Python. Starts no engine and needs no card.
 
 It runs inside the engine's own environment, so it needs nothing but the standard library and that vLLM. A question is
 one JSON document on standard input, the answer one line of JSON at the end of standard output:
@@ -35,7 +35,7 @@ def serve_command() -> tuple[Any, Any, Any]:
 
 
 def complaint(parser: Any, command: Any, arguments: list[str]) -> str:
-    """Return what the engine says against ``vllm serve ARGUMENTS``, or an empty string."""
+    """Return the engine's error for ``vllm serve ARGUMENTS``, or an empty string."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -49,7 +49,7 @@ def complaint(parser: Any, command: Any, arguments: list[str]) -> str:
 
 
 def _accepts(action: Any) -> list[str]:
-    """Return which kinds of words an option takes, found out by giving it one of each."""
+    """Return the kinds of values that an option accepts, by trying one of each."""
     convert = action.type or str
     found = []
     for kind, word, wanted in (

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Has the installed engines read the command lines of the rendered profiles, and estimates whether a model fits.
+"""Checks the command lines of rendered profiles with the installed engines, and estimates whether a model fits.
 
-An engine is asked once for all profiles of its stack, and only about command lines that it has not read before.
+Each engine runs once for all profiles of its stack, and only for command lines that it has not accepted before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import fit
 
 SCHEMA = 2
 MARK = "b70-answer: "
-# Where the role stack says that a stack is complete.
+# The file with which the role stack marks a stack as complete.
 COMPLETE = "fingerprint.json"
 PYTHON = "venv/bin/python"
 # (Python of the engine, its environment, standard input) -> (exit code, standard output, standard error)
@@ -28,7 +28,7 @@ Ask = Callable[[str, Mapping[str, str], str], tuple[int, str, str]]
 
 
 class CheckError(Exception):
-    """A host on which the check cannot be made; the text says why and what to do."""
+    """The check cannot run on this host. The text gives the reason and a fix."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ class Report:
 
 
 def read_profiles(folder: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return the resolved profiles of a slot by name, all or those named; raise CheckError for an unreadable one.
+    """Return the resolved profiles of a slot by name, all or the named ones. Raise CheckError for an unreadable one.
 
-    Of a profile in use that was rendered anew, what a switch would start counts.
+    For a profile in use with a new rendering, return the rendering that a switch would start.
     """
     found = {}
     wanted = [folder / f"{name}.json" for name in names] or sorted(folder.glob("*.json"))
@@ -65,13 +65,13 @@ def read_profiles(folder: Path, names: Sequence[str] = ()) -> dict[str, dict[str
 
 
 def digest(profile: Mapping[str, Any], program: str) -> str:
-    """Return what a passed question is remembered by: the command line and the program that asks about it."""
+    """Return the key of an accepted command line: a digest of the command line and of the program that checks it."""
     text = json.dumps([profile["engine"]["argv"][1:], hashlib.sha256(program.encode()).hexdigest()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shared_environment(profiles: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the variables in which profiles agree: with those, one process can read all their command lines."""
+    """Return the variables that profiles share, with which one process can parse all their command lines."""
     environments = [set(profile["engine"]["env"].items()) for profile in profiles]
     return dict(set.intersection(*environments)) if environments else {}
 
@@ -86,7 +86,7 @@ def check(
     some: bool = False,
     again: bool = True,
 ) -> Report:
-    """Ask every installed engine about the command lines that it has not passed before.
+    """Check the command lines that have not been accepted before with every installed engine.
 
     :param profiles: resolved profiles by name.
     :param memory: the directory that remembers what has passed, one file per stack.
@@ -118,7 +118,7 @@ def check(
         try:
             said = _ask(new, program, ask)
         except CheckError as error:
-            # One broken stack is no reason to leave the others unasked.
+            # One broken stack must not prevent the check of the others.
             report.unanswered |= dict.fromkeys(new, str(error))
             continue
         report.asked += sorted(new)
@@ -130,8 +130,8 @@ def check(
 
 
 def _remembered(file: Path) -> dict[str, str]:
-    """Digests of command lines, with what the engine said against them, or an empty string."""
-    # What cannot be read is asked again.
+    """Digests of command lines with the engine's error, or an empty string."""
+    # An unreadable record is checked again.
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         data = json.loads(file.read_text(encoding="utf-8"))
         if data.get("schema") == SCHEMA:
@@ -166,7 +166,7 @@ def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> d
 
 
 def sentences(report: Report) -> list[str]:
-    """Return what a person has to hear of profiles that were refused and of engines that did not answer."""
+    """Return the warnings about refused profiles and about engines that did not answer."""
     told = []
     if report.complaints:
         words = "; ".join(f"{name}: {text}" for name, text in sorted(report.complaints.items()))
@@ -184,19 +184,19 @@ def sentences(report: Report) -> list[str]:
 def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Return (fits, tight, no or unknown; the figures or the reason) for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
-        return "unknown", f"{name} uses no card, so nothing is estimated"
+        return "unknown", f"{name} uses no card, so there is no estimate"
     folder = Path(profile["model"]["path"])
     files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         size = sum(file.stat().st_size for file in files)
         if not size:
-            return "unknown", f"{name}: no weights in {folder}, so nothing is estimated"
+            return "unknown", f"{name}: no weights in {folder}, so there is no estimate"
         settings = profile["engine"]["settings"]
         found = fit.estimate(config, settings, size)
     except (OSError, ValueError, ArithmeticError) as error:
-        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so nothing is estimated"
+        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so there is no estimate"
     except KeyError as error:
-        return "unknown", f"{name}: {folder}/config.json has no {error}, so nothing is estimated"
+        return "unknown", f"{name}: {folder}/config.json has no {error}, so there is no estimate"
     measured = profile["engine"].get("measured_kv_tokens")
     return found.verdict, fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)

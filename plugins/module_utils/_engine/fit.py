@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 1024**3
-# What a B70 offers, as the upstream lab read it.
+# The memory of a B70, as measured by the upstream lab.
 CARD_GIB = 31.89
 # Activations, the collectives' buffers, graphs and the runtime: 1.1 to 2.0 GiB in the lab's runs.
 OVERHEAD_GIB = 1.5
-# Below this difference the estimate cannot say which way it goes.
+# Below this difference the estimate is not conclusive.
 MARGIN_GIB = 0.6
 # Tokens per block on the cards unless the profile says otherwise, and the step in which hybrid models enlarge them.
 BLOCK = 64
 _BYTES = {"float32": 4, "float": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
-# What is left of 16-bit weights that are quantised while they are loaded; INT4 keeps scales and some layers.
+# The remaining share of 16-bit weights that are quantised while loading. INT4 keeps scales and some layers.
 _LEFT = {"fp8": 0.52, "sym_int4": 0.3}
 
 
 @dataclass(frozen=True)
 class Layers:
-    """How many layers of each kind a model has, and what one of them keeps on one card, in bytes."""
+    """The number of layers of each kind of a model, and the cache size of one of them on one card, in bytes."""
 
     full: int
     sliding: int
@@ -43,7 +43,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Fit:
-    """Figures per card in GiB; tokens and contexts are those of the whole engine's pool."""
+    """Figures per card in GiB. Tokens and contexts are those of the whole engine's pool."""
 
     weights_gib: float
     kv_gib: float
@@ -59,7 +59,7 @@ class Fit:
 
 
 def layers_of(config: Mapping[str, Any], tensor_parallel: int, kv_bytes: int) -> Layers:
-    """Return the layers of a model's config.json as one card of ``tensor_parallel`` sees them; KeyError names a key."""
+    """Return a model's layers on one card of ``tensor_parallel``. KeyError names a key that config.json lacks."""
     text = config.get("text_config") or config
     count, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
     kinds = list(text.get("layer_types") or [])
@@ -138,7 +138,7 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None)
     words = {
         "fits": f"{name} should fit",
         "tight": f"{name} may or may not fit",
-        "no": f"{name} does not seem to fit: the engine will refuse to start",
+        "no": f"{name} probably does not fit: the engine will refuse to start",
     }[fit.verdict]
     text = (
         f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {OVERHEAD_GIB} GiB for "
@@ -148,5 +148,5 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None)
     if measured:
         text += f" (measured: {measured} tokens)"
     if fit.verdict != "fits":
-        text += ". Lower max_model_len, take more cards, or try it: the switch goes back by itself"
+        text += ". Lower max_model_len, use more cards, or try it: a failed switch rolls back"
     return text + "."

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carries a plan out on the host: one uv at a time for all who share its cache, and a record that is written last."""
+"""Executes a plan on the host: one uv at a time per cache, and a record that is written last."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _files
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
 
 RECORD = "b70-environment.json"
-# Where it says how far it is, for whoever looks meanwhile.
+# The file with the progress, for observers.
 PROGRESS_DIR = Path("/run")
 SERIES = re.compile(r"3\.\d+")
-# What an environment consists of at its top; anything else is somebody's folder.
+# The top-level entries of an environment. With any other entry it is somebody else's folder.
 OURS = frozenset(
     {".gitignore", ".lock", "CACHEDIR.TAG", "bin", "include", "lib", "lib64", "pyvenv.cfg", "share", "etc"}
 )
@@ -37,12 +37,12 @@ WHEELS = ("--only-binary", ":all:")
 
 
 class EnvironmentProblem(Exception):
-    """The environment cannot be made; the text says why and what to do."""
+    """The environment cannot be created. The text gives the reason and a fix."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. code None: it did not end within its limit."""
+    """The result of a command. code None: it did not end within its limit."""
 
     code: int | None
     out: str
@@ -55,7 +55,7 @@ Run = Callable[[Sequence[str], Mapping[str, str], str, float, Callable[[int], No
 def run(
     argv: Sequence[str], environment: Mapping[str, str], stdin: str, limit: float, began: Callable[[int], None]
 ) -> Done:
-    """Run a command with all its children within `limit` seconds; `began` is told its process."""
+    """Run a command with all its children within `limit` seconds. `began` gets its process."""
     process = subprocess.Popen(
         list(argv),
         env=dict(environment),
@@ -65,7 +65,7 @@ def run(
         text=True,
         errors="replace",
         start_new_session=True,
-        # The lock goes with it: where this process is killed, nobody else begins before that one has ended.
+        # The child inherits the lock: if this process is killed, nobody else starts before the child has ended.
         close_fds=False,
     )
     began(process.pid)
@@ -75,7 +75,7 @@ def run(
     except subprocess.TimeoutExpired:
         return Done(None, "", "")
     finally:
-        # Nothing of it may outlive the lock, however this ends.
+        # No child may outlive the lock, however this ends.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -83,7 +83,7 @@ def run(
 
 @dataclass
 class Place:
-    """Where things are on the host. python_mirror: where uv's own Pythons come from. variables: of the caller."""
+    """The paths on the host. python_mirror: the source of uv's own Pythons. variables: of the caller."""
 
     path: Path
     uv: str
@@ -114,12 +114,12 @@ class Place:
             "NO_COLOR": "1",
         }
         kept = {key: value for key, value in self.variables.items() if not (alone and key in plan.NAMES_SOURCES)}
-        # As pip does on Debian, uv trusts what this host trusts, a company's proxy included.
+        # As pip does on Debian, uv trusts the host's CA certificates, including those of a company's proxy.
         return {"UV_SYSTEM_CERTS": "true", **kept, **mine}
 
 
 def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] | None]:
-    """What is to be done, and the record that was found."""
+    """The plan, and the record that was found."""
     content = _files.content_of(place.path / RECORD)
     found = plan.parse(content.decode(errors="replace") if content is not None else None)
     work = plan.decide(wanted, found, os.access(place.python, os.X_OK))
@@ -127,14 +127,14 @@ def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] |
         strange = sorted({entry.name for entry in place.path.iterdir()} - OURS)
         if strange:
             raise EnvironmentProblem(
-                f"{place.path} is no environment: it holds {', '.join(strange[:5])}. Move that away, or choose another "
+                f"{place.path} is not an environment: it contains {', '.join(strange[:5])}. Move it, or choose another "
                 "path."
             )
     return work, found
 
 
 def progress(place: Place) -> dict[str, Any]:
-    """How far another process is with this environment; empty where none is at work."""
+    """The progress of another process with this environment. Empty if there is none."""
     try:
         said = json.loads(place.progress.read_text(encoding="utf-8"))
         counters = Path(f"/proc/{said['pid']}/io").read_text(encoding="ascii")
@@ -146,7 +146,7 @@ def progress(place: Place) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def alone(cache: Path, limit: float) -> Iterator[None]:
-    """Hold the lock of all who share a cache: they download once, and what outlived its caller has ended."""
+    """Hold the lock of a cache, so that its users download once and any orphaned uv has ended."""
     cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = Path(f"{cache}.lock")
     end = time.monotonic() + limit
@@ -183,7 +183,7 @@ class Making:
         attempt: plan.Attempt | None = None,
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> Done:
-        """Run uv; `text` says what for."""
+        """Run uv. `text` names the purpose."""
         place = self.place
         options = plan.options_of(attempt) if attempt else ()
         environment = (
@@ -209,7 +209,7 @@ class Making:
         return done
 
     def interpreter(self) -> str:
-        """The Python to make the environment from: a path, the system's of that series, or one that uv manages."""
+        """The Python of the environment: a path, the system's of that series, or one that uv manages."""
         wanted, place = self.wanted.python, self.place
         if not SERIES.fullmatch(wanted):
             if not os.access(wanted, os.X_OK):
@@ -236,16 +236,16 @@ class Making:
         return done.out.strip()
 
     def anew(self, interpreter: str) -> None:
-        """An empty environment in place of whatever is there."""
+        """Replace whatever is there with an empty environment."""
         self.place.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         (self.place.path / RECORD).unlink(missing_ok=True)
         words = ("venv", "--clear", "--no-project", "--python", interpreter, str(self.place.path))
         done = self.uv(words, "making an empty environment")
         if done.code != 0:
-            raise EnvironmentProblem(f"no environment can be made at {self.place.path}: {plan.gist(done.err)}")
+            raise EnvironmentProblem(f"cannot create an environment at {self.place.path}: {plan.gist(done.err)}")
 
     def step(self, step: plan.Step, where: str) -> None:
-        """Install one step from the first place that has it."""
+        """Install one step from the first source that has it."""
         said: list[tuple[plan.Attempt, str]] = []
         for attempt in plan.attempts(step, self.place.sources):
             text = f"{where}: {step.label} from {plan.public(attempt.place)}"
@@ -272,8 +272,8 @@ class Making:
         raise EnvironmentProblem(plan.failure(step, str(self.place.path), said))
 
     def resolved(self, lock: str, step: plan.Step) -> list[plan.Resolved]:
-        """What uv resolved a step without hashes to."""
-        # Not at the top: documentation of the modules is also read by older Pythons than hosts have.
+        """The distributions to which uv resolved a step without hashes."""
+        # Not at the top, because older Pythons than those of hosts also read the modules' documentation.
         import tomllib
 
         try:
@@ -282,7 +282,7 @@ class Making:
             raise EnvironmentProblem(f"{step.label}: what uv resolved cannot be used: {error}") from error
 
     def note(self, step: plan.Step, attempt: plan.Attempt, found: Sequence[plan.Resolved]) -> None:
-        """Remember where a step came from, and the digest of what had none."""
+        """Record the source of a step, and the digests of requirements without one."""
         self.came.append({"label": step.label, "place": plan.public(attempt.place)})
         for one in found:
             url, digest = plan.file_of(one, self.tags(one))
@@ -293,7 +293,7 @@ class Making:
         """The folder of the installed distributions."""
         found = sorted(self.place.path.glob("lib/python3*/site-packages"))
         if len(found) != 1:
-            raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} folders site-packages, one is expected")
+            raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} site-packages folders, expected one")
         return found[0]
 
     def tags(self, one: plan.Resolved) -> list[str]:
@@ -305,9 +305,9 @@ class Making:
         return []
 
     def aliases(self) -> None:
-        """Register distributions under further names."""
+        """Register distributions under additional names."""
         for alias in self.wanted.aliases:
-            # Without dashes, as Python looks for it.
+            # Without dashes, because Python looks for that name.
             stem = plan.normal(alias.name).replace("-", "_")
             folder = self.site_packages() / f"{stem}-{alias.version}.dist-info"
             about = {"Metadata-Version": "2.1", "Name": alias.name, "Version": alias.version}
@@ -321,7 +321,7 @@ class Making:
             )
 
     def imports(self) -> None:
-        """Refuse an environment that cannot import what it is made for."""
+        """Fail for an environment that cannot import its required modules."""
         if not self.wanted.imports:
             return
         program = f"import {', '.join(self.wanted.imports)}"
@@ -333,7 +333,7 @@ class Making:
 
 
 def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
-    """Bring the environment about; what was done, and its record."""
+    """Create or complete the environment. Returns what was done, and its record."""
     os.umask(0o022)
     limit = place.timeout * (len(wanted.steps) + 1)
     with alone(place.cache, limit):
@@ -345,7 +345,7 @@ def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
         try:
             if work.kind == "go on" and found is not None:
                 making.wheels, making.came = dict(found["wheels"]), list(found["came"])
-                # What is interrupted from here on is made anew.
+                # An environment that is interrupted from here on is created again.
                 (place.path / RECORD).unlink()
             else:
                 making.anew(interpreter)
@@ -354,7 +354,7 @@ def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
             making.aliases()
             making.imports()
         finally:
-            # uv leaves it for whoever else may install there, and anyone could write it.
+            # uv leaves this lock file for other installers, and anyone could write to it.
             (place.path / ".lock").unlink(missing_ok=True)
         made = plan.record(wanted, interpreter, making.wheels, making.came)
         _files.write([_files.Wanted(place.path / RECORD, (json.dumps(made, indent=1) + "\n").encode())])

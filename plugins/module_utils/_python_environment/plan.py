@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Python environment is to hold, what must be done for it, and where each step of that is asked for.
+"""The wanted contents of a Python environment, the steps to reach them, and the sources of each step.
 
-Functions of plain values; host.py runs uv.
+Pure functions of plain values. host.py runs uv.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# What names sources of packages: where a step may be asked for at one address only, none of it may count.
+# Variables that name sources of packages. They must not apply to a step that may come from only one URL.
 NAMES_SOURCES = frozenset(
     "UV_CONFIG_FILE UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_STRATEGY UV_INDEX_URL "
     "UV_NO_INDEX UV_TORCH_BACKEND".split()
@@ -28,7 +28,7 @@ _FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|fil
 
 @dataclass(frozen=True)
 class Step:
-    """Requirements that are installed together. index, url: their own address. build: a source archive of this host."""
+    """Requirements that are installed together. index, url: their own source. build: a source archive of this host."""
 
     label: str
     requirements: str
@@ -39,7 +39,7 @@ class Step:
     build: bool = False
 
     def digest(self) -> str:
-        """Over what can change the result. With hashes it does not matter where the files come from."""
+        """A key over everything that can change the result. With hashes the source of the files does not matter."""
         address = [] if self.hashed else [self.index, self.url]
         what = [self.requirements.strip(), self.hashed, self.compile, self.build, *address]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Alias:
-    """A distribution that is registered under a further name."""
+    """A distribution that is registered under an additional name."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An environment. imports: what it must be able to import. more_follows: what another call added stays."""
+    """An environment. imports: modules that it must be able to import. more_follows: keep steps of a later call."""
 
     python: str
     steps: tuple[Step, ...]
@@ -72,7 +72,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where packages are looked for beside the places that uv is configured for on the host."""
+    """The sources of packages besides those in uv's configuration on the host."""
 
     find_links: tuple[str, ...] = ()
     extra_index_urls: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to have a step: where (in words), with which options and variables. own: at the step's own address."""
+    """One attempt at a step: the source as text, options and variables. own: from the step's own URL."""
 
     place: str
     offline: bool
@@ -93,7 +93,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done: nothing, the steps from `first` on, or everything in an empty environment."""
+    """The work to do: nothing, the steps from `first` on, or everything in an empty environment."""
 
     kind: Literal["nothing", "go on", "anew"]
     first: int = 0
@@ -103,7 +103,7 @@ class Work:
 def record(
     wanted: Wanted, interpreter: str, wheels: Mapping[str, str], came: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """What a finished environment says of itself."""
+    """The record of a finished environment."""
     return {
         "schema": 1,
         "python": wanted.python,
@@ -116,7 +116,7 @@ def record(
 
 
 def parse(text: str | None) -> dict[str, Any] | None:
-    """A record as it was written; None for anything else."""
+    """The record in a text, or None for anything else."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -125,7 +125,7 @@ def parse(text: str | None) -> dict[str, Any] | None:
 
 
 def decide(wanted: Wanted, found: Mapping[str, Any] | None, usable: bool) -> Work:
-    """Compare what is wanted with the record that was found. usable: the environment's Python can be run."""
+    """Compare the wanted environment with the record that was found. usable: the environment's Python runs."""
     if found is None:
         return Work("anew", why="there is no finished environment")
     if not usable:
@@ -155,9 +155,9 @@ def listing(found: Mapping[str, Any] | None) -> str:
 
 
 def attempts(step: Step, sources: Sources) -> list[Attempt]:
-    """Where a step is looked for, in this order: the cache, the usual places, its own address.
+    """The sources of a step, in order: the cache, the usual sources, its own URL.
 
-    Without a hash a name alone says too little: then only the step's own address and find_links are asked.
+    Without a hash a name alone is not enough: then only the step's own URL and find_links are used.
     """
     if step.build:
         return [Attempt("this host", False, ("--offline", "--no-build-isolation"), {})]
@@ -172,7 +172,7 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
         usual = "" if sources.no_index else "the indexes that uv is configured for on this host"
         place = (
             " and ".join(part for part in (named, usual) if part)
-            or "nowhere (no index is allowed, find_links is empty)"
+            or "no source (no index is allowed, find_links is empty)"
         )
         online.append(Attempt(place, False, options, variables))
     elif sources.find_links:
@@ -187,12 +187,12 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
 
 
 def options_of(attempt: Attempt) -> tuple[str, ...]:
-    """uv's options for an attempt; one address alone is asked without the host's configuration."""
+    """uv's options for an attempt. An attempt at a single URL ignores the host's configuration."""
     return (*attempt.options, *(("--no-config",) if attempt.alone else ()))
 
 
 def requirements_for(step: Step, attempt: Attempt) -> str:
-    """The step's requirements as this attempt asks for them: at a file's own address by that address."""
+    """The step's requirements in the form of this attempt: by URL for a file's own URL."""
     if not (attempt.own and step.url):
         return step.requirements.strip() + "\n"
     name = re.split(r"[=<>!~\[; ]", step.requirements.strip(), maxsplit=1)[0]
@@ -215,13 +215,13 @@ class Resolved:
     archive: str = ""
 
     def line(self) -> str:
-        """The requirement with the digests of all files that would do."""
+        """The requirement with the digests of all acceptable files."""
         what = f"{self.name} @ {self.archive}" if self.archive else f"{self.name}=={self.version}"
         return " ".join([what, *(f"--hash=sha256:{digest}" for _url, digest in self.files)])
 
 
 def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
-    """What a pylock.toml names. Raises ValueError where a file has no sha256."""
+    """The distributions in a pylock.toml. Raises ValueError for a file without sha256."""
     found = []
     for package in lock.get("packages", []):
         files = package.get("wheels") or [package[key] for key in ("archive",) if key in package]
@@ -239,7 +239,7 @@ def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
 
 
 def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
-    """The file (address and sha256) of an installed distribution, by the tags in its metadata."""
+    """The file (URL and sha256) of an installed distribution, by the tags in its metadata."""
     for url, digest in one.files:
         stem = re.split(r"[?#]", url)[0].rsplit("/", 1)[-1].removesuffix(".whl")
         python, abi, platform = (
@@ -259,17 +259,17 @@ def key_of(one: Resolved, step: Step) -> str:
 
 
 def public(text: str) -> str:
-    """A text without credentials in its addresses."""
+    """A text without credentials in its URLs."""
     return _CREDENTIALS.sub("***@", text)
 
 
 def unreachable(said: str) -> list[str]:
-    """The addresses that uv could not read."""
+    """The URLs that uv could not read."""
     return list(dict.fromkeys(public(url) for url in _FETCH.findall(said)))
 
 
 def gist(said: str) -> str:
-    """What uv said, as one line: without the causes between the first that names something and the last."""
+    """uv's message as one line, without the causes between the first one that names something and the last."""
     lines = [line.strip() for line in public(said).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("Using Python", "warning:", "Resolved "))]
     causes = [line for line in lines if line.startswith("cause:")]
@@ -278,7 +278,7 @@ def gist(said: str) -> str:
 
 
 def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
-    """Why a step failed: each place with what came of it, and what to do."""
+    """Why a step failed: each source with its result, and a fix."""
     lines = [f"{step.label} could not be installed into {path}."]
     every = []
     for attempt, text in said:
@@ -287,7 +287,7 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
             lines.append(f"{public(attempt.place)}: {gist(text)}")
     if any("ash mismatch" in text for _attempt, text in said):
         lines.append(
-            "What was offered is not what is pinned: nothing of it was installed. Find out who changed it before you "
+            "The offered file is not what is pinned, so nothing was installed. Find out who changed it before you "
             "change a pin."
         )
     elif every:
@@ -297,7 +297,7 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
         )
     else:
         lines.append(
-            f"Put {', '.join(step.names()[:3]) or step.label} where one of these places is, or into a folder that "
+            f"Put {', '.join(step.names()[:3]) or step.label} into one of these places, or into a folder that "
             "find_links names. Then run again; what was downloaded is kept."
         )
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of b70_python_environment, and what they mean in its code's own terms."""
+"""The options of b70_python_environment, and their conversion to its own types."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def wanted(given: Mapping[str, Any]) -> plan.Wanted:
 
 
 def place(given: Mapping[str, Any], variables: Mapping[str, str]) -> Place:
-    """Where the options say that things are; `variables` are those of this process."""
+    """The paths in the options. `variables` are those of this process."""
     return Place(
         path=Path(given["path"]),
         uv=given["uv"],

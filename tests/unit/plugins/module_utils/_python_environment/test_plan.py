@@ -159,7 +159,7 @@ def test_a_changed_wheel_is_no_matter_of_reach():
 
 def test_what_nobody_has_is_to_be_put_there():
     own = plan.attempts(VLLM, plan.Sources())[-1]
-    assert "Put vllm==0.31.0+xpu where one of these places is" in plan.failure(VLLM, "e", [(own, LACKING)])
+    assert "Put vllm==0.31.0+xpu into one of these places" in plan.failure(VLLM, "e", [(own, LACKING)])
 
 
 class TestResolved:

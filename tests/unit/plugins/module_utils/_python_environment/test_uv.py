@@ -96,7 +96,7 @@ def test_a_folder_of_the_operator_comes_before_the_vendor(tmp_path, index):
 def test_with_no_index_the_vendor_is_never_asked(tmp_path, index):
     digest = index.wheel("demo", "1.0")
     where = place(tmp_path, sources=plan.Sources(no_index=True))
-    with pytest.raises(host.EnvironmentProblem, match=r"nowhere \(no index is allowed, find_links is empty\)"):
+    with pytest.raises(host.EnvironmentProblem, match=r"no source \(no index is allowed, find_links is empty\)"):
         host.make(where, wanted(step("demo==1.0", digest, index=index.simple)))
     assert index.asked == []
 
@@ -305,7 +305,7 @@ def test_a_uv_that_outlives_its_caller_keeps_the_lock(tmp_path):
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     where = place(tmp_path)
     (where.path / "photos").mkdir(parents=True)
-    with pytest.raises(host.EnvironmentProblem, match="it holds photos"):
+    with pytest.raises(host.EnvironmentProblem, match="it contains photos"):
         host.make(where, wanted())
     assert (where.path / "photos").is_dir()
 
