@@ -156,15 +156,11 @@ def parse(raw: bytes, config: Config) -> SlotState:
 
 def fallback(config: Config, *, is_open: bool, reason: str) -> SlotState:
     """The state when no file says anything: closed and stopped, or (without a slot) serving."""
-    table = {
-        **dict.fromkeys((*_SAME, "limits", "backend_url")),
-        "slot": config.slot.name,
-        "sequence": 0,
-        "gate": VERIFIED,
-    }
+    table: dict[str, Any] = dict.fromkeys((*_SAME, "limits", "backend_url"))
+    table |= {"slot": config.slot.name, "sequence": 0, "gate": VERIFIED, "event_log": True, "updated_at": utc_now()}
     table |= {"phase": "serving" if is_open else "stopped", "open": is_open, "verified": False, "reason": reason}
     table |= {"request": {"chat_template_kwargs": config.request.chat_template_kwargs or None}}
-    return _state({**table, "event_log": True, "updated_at": utc_now()}, config)
+    return _state(table, config)
 
 
 def engine_is_another(state: SlotState, units_dir: str) -> str | None:
