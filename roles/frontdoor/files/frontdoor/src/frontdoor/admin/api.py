@@ -41,7 +41,7 @@ from frontdoor.admission.limiter import Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
-from frontdoor.http.job import Job
+from frontdoor.http.job import Job, respond
 from frontdoor.observability.events import EventLog
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
@@ -162,7 +162,7 @@ class Admin:
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
         if self._keys is None:
-            return _unknown_path(head)
+            return errors.unknown_path(head.route.path)
         if self._key_name(head):
             return None
         if self._ordinary is not None and head.secret and self._ordinary.identify(head.secret):
@@ -190,11 +190,7 @@ class Admin:
         try:
             answer = self.refusal(head) or await self._handle(head, body)
             if not isinstance(answer, Refusal):
-                content = orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-                extra, bare = client.cors(head), head.method == b"HEAD"
-                client.reply(
-                    head, lambda line: errors.response(200, content, extra=extra, connection=line, head_only=bare)
-                )
+                respond(client, head, answer)
                 return
         except Exception as exc:
             self._note(exc, head.route.path)
@@ -206,7 +202,7 @@ class Admin:
         path = head.route.path
         methods, handler = self._routes.get(path) or (self._action if _ACTION.fullmatch(path) else ((), None))
         if handler is None:
-            return _unknown_path(head)
+            return errors.unknown_path(head.route.path)
         if head.method not in methods:
             return errors.method_not_allowed(path, methods)
         return await handler(head, body)
@@ -323,10 +319,6 @@ class Admin:
 def _served(state: SlotState) -> str:
     """Name of the profile that is served; empty while none is."""
     return str((state.profile or {}).get("name") or "") if state.phase == "serving" else ""
-
-
-def _unknown_path(head: RequestHead) -> Refusal:
-    return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
 
 
 def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:

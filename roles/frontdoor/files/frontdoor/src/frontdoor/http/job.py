@@ -1,18 +1,40 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests that a coroutine answers in one piece."""
+"""Answers of the frontdoor's own, in one piece."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+from typing import Any
 
+import orjson
+
+from frontdoor import errors
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
 
 
+def respond(
+    client: ClientConnection,
+    head: RequestHead,
+    content: Any,
+    *,
+    status: int = 200,
+    kind: str = "application/json",
+    fields: bytes = b"",
+) -> None:
+    """Answer with bytes, or anything else as JSON; `fields` are whole header lines."""
+    if not isinstance(content, bytes):
+        content = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    make = functools.partial(errors.response, content_type=kind, extra=client.cors(head) + fields)
+    bare = head.method == b"HEAD"
+    client.reply(head, lambda line: make(status, content, connection=line, head_only=bare))
+
+
 class Job:
-    """One such request; a client that leaves ends it."""
+    """A request that a coroutine answers; a client that leaves ends it."""
 
     def __init__(self, client: ClientConnection, head: RequestHead) -> None:
         self.client = client

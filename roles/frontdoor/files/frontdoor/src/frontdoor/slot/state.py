@@ -28,6 +28,14 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def epoch(stamp: str | None) -> float:
+    """Seconds since 1970 of a timestamp; 0 where there is none."""
+    try:
+        return datetime.datetime.fromisoformat(stamp or "").timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 class StateError(ValueError):
     """The state file cannot be used; the text says why."""
 
