@@ -122,6 +122,7 @@ class App:
             connections=self.connection_limiter,
             memory=self.memory,
             ledger=self.ledger,
+            slot=self.slot,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=cors.encode() if origin else b"",
@@ -194,11 +195,6 @@ class App:
         for connection in list(self.connections):
             if connection.idle:
                 connection.transport.close()
-
-    @property
-    def draining(self) -> bool:
-        """Whether no more work is taken."""
-        return self.slot.draining
 
     def interrupt(self) -> int:
         """End the answers that still run, so that clients see why; return how many there were."""

@@ -90,7 +90,9 @@ class Exchange:
         self._client = client
         self._head = head
         self._size, self._body = size, body
-        self._permit = Permit(engine.permits, self, id(client), client.client_key, permits) if permits else None
+        # when the request was complete, and when the engine was asked or last heard of
+        self._started = self._last_activity = now = engine.loop.time()
+        self._permit = Permit(engine.permits, self, id(client), client.client_key, permits, now) if permits else None
         self._memory_key = client.client_key
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -105,8 +107,6 @@ class Exchange:
         self._awaits_first = False
         self._paused = self._done = self._shut_client = False
         self._url = ""
-        # when the request was complete, and when the engine was asked or last heard of
-        self._started = self._last_activity = engine.loop.time()
 
     def start(self) -> None:
         """Ask for permits where the path needs some, and go on."""
@@ -115,19 +115,13 @@ class Exchange:
         engine.ledger.metrics.request_bytes += self._size
         if self._size:
             engine.memory.add(self._memory_key, self._size)
-        if self._permit is None:
+        if self._permit is None or self._permit.acquire():
             self._forward()
-        else:
-            self._permit.acquire()
 
-    def admitted(self) -> None:
-        """The permits are there, maybe after a wait."""
-        self._last_activity = self._started + self._waited
+    def admitted(self, waited: float) -> None:
+        """The permits are there, after a wait of so many seconds."""
+        self._last_activity = self._started + waited
         self._forward()
-
-    @property
-    def _waited(self) -> float:
-        return 0.0 if self._permit is None else self._permit.waited
 
     # --- towards the engine ----------------------------------------------------------------------------------------
 
@@ -152,7 +146,7 @@ class Exchange:
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        top = self._client.engine_head(head, self._engine.pool.host_line)
+        top = head.line + self._engine.pool.host_line + head.fields + self._client.forwarded
         size = len(body)
         if size or head.content_length != 0 or head.method in _WITH_BODY:
             top += b"Content-Length: %d\r\n" % size
@@ -191,9 +185,9 @@ class Exchange:
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         """The head of the answer is there, and maybe some of its body."""
-        client, http11, health, connection = self._client, self._head.http11, self._engine.health, self._connection
+        client, head, health, connection = self._client, self._head, self._engine.health, self._connection
         assert connection is not None
-        now = self._engine.loop.time()
+        http11, now = head.http11, self._engine.loop.time()
         self._first_byte_s = now - self._last_activity
         self._last_activity = now
         # one that fails whatever it is asked is no engine that is well: the probe asks it
@@ -201,24 +195,32 @@ class Exchange:
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
-        if self._body_unread(response):
+        if self._size and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
             response = dataclasses.replace(response, keep_alive=False)
         self._response = response
-        self._relay = relay_for(response, client_chunks=http11)
-        self._awaits_first = response.framing is Framing.CHUNKED and not rest
-        connection.receiver = self._on_body
-        wire, said = response.wire, client.connection_field(self._head)
-        if response.framing in (Framing.CHUNKED, Framing.CLOSE):
+        framing, wire, said = response.framing, response.wire, client.connection_field(head)
+        if framing is Framing.CHUNKED or framing is Framing.CLOSE:
             if http11:
                 wire += b"Transfer-Encoding: chunked\r\n"
             else:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
         self._shut_client = said is errors.CLOSE
-        connection.streams = response.event_stream and not self._awaits_first
         # one write for the head and what came with it: two would be two packets
-        self._on_body(rest, b"".join((wire, client.cors(self._head), said, b"\r\n")))
+        top = wire + client.cors(head) + said + b"\r\n"
+        if framing is Framing.LENGTH and response.length == len(rest):
+            # the whole answer in one read
+            client.write(top + rest)
+            self._received = len(rest)
+            self._tail += rest[-KEPT:]
+            self._complete(response.keep_alive, outcome_of(response.status))
+            return
+        self._relay = relay_for(response, client_chunks=http11)
+        self._awaits_first = framing is Framing.CHUNKED and not rest
+        connection.receiver = self._on_body
+        connection.streams = response.event_stream and not self._awaits_first
+        self._on_body(rest, top)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""
@@ -391,9 +393,8 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        if self._size:
-            self._engine.memory.add(self._memory_key, -self._size)
-            self._size, self._body = 0, b""
+        self._engine.memory.add(self._memory_key, -self._size)
+        self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
@@ -401,10 +402,13 @@ class Exchange:
             return
         self._done = True
         engine, client, response = self._engine, self._client, self._response
-        self._release_body()
+        if self._size:
+            self._release_body()
         engine.running.discard(self)
+        waited = 0.0
         if self._permit is not None:
             self._permit.release()
+            waited = self._permit.waited
         engine.ledger.note(
             Entry(
                 client.address,
@@ -416,7 +420,7 @@ class Exchange:
                 None if refusal is None else refusal.code,
                 self._started,
                 engine.loop.time(),
-                self._waited,
+                waited,
                 self._first_byte_s,
                 self._received,
                 bytes(self._tail[-KEPT:]),

@@ -81,7 +81,8 @@ class _Collector:
 class RequestHead:
     """What the frontdoor needs of a request's head.
 
-    `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines.
+    `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines with those that this
+    proxy adds by what the head says.
     `content_length` is None with chunked transfer coding and 0 where no body was announced.
     """
 
@@ -89,7 +90,6 @@ class RequestHead:
     route: Route
     line: bytes
     fields: bytes
-    host: bytes
     content_length: int | None
     keep_alive: bool
     http11: bool
@@ -220,11 +220,13 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
     expect = named.get(b"expect", b"").strip().lower()
     if expect not in (b"", b"100-continue"):
         raise HeadError(417, "bad_expectation", "the only expectation supported is 100-continue")
-    fields = b"".join(
-        b"%b: %b\r\n" % (name, value)
-        for name, value in collector.headers
-        if (low := name.lower()) not in dropped and low not in connection
-    )
+    dropped |= connection
+    sent = [(name, value) for name, value in collector.headers if name.lower() not in dropped]
+    if authority is not None:
+        host = authority
+    if host:
+        sent.append((b"X-Forwarded-Host", host))
+    sent.append((b"Via", b"1.%d b70-frontdoor" % http11))
     route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
     json = named.get(b"content-type", b"application/json").lower().startswith(b"application/json")
     coded = codings - {b"", b"identity"} != set()
@@ -232,8 +234,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         method=method,
         route=route,
         line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(route.path).encode(), query),
-        fields=fields,
-        host=host if authority is None else authority,
+        fields=b"".join(b"%b: %b\r\n" % field for field in sent),
         content_length=length,
         keep_alive=_keep_alive(http11, connection),
         http11=http11,

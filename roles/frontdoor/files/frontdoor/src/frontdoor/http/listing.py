@@ -24,7 +24,7 @@ from frontdoor.slot.state import SlotState
 _KEY = "b70"
 _TIMEOUT_S = 10.0
 # what a client says about a form of the answer that it will not get: it is read, changed, and given whole
-_NOT_SENT = re.compile(rb"(?:host|accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
+_NOT_SENT = re.compile(rb"(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
 # what the engine says about bytes that the client does not get
 _FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
 _ABOUT_BYTES = re.compile(rb"(?:etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):", re.IGNORECASE)
@@ -41,7 +41,7 @@ class Listing:
         self._started = engine.loop.time()
         self._done = False
         query = head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
-        lines = client.engine_head(head, engine.pool.host_line).split(b"\r\n")[1:]
+        lines = (head.fields + client.forwarded).split(b"\r\n")
         fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
         target = MODELS + ("?" + query if query else "")
         self._fetch = Fetch(engine.pool, target, self._heard, timeout_s=_TIMEOUT_S, fields=fields)

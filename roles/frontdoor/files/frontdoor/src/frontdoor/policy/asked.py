@@ -25,7 +25,7 @@ _PROMPTS = ("prompt", "prompt_embeds")
 # where the numbers stand in an object of parameters instead
 _PARAMETERS = "sampling_params"
 # A body without any of them need not be parsed. The last begins letters of these names that are spelt with escapes.
-_SIGNS = (*(f'"{name}"'.encode() for name in NUMBERS), b"\\u00")
+_N, _BEST_OF, _ESCAPE = *(f'"{name}"'.encode() for name in NUMBERS), b"\\u00"
 _LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
 
 
@@ -43,7 +43,7 @@ def asked(path: str, document: Document) -> Asked | Refusal:
     """What a request asks for, or why that cannot be told."""
     body = document.body
     if path not in _PATHS or not (
-        any(sign in body for sign in _SIGNS) or (path == _COMPLETIONS and _LIST.search(body))
+        _N in body or _BEST_OF in body or _ESCAPE in body or (path == _COMPLETIONS and _LIST.search(body))
     ):
         return ONE
     content = document.content

@@ -30,6 +30,7 @@ _MAX_WIDE_BYTES = 32 * 1024 * 1024
 # converting takes time that grows with the square of the digits
 _MAX_DIGITS = 400
 _MAX_TOLD = 100
+_BLANKS = " \t\r\n"
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
@@ -88,10 +89,14 @@ def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
     if len(body) > _MAX_WIDE_BYTES and not body.isascii():
         return INTRICATE
     try:
-        content = _DECODER.decode(body.decode())
+        # without the search for blanks, that `decode` does around it
+        text = body.decode().strip(_BLANKS)
+        content, end = _DECODER.scan_once(text, 0)
+        if end < len(text):
+            return NOT_AN_OBJECT
     except _Ambiguous as exc:
         return _ambiguous(str(exc))
-    except ValueError:
+    except (ValueError, StopIteration):
         return NOT_AN_OBJECT
     except RecursionError:
         return INTRICATE
