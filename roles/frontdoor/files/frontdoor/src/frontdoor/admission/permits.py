@@ -94,9 +94,7 @@ class Permit:
 
     __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
 
-    def __init__(
-        self, permits: Permits, owner: Owner, client: int, client_key: str, count: int, now: float
-    ) -> None:
+    def __init__(self, permits: Permits, owner: Owner, client: int, client_key: str, count: int, now: float) -> None:
         """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed."""
         self._permits = permits
         self._owner: Owner | None = owner

@@ -14,7 +14,7 @@ from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.permits import Permit, Permits
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
-from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, response_head
+from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import Relay, relay_for
 from frontdoor.http.upstream import Pool, UpstreamConnection
 from frontdoor.observability.activity import Entry
@@ -27,6 +27,7 @@ from frontdoor.observability.metrics import (
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
     UPSTREAM_TIMEOUT,
+    Histogram,
     outcome_of,
 )
 from frontdoor.slot.current import Slot
@@ -39,7 +40,7 @@ _STALE_S = 0.5
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 # methods whose requests say the length of their body even if it is 0
 _WITH_BODY = (b"POST", b"PUT", b"PATCH")
-# bodies up to this size are sent in one piece with their head
+# bodies below this size are sent in one piece with their head, and what they take is not worth counting
 _SMALL = 16 * 1024
 
 
@@ -76,6 +77,19 @@ class Engine:
 class Exchange:
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
+    # how each one begins
+    _connection: UpstreamConnection | None = None
+    _connecting: asyncio.Task[None] | None = None
+    _response: ResponseHead | None = None
+    _relay: Relay | None = None
+    _gaps: Histogram | None = None
+    _head_bytes = b""
+    _received = 0
+    _first_byte_s = -1.0
+    # a stream whose head came alone, as engines send it before they have a token
+    _awaits_first = False
+    _paused = _done = _shut_client = False
+
     def __init__(
         self,
         engine: Engine,
@@ -94,26 +108,14 @@ class Exchange:
         self._started = self._last_activity = now = engine.loop.time()
         self._permit = Permit(engine.permits, self, id(client), client.client_key, permits, now) if permits else None
         self._memory_key = client.client_key
-        self._connection: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._response: ResponseHead | None = None
-        self._relay: Relay | None = None
-        self._gaps = engine.ledger.metrics.gaps if head.generates else None
-        self._head_bytes = b""
         self._tail = bytearray()
-        self._received = 0
-        self._first_byte_s = -1.0
-        # a stream whose head came alone, as engines send it before they have a token
-        self._awaits_first = False
-        self._paused = self._done = self._shut_client = False
-        self._url = ""
 
     def start(self) -> None:
         """Ask for permits where the path needs some, and go on."""
         engine = self._engine
         engine.running.add(self)
         engine.ledger.metrics.request_bytes += self._size
-        if self._size:
+        if self._size >= _SMALL:
             engine.memory.add(self._memory_key, self._size)
         if self._permit is None or self._permit.acquire():
             self._forward()
@@ -127,7 +129,6 @@ class Exchange:
 
     def _forward(self) -> None:
         pool = self._engine.pool
-        self._url = pool.url
         if pool.idle:
             self.upstream_ready(pool.idle.pop())
         else:
@@ -195,12 +196,12 @@ class Exchange:
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
-        if self._size and self._body_unread(response):
+        if self._size >= _SMALL and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
             response = dataclasses.replace(response, keep_alive=False)
         self._response = response
-        framing, wire, said = response.framing, response.wire, client.connection_field(head)
-        if framing is Framing.CHUNKED or framing is Framing.CLOSE:
+        length, wire, said = response.length, response.wire, client.connection_field(head)
+        if length is None:
             if http11:
                 wire += b"Transfer-Encoding: chunked\r\n"
             else:
@@ -209,7 +210,7 @@ class Exchange:
         self._shut_client = said is errors.CLOSE
         # one write for the head and what came with it: two would be two packets
         top = wire + client.cors(head) + said + b"\r\n"
-        if framing is Framing.LENGTH and response.length == len(rest):
+        if length is not None and length == len(rest):
             # the whole answer in one read
             client.write(top + rest)
             self._received = len(rest)
@@ -217,7 +218,9 @@ class Exchange:
             self._complete(response.keep_alive, outcome_of(response.status))
             return
         self._relay = relay_for(response, client_chunks=http11)
-        self._awaits_first = framing is Framing.CHUNKED and not rest
+        self._awaits_first = response.chunked and not rest
+        if response.chunked and head.generates:
+            self._gaps = self._engine.ledger.metrics.gaps
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
@@ -225,9 +228,6 @@ class Exchange:
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""
         assert self._connection is not None
-        if self._size < _SMALL:
-            self._release_body()
-            return False
         if self._connection.transport.get_write_buffer_size():
             return True
         self._release_body()
@@ -268,16 +268,17 @@ class Exchange:
             if self._connection is not None:
                 self._connection.streams = self._response.event_stream
             self._first_byte_s += now - self._last_activity
-        elif self._gaps is not None and self._response.framing is Framing.CHUNKED:
+        elif self._gaps is not None:
             self._gaps.observe(now - self._last_activity)
 
     def _complete(self, reusable: bool, outcome: str = OK) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
         assert connection is not None
+        self._connection = None
         if reusable:
             if self._paused:
                 connection.transport.resume_reading()
-            self._engine.pool.put(connection, self._url, self._last_activity)
+            self._engine.pool.put(connection, self._last_activity)
         else:
             connection.abort()
         self.finish(outcome, not self._shut_client)
@@ -402,7 +403,7 @@ class Exchange:
             return
         self._done = True
         engine, client, response = self._engine, self._client, self._response
-        if self._size:
+        if self._size >= _SMALL:
             self._release_body()
         engine.running.discard(self)
         waited = 0.0

@@ -44,10 +44,14 @@ def _unowned(data: bytes) -> None:
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
-    __slots__ = ("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected")
+    __slots__ = (
+        *("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected", "url"),
+    )
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        #: of the engine it leads to
+        self.url = pool.url
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.owner: Owner | None = None
         #: of bytes nobody asked for; made once
@@ -159,10 +163,10 @@ class Pool:
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
-        return self._loop.create_task(self._connect(owner, self.url, *self.address))
+        return self._loop.create_task(self._connect(owner, UpstreamConnection(self), *self.address))
 
-    async def _connect(self, owner: Owner, url: str, host: str, port: int) -> None:
-        connection = UpstreamConnection(self)
+    async def _connect(self, owner: Owner, connection: UpstreamConnection, host: str, port: int) -> None:
+        url = connection.url
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._loop.create_connection(lambda: connection, host, port)
@@ -190,12 +194,12 @@ class Pool:
         if self._put_off:
             self._loop.call_soon(self._deliver)
 
-    def put(self, connection: UpstreamConnection, address_url: str, now: float) -> None:
+    def put(self, connection: UpstreamConnection, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
         connection.owner = None
         connection.streams = False
         connection.receiver = connection.unexpected
-        if address_url != self.url or len(self.idle) >= self._size:
+        if connection.url != self.url or len(self.idle) >= self._size:
             connection.abort()
             return
         connection.served += 1

@@ -30,7 +30,6 @@ _MAX_WIDE_BYTES = 32 * 1024 * 1024
 # converting takes time that grows with the square of the digits
 _MAX_DIGITS = 400
 _MAX_TOLD = 100
-_BLANKS = " \t\r\n"
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
@@ -89,14 +88,10 @@ def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
     if len(body) > _MAX_WIDE_BYTES and not body.isascii():
         return INTRICATE
     try:
-        # without the search for blanks, that `decode` does around it
-        text = body.decode().strip(_BLANKS)
-        content, end = _DECODER.scan_once(text, 0)
-        if end < len(text):
-            return NOT_AN_OBJECT
+        content = _DECODER.decode(body.decode())
     except _Ambiguous as exc:
         return _ambiguous(str(exc))
-    except (ValueError, StopIteration):
+    except ValueError:
         return NOT_AN_OBJECT
     except RecursionError:
         return INTRICATE
@@ -106,10 +101,12 @@ def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
 class Document:
     """One body. `content` is a JSON object, or why it cannot be read; who changes it asks for `written` afterwards."""
 
-    __slots__ = ("_content", "body")
+    __slots__ = ("_content", "body", "foreign")
 
     def __init__(self, body: bytes | bytearray) -> None:
         self.body = body
+        #: whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here
+        self.foreign = body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
         self._content: dict[str, Any] | Refusal | None = None
 
     @property
@@ -118,12 +115,6 @@ class Document:
         if self._content is None:
             self._content = ENCODING if self.foreign else _read(self.body)
         return self._content
-
-    @property
-    def foreign(self) -> bool:
-        """Whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here."""
-        body = self.body
-        return body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
 
     def written(self) -> bytes | Refusal:
         """The bytes of the changed content."""
