@@ -329,7 +329,7 @@ class App:
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
-        refusal = self._unauthorized(client, head)
+        refusal = None if self.keys is None else self._unauthorized(client, head)
         if refusal is None:
             if head.generates:
                 return self._generate(client, head, body)
@@ -353,12 +353,14 @@ class App:
             # a compressed body is read by no engine
             document = Document(body)
             permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
-            # whatever it calls itself: who reads it as JSON must not find what was not looked at
-            wanted = permits if isinstance(permits, Refusal) else self._edited(head, document)
-            if not isinstance(permits, Refusal) and not isinstance(wanted, Refusal):
-                return Exchange(self.engine, client, head, len(body), wanted, permits)
-            assert isinstance(wanted, Refusal)
-            refusal = wanted
+            if isinstance(permits, Refusal):
+                refusal = permits
+            else:
+                # whatever it calls itself: who reads it as JSON must not find what was not looked at
+                wanted = self._edited(head, document)
+                if not isinstance(wanted, Refusal):
+                    return Exchange(self.engine, client, head, len(body), wanted, permits)
+                refusal = wanted
         client.turn_away(refusal, head)
         self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
         return None

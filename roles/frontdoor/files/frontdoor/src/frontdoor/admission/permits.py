@@ -67,7 +67,7 @@ class Permits:
 
     def refusal(self, client: int) -> Refusal | None:
         """What a client is told before its body is looked at, if no request can be admitted now or later."""
-        return self.busy(client) if self.limiter.full and not self.timeout_s else None
+        return self.busy(client) if not self.timeout_s and self.limiter.full else None
 
     def busy(self, client: int, count: int = 1) -> Refusal:
         """No permit is free for a request that may not wait. In a flood all are told the same."""
