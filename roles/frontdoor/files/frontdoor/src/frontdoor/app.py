@@ -222,8 +222,8 @@ class App:
     def _expire(self, now: float) -> None:
         for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
             connection.expired()
-        for exchange in [e for e in self.running if e.timed_out(now)]:
-            exchange.expire()
+        for exchange in list(self.running):
+            exchange.expire(now)
 
     def _sample(self) -> None:
         self.slot.count_down()

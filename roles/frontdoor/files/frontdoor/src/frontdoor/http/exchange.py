@@ -50,11 +50,8 @@ class Running(Protocol):
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops."""
 
-    def timed_out(self, now: float) -> bool:
-        """Whether the engine has been silent for too long; `now` is the loop's time."""
-
-    def expire(self) -> None:
-        """Give up on a silent engine."""
+    def expire(self, now: float) -> None:
+        """Give up if the engine has been silent for too long; `now` is the loop's time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -339,20 +336,14 @@ class Exchange:
             self._client.write(last)
         self.finish(outcome, False)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there are no permits for it yet."""
-        return self._permit is not None and self._permit.waiting
-
-    def timed_out(self, now: float) -> bool:
-        """Whether the engine has been silent for too long; a waiting request has its own timer."""
-        silent = now - self._last_activity
-        return silent > self._engine.slot.state.backend_timeout_s and not self._paused and not self.waiting
-
-    def expire(self) -> None:
-        """Give up on a silent engine."""
+    def expire(self, now: float) -> None:
+        """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
+        limit_s = self._engine.slot.state.backend_timeout_s
+        waits = self._permit is not None and self._permit.waiting
+        if waits or self._paused or now - self._last_activity <= limit_s:
+            return
         self._drop_connection()
-        why = f"the engine sent nothing for {self._engine.slot.state.backend_timeout_s:g} s"
+        why = f"the engine sent nothing for {limit_s:g} s"
         if self._response is None:
             self._fail(Refusal(504, "engine_timeout", why), UPSTREAM_TIMEOUT)
         else:

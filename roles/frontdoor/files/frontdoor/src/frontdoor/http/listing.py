@@ -61,12 +61,8 @@ class Listing:
         self._fetch.client_gone()
         self._refuse(refusal, INTERRUPTED)
 
-    def timed_out(self, now: float) -> bool:
+    def expire(self, now: float) -> None:
         """The question has a limit of its own."""
-        return False
-
-    def expire(self) -> None:
-        """Nothing to do, see `timed_out`."""
 
     def pause(self) -> None:
         """The answer is written in one piece."""

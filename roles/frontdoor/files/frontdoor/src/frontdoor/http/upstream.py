@@ -10,7 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from frontdoor.config import split_backend_url
 
@@ -66,7 +66,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.receiver = self.unexpected = self._unexpected
-        self._pool.opened(self)
+        self._pool.open.add(self)
 
     def data_received(self, data: bytes) -> None:
         if not self._held and not (self.streams and self._pool.crowded):
@@ -135,7 +135,8 @@ class Pool:
         self._connect_s = connect_s
         #: connections that are likely alive, to be popped; those that were idle for long are swept away
         self.idle: list[UpstreamConnection] = []
-        self._open: set[UpstreamConnection] = set()
+        #: connections in use or idle
+        self.open: set[UpstreamConnection] = set()
         self._put_off: deque[UpstreamConnection] = deque()
         self.address = ("", 0)
         self.url = ""
@@ -144,12 +145,7 @@ class Pool:
     @property
     def crowded(self) -> bool:
         """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
-        return len(self._open) - len(self.idle) >= _CROWD
-
-    @property
-    def open_connections(self) -> int:
-        """Connections in use or idle."""
-        return len(self._open)
+        return len(self.open) - len(self.idle) >= _CROWD
 
     def point_to(self, url: str) -> None:
         """Use another engine from now on; connections in use are let finish."""
@@ -176,7 +172,7 @@ class Pool:
             owner.upstream_failed(f"{url} refused the connection: {exc.strerror or exc}")
         except asyncio.CancelledError:
             # the connection may have been made in the moment of giving up
-            if connection in self._open:
+            if connection in self.open:
                 connection.abort()
             raise
         else:
@@ -206,13 +202,9 @@ class Pool:
         connection.idle_since = now
         self.idle.append(connection)
 
-    def opened(self, connection: UpstreamConnection) -> None:
-        """A connection was made."""
-        self._open.add(connection)
-
     def gone(self, connection: UpstreamConnection) -> None:
         """A connection was closed."""
-        self._open.discard(connection)
+        self.open.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
 
@@ -228,7 +220,3 @@ class Pool:
         idle, self.idle = self.idle, []
         for connection in idle:
             connection.abort()
-
-    def status(self) -> dict[str, Any]:
-        """Counts for the status."""
-        return {"connections": len(self._open), "idle_connections": len(self.idle)}

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The JSON body of a request: parsed at most once, and written anew only where something in it changes.
 
-orjson reads what it can write again byte for byte; all else `json` parses, and orjson writes. `json` keeps whole numbers exact and shows NaN and repeated names, which orjson rounds,
-refuses or drops; orjson writes ten times faster and refuses what it cannot write exactly. So a body never changes
-silently: repeated names, NaN and numbers beyond a double are refused where a rule reads the body, whole numbers beyond
-64 bits, halves of surrogate pairs and nesting beyond 250 levels where one changes it. A body that no rule changes goes
-to the engine byte for byte. Parsing and writing take about 10 microseconds for a chat of 2 kB, and 1 to 2 milliseconds
-for a picture of 1 MB. Bodies with very many values, or very large and not in ASCII, are refused before they are parsed.
+orjson reads what it can write again byte for byte; all else `json` parses, and orjson writes. `json` keeps whole
+numbers exact and shows NaN and repeated names, which orjson rounds, refuses or drops; orjson writes ten times faster
+and refuses what it cannot write exactly. So a body never changes silently: repeated names, NaN and numbers beyond a
+double are refused where a rule reads the body, whole numbers beyond 64 bits, halves of surrogate pairs and nesting
+beyond 250 levels where one changes it. A body that no rule changes goes to the engine byte for byte. Parsing and
+writing take about 10 microseconds for a chat of 2 kB, and 1 to 2 milliseconds for a picture of 1 MB. Bodies with very
+many values, or very large and not in ASCII, are refused before they are parsed.
 """
 
 from __future__ import annotations
