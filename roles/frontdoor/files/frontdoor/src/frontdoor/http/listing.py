@@ -25,7 +25,7 @@ from frontdoor.slot.state import SlotState
 _KEY = "b70"
 _TIMEOUT_S = 10.0
 # what a client says about a form of the answer that it will not get: it is read, changed, and given whole
-_NOT_SENT = re.compile(rb"(?:host|accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
+_NOT_SENT = re.compile(rb"(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
 # what the engine says about bytes that the client does not get
 _FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
 _ABOUT_BYTES = re.compile(rb"(?:etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):", re.IGNORECASE)
@@ -56,18 +56,14 @@ class Listing(Job):
         self._refuse(refusal, INTERRUPTED)
         self.client.exchange_done(self.head.keep_alive)
 
-    def timed_out(self, now: float) -> bool:
+    def expire(self, now: float) -> None:
         """The question has a limit of its own."""
-        return False
-
-    def expire(self) -> None:
-        """Nothing to do, see `timed_out`."""
 
     async def answer(self) -> None:
         """Ask for the list, and pass on what the engine and the slot say."""
         engine = self._engine
         query = self.head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
-        lines = self.client.engine_head(self.head, engine.pool.host_line).split(b"\r\n")[1:]
+        lines = (self.head.fields + self.client.forwarded).split(b"\r\n")
         fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
         got = await fetch(engine.pool, MODELS + ("?" + query if query else ""), _TIMEOUT_S, fields)
         if got.head is None:

@@ -140,7 +140,7 @@ class Ledger:
             error=entry.code,
             outcome=entry.outcome,
             path=entry.route.path,
-            queue_wait_s=round(entry.waited_s, 3),
+            queue_wait_s=round(entry.waited_s, 3) if entry.waited_s else 0.0,
             queued=entry.waited_s > 0,
             status=entry.status,
         )

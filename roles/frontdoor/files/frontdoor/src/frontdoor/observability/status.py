@@ -182,7 +182,8 @@ class LocalAnswers:
                 "cache_used": self.vitals.cache_used,
                 "url": state.backend_url,
                 **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
-                **self.pool.status(),
+                "connections": len(self.pool.open),
+                "idle_connections": len(self.pool.idle),
             },
             "frontdoor": {
                 "version": __version__,
@@ -245,7 +246,7 @@ class LocalAnswers:
             "queue_places": ("Generations that may wait for a slot.", self.config.admission.max_queued),
             "active_requests": ("Requests for the engine under way.", len(self.running)),
             "client_connections": ("Connections of clients.", len(self.connections)),
-            "engine_connections": ("Connections to the engine.", self.pool.open_connections),
+            "engine_connections": ("Connections to the engine.", len(self.pool.open)),
             "buffered_bytes": ("Bytes of request bodies held.", self.memory.held),
             "keys_unusable": ("Whether a file of keys is wrong; its last right keys count.", bool(self.keys_error())),
         }

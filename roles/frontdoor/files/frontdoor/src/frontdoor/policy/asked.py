@@ -23,7 +23,7 @@ from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, PARAMETERS
 _PATHS = frozenset((CHAT, COMPLETIONS, GENERATE))
 _PROMPTS = ("prompt", "prompt_embeds")
 # A body without any of them need not be parsed. The last begins letters of these names that are spelt with escapes.
-_SIGNS = (*(f'"{name}"'.encode() for name in NUMBERS), b"\\u00")
+_N, _BEST_OF, _ESCAPE = *(f'"{name}"'.encode() for name in NUMBERS), b"\\u00"
 _LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
 
 
@@ -40,7 +40,9 @@ ONE = Asked(1, 1)
 def asked(path: str, document: Document) -> Asked | Refusal:
     """What a request asks for, or why that cannot be told."""
     body = document.body
-    if path not in _PATHS or not (any(sign in body for sign in _SIGNS) or (path == COMPLETIONS and _LIST.search(body))):
+    if path not in _PATHS or not (
+        _N in body or _BEST_OF in body or _ESCAPE in body or (path == COMPLETIONS and _LIST.search(body))
+    ):
         return ONE
     content = document.content
     if isinstance(content, Refusal):

@@ -105,29 +105,32 @@ class PathRules:
 
     def _edit(self, content: dict[str, Any]) -> bool | Refusal:
         """Change the content as the rules want it; return whether anything changed, or why it may not be asked."""
-        changes: dict[str, Any] = {}
+        changed = False
         if self._checks_model:
             name, policy = content.get("model"), self._rules.model_policy
             if name != self._served:
                 if name in self._rules.model_aliases or (policy == "rewrite"):
-                    changes["model"] = self._served
+                    content["model"] = self._served
+                    changed = True
                 elif policy == "reject":
                     return self._unknown_model(name)
-        changed = False
         if self._token_fields:
             within = content.get(self._tokens_within)
             if isinstance(within, dict):
-                changed = self._limit(within, default=True)
+                changed |= self._limit(within, default=True)
             changed |= self._limit(content, default=not isinstance(within, dict))
-        changes |= {name: value for name, value in self._sampling.items() if content.get(name) is None}
-        given = content.get(KWARGS)
-        if self._kwargs and (given is None or isinstance(given, dict)):
+        for name, value in self._sampling.items():
+            if content.get(name) is None:
+                content[name] = value
+                changed = True
+        if self._kwargs:
             # what the client sets wins, key by key
-            merged = {**self._kwargs, **(given or {})}
+            given = content.get(KWARGS)
+            merged = self._kwargs if given is None else {**self._kwargs, **given} if isinstance(given, dict) else given
             if merged != given:
-                changes[KWARGS] = merged
-        content.update(changes)
-        return changed or bool(changes)
+                content[KWARGS] = merged
+                changed = True
+        return changed
 
     def _unknown_model(self, name: object) -> Refusal:
         if isinstance(name, str):
