@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" 
 MEASURED = Path(__file__).with_name("measured.py")
 sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 
-from kit import LIMIT_S, Answer, Client, Engine, free_port, serving_state, start_unit  # noqa: E402
+from kit import LIMIT_S, Answer, Client, Engine, changed_state, free_port, start_unit  # noqa: E402
 
 
 class Broken(AssertionError):
@@ -95,12 +95,8 @@ class Trial:
     def write_state(self, **changes: Any) -> None:
         """Replace the state file as the switch does."""
         self.sequence += 1
-        state = {
-            **serving_state(self.engine.url),
-            **self.config.rules(self._turn).state(),
-            "sequence": self.sequence,
-            **changes,
-        }
+        rules = self.config.rules(self._turn).state()
+        state = changed_state(self.engine.url, {**rules, "sequence": self.sequence, **changes})
         new = self.folder / "state.new"
         new.write_text(json.dumps(state))
         new.rename(self.folder / "state.json")

@@ -158,7 +158,7 @@ class Bench:
 
     def write_state(self, **changes: Any) -> None:
         """Write a serving state, changed as told, and have it applied."""
-        state = {**serving_state(self.engine.url), **changes}
+        state = changed_state(self.engine.url, changes)
         with open(self.state_path + ".new", "w") as handle:
             json.dump(state, handle)
         os.replace(self.state_path + ".new", self.state_path)
@@ -266,6 +266,19 @@ def serving_state(url: str) -> dict[str, Any]:
     }
 
 
+def changed_state(url: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The serving state with changes; what they do not say of a part is as empty as the slot would write it."""
+    state: dict[str, Any] = serving_state(url)
+    empty = {part: state[part] for part in ("limits", "request")}
+    empty["profile"] = {**dict.fromkeys(state["profile"], ""), "modalities": [], "max_model_len": None}
+    empty["profile"]["status"] = "candidate"
+    empty["engine"] = {**dict.fromkeys(state["engine"], ""), "directives": None}
+    empty["switch"] = {"id": "1", "from": None, "to": None, "started_at": "", "eta_s": None, "loading": False}
+    for part, told in changes.items():
+        state[part] = {**empty[part], **told} if part in empty and isinstance(told, dict) else told
+    return state
+
+
 @contextlib.asynccontextmanager
 async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: Any) -> AsyncIterator[Bench]:
     """Start an engine and a frontdoor; `state` changes the serving state, `sections` the configuration."""
@@ -274,7 +287,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     state_path = str(tmp_path / "state.json")
     if state is None or state:
         with open(state_path, "w") as handle:
-            json.dump({**serving_state(engine.url), **(state or {})}, handle)
+            json.dump(changed_state(engine.url, state or {}), handle)
     backend = sections.setdefault("backend", {})
     backend.setdefault("url", engine.url)
     # a connection that was used is used again, however much later

@@ -187,7 +187,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
             # the loop's clock counts milliseconds
             await asyncio.sleep(0.003)
             vitals.run()
-            while vitals._fetch is not None and vitals._fetch.running:
+            while vitals._task is not None:
                 await asyncio.sleep(0.001)
 
         def questions() -> int:
@@ -195,7 +195,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
         run.engine.script = engine
         client, loop = await run.client(), asyncio.get_running_loop()
-        await until(lambda: run.app.health.reachable and not run.app.probe._fetch.running)  # type: ignore[union-attr]
+        await until(lambda: run.app.health.reachable and run.app.probe._task is None)
         await client.chat()
         began = loop.time()
         await asked()

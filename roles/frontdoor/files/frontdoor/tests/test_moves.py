@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from typing import Any
 
 import pytest
+from kit import changed_state
 
 from frontdoor import errors
 from frontdoor.config import from_table
@@ -56,6 +58,6 @@ def test_what_a_client_is_told(phase: str, switch: dict[str, Any], message: str)
 
 
 def test_a_switch_that_does_not_know_whether_it_loads_is_refused() -> None:
-    raw = b'{"schema": 1, "sequence": 1, "phase": "switching", "switch": {"loading": "yes"}}'
+    raw = json.dumps(changed_state("http://h:1", {"phase": "switching", "switch": {"loading": "yes"}})).encode()
     with pytest.raises(StateError, match=r"switch\.loading has the wrong type"):
         parse(raw, CONFIG)

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kit import bench, on_loop, serving_state, start_unit
+from kit import bench, changed_state, on_loop, serving_state, start_unit
 
 from frontdoor.config import Config, ConfigError, from_table, load
 from frontdoor.slot.state import StateError, StateFile, parse
@@ -89,12 +89,23 @@ def test_without_a_slot_the_fallbacks_serve() -> None:
         ({"limits": []}, "limits has the wrong type"),
         ({"backend_url": "https://h:1"}, "must look like http://HOST:PORT"),
         ({"request": {"chat_template_kwargs": "x"}}, "request.chat_template_kwargs has the wrong type"),
+        ({"open": None}, "open has the wrong type: None"),
+        ({"request": {"model_policy": "guess"}}, "request.model_policy 'guess' is none of pass, rewrite, reject"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, object], message: str) -> None:
-    raw = json.dumps({**serving_state("http://h:1"), **changes}).encode()
+    raw = json.dumps(changed_state("http://h:1", changes)).encode()
     with pytest.raises(StateError, match=re.escape(message)):
         parse(raw, from_table({}))
+
+
+@pytest.mark.parametrize("dotted", ["gate", "open", "slot", "limits", "limits.queue_timeout_s", "engine.invocation_id"])
+def test_what_the_slot_always_writes_has_no_second_default(dotted: str) -> None:
+    table = serving_state("http://h:1")
+    part, _dot, name = dotted.rpartition(".")
+    del (table[part] if part else table)[name]
+    with pytest.raises(StateError, match=f"{dotted} is missing"):
+        parse(json.dumps(table).encode(), from_table({}))
 
 
 @pytest.mark.parametrize(

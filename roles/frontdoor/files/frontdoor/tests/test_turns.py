@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kit import Call, Hold, bench, on_loop, serving_state, until
+from kit import Call, Hold, bench, changed_state, on_loop, serving_state, until
 
 from frontdoor import errors
 from frontdoor.admission.limiter import Limiter, Verdict
@@ -319,7 +319,7 @@ SWITCH = {"from": "a", "to": "b", "started_at": "2026-06-07T09:08:40Z", "eta_s":
     ],
 )
 def test_the_time_to_come_back_is_what_is_left(state: dict[str, Any], left: dict[float, int]) -> None:
-    raw = json.dumps({**serving_state("http://h:1"), "open": False, **state}).encode()
+    raw = json.dumps(changed_state("http://h:1", {"open": False, **state})).encode()
     known = parse(raw, from_table({}))
     updated = datetime.datetime.fromisoformat("2026-06-07T09:08:44Z").timestamp()
     for elapsed, seconds in left.items():

@@ -45,7 +45,7 @@ async def ask_vitals(run: Bench) -> None:
     # the loop's clock counts milliseconds
     await asyncio.sleep(0.003)
     run.app.vitals.run()
-    await until(lambda: run.app.vitals._fetch is None or not run.app.vitals._fetch.running)
+    await until(lambda: run.app.vitals._task is None)
 
 
 @contextlib.asynccontextmanager
@@ -102,7 +102,7 @@ async def test_another_engine_is_not_said_to_have_the_pace_of_the_one_before(
         await until(lambda: engine.asked > asked)
         run.write_state(engine={"unit": "b70-slot-main-tiny-b.service", "invocation_id": "1" * 32})
         assert told(run) == (None, None)
-        assert not run.app.vitals._fetch.running  # type: ignore[union-attr]
+        assert run.app.vitals._task is None
 
 
 @on_loop

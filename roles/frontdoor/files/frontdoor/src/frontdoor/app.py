@@ -122,6 +122,7 @@ class App:
             connections=self.connection_limiter,
             memory=self.memory,
             ledger=self.ledger,
+            slot=self.slot,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=cors.encode() if origin else b"",
@@ -195,11 +196,6 @@ class App:
             if connection.idle:
                 connection.transport.close()
 
-    @property
-    def draining(self) -> bool:
-        """Whether no more work is taken."""
-        return self.slot.draining
-
     def interrupt(self) -> int:
         """End the answers that still run, so that clients see why; return how many there were."""
         running = list(self.running)
@@ -226,8 +222,8 @@ class App:
     def _expire(self, now: float) -> None:
         for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
             connection.expired()
-        for exchange in [e for e in self.running if e.timed_out(now)]:
-            exchange.expire()
+        for exchange in list(self.running):
+            exchange.expire(now)
 
     def _sample(self) -> None:
         self.slot.count_down()
@@ -333,7 +329,7 @@ class App:
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
-        refusal = self._unauthorized(client, head)
+        refusal = None if self.keys is None else self._unauthorized(client, head)
         if refusal is None:
             if head.generates:
                 return self._generate(client, head, body)
@@ -357,12 +353,14 @@ class App:
             # a compressed body is read by no engine
             document = Document(body)
             permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
-            # whatever it calls itself: who reads it as JSON must not find what was not looked at
-            wanted = permits if isinstance(permits, Refusal) else self._edited(head, document)
-            if not isinstance(permits, Refusal) and not isinstance(wanted, Refusal):
-                return Exchange(self.engine, client, head, len(body), wanted, permits)
-            assert isinstance(wanted, Refusal)
-            refusal = wanted
+            if isinstance(permits, Refusal):
+                refusal = permits
+            else:
+                # whatever it calls itself: who reads it as JSON must not find what was not looked at
+                wanted = self._edited(head, document)
+                if not isinstance(wanted, Refusal):
+                    return Exchange(self.engine, client, head, len(body), wanted, permits)
+                refusal = wanted
         client.turn_away(refusal, head)
         self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
         return None

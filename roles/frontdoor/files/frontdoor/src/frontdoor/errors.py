@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import http
 import math
@@ -19,7 +18,7 @@ import orjson
 from frontdoor.admission.outlook import told_s
 from frontdoor.codes import ANTHROPIC_TYPES, OPENAI_TYPES
 from frontdoor.policy.routes import Style
-from frontdoor.slot.state import SlotState
+from frontdoor.slot.state import SlotState, epoch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,12 +187,9 @@ def outdated(was: SlotState, state: SlotState) -> Refusal:
     return Refusal(503, "switching", f"{what} while this request waited; send it again", 1, {"phase": state.phase})
 
 
-def _elapsed(since: Any, now: float) -> float:
+def _elapsed(since: str | None, now: float) -> float:
     """Seconds since a timestamp; 0 where it is none, or lies ahead."""
-    try:
-        return max(0.0, now - datetime.datetime.fromisoformat(since).timestamp())
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
+    return max(0.0, now - (epoch(since) or now))
 
 
 def _retry_after(state: SlotState, now: float) -> int:

@@ -41,6 +41,7 @@ from frontdoor.admission.limiter import Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
+from frontdoor.http.job import Job, respond
 from frontdoor.observability.events import EventLog
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
@@ -83,34 +84,17 @@ async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
     return {"exit": NO_HELPER, "message": message}
 
 
-class Request:
-    """One request under way; a client that leaves ends it, but not what it has begun."""
+class Request(Job):
+    """One request under way; what it has begun goes on without it."""
 
-    def __init__(self, client: ClientConnection, head: RequestHead, answer: Awaitable[None]) -> None:
-        """`answer` writes the answer; it never raises."""
-        self._client = client
-        self._head = head
-        self._answer = answer
-        self._task: asyncio.Future[None] | None = None
+    def __init__(self, admin: Admin, client: ClientConnection, head: RequestHead, body: bytes) -> None:
+        super().__init__(client, head)
+        self._admin = admin
+        self._body = body
 
-    def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
-        await self._answer
-        self._client.exchange_done(self._head.keep_alive)
-
-    def client_gone(self, outcome: str = "") -> None:
-        """Nobody wants to know any more."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def pause(self) -> None:
-        """The answer is written in one piece."""
-
-    def resume(self) -> None:
-        """Nothing was paused."""
+    async def answer(self) -> None:
+        """Write the answer."""
+        await self._admin.answer(self.client, self.head, self._body)
 
 
 class Admin:
@@ -178,7 +162,7 @@ class Admin:
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
         if self._keys is None:
-            return _unknown_path(head)
+            return errors.unknown_path(head.route.path)
         if self._key_name(head):
             return None
         if self._ordinary is not None and head.secret and self._ordinary.identify(head.secret):
@@ -199,17 +183,14 @@ class Admin:
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Request:
         """Begin to answer a complete request."""
-        return Request(client, head, self._answer(client, head, body))
+        return Request(self, client, head, body)
 
-    async def _answer(self, client: ClientConnection, head: RequestHead, body: bytes) -> None:
+    async def answer(self, client: ClientConnection, head: RequestHead, body: bytes) -> None:
+        """Write the answer; never raises."""
         try:
             answer = self.refusal(head) or await self._handle(head, body)
             if not isinstance(answer, Refusal):
-                content = orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-                extra, bare = client.cors(head), head.method == b"HEAD"
-                client.reply(
-                    head, lambda line: errors.response(200, content, extra=extra, connection=line, head_only=bare)
-                )
+                respond(client, head, answer)
                 return
         except Exception as exc:
             self._note(exc, head.route.path)
@@ -221,7 +202,7 @@ class Admin:
         path = head.route.path
         methods, handler = self._routes.get(path) or (self._action if _ACTION.fullmatch(path) else ((), None))
         if handler is None:
-            return _unknown_path(head)
+            return errors.unknown_path(head.route.path)
         if head.method not in methods:
             return errors.method_not_allowed(path, methods)
         return await handler(head, body)
@@ -338,10 +319,6 @@ class Admin:
 def _served(state: SlotState) -> str:
     """Name of the profile that is served; empty while none is."""
     return str((state.profile or {}).get("name") or "") if state.phase == "serving" else ""
-
-
-def _unknown_path(head: RequestHead) -> Refusal:
-    return Refusal(404, "unknown_path", f"{head.route.path} is not served here")
 
 
 def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:

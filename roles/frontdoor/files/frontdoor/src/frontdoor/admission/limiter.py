@@ -85,10 +85,6 @@ class Limiter:
         """Those in the queue, in order of arrival."""
         return list(self._queued)
 
-    def fits(self, permits: int) -> bool:
-        """Whether a newcomer would get so many permits at once."""
-        return not self._queued and self.active + permits <= self.limit
-
     def shares(self) -> dict[str, tuple[int, int]]:
         """By key: permits waited for, and permits held."""
         waiting, held = _by_key(self._queued), _by_key(self._holders)
@@ -96,8 +92,8 @@ class Limiter:
 
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool, permits: int = 1) -> Verdict:
         """Take permits, no more than there are; or join the queue, or be refused. Only who queued is `granted` them."""
-        if self.fits(permits):
-            self.take(waiter, key, permits)
+        if not self._queued and self.active + permits <= self.limit:
+            self._take(waiter, key, permits)
             return ADMITTED
         if not may_wait:
             return BUSY
@@ -125,7 +121,8 @@ class Limiter:
             self._forget(waiter)
         else:
             return False
-        self._grant()
+        if self._queued:
+            self._grant()
         return True
 
     def set_limit(self, limit: int) -> list[Waiter]:
@@ -147,8 +144,7 @@ class Limiter:
             self._forget(waiter)
         return waiting
 
-    def take(self, waiter: Waiter, key: str, permits: int = 1) -> None:
-        """Take permits; only for those who saw that there are enough."""
+    def _take(self, waiter: Waiter, key: str, permits: int) -> None:
         self._holders[waiter] = key, permits
         self.active += permits
         self._serial = self._served[key] = self._serial + 1
@@ -198,7 +194,7 @@ class Limiter:
         return leaving
 
     def _grant(self) -> None:
-        held = _by_key(self._holders) if self._queued else Counter()
+        held = _by_key(self._holders)
         while self._queued:
             waiter = self._turn
             if waiter is None:
@@ -210,7 +206,7 @@ class Limiter:
             if self.active + permits > self.limit:
                 return
             self._forget(waiter)
-            self.take(waiter, key, permits)
+            self._take(waiter, key, permits)
             held[key] += permits
             waiter.granted()
 

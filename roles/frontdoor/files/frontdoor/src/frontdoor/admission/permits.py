@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from frontdoor import errors
-from frontdoor.admission.limiter import BUSY, QUEUED, Limiter
+from frontdoor.admission.limiter import ADMITTED, BUSY, QUEUED, Limiter
 from frontdoor.admission.outlook import Outlook
 from frontdoor.errors import Refusal
 
 
 class Owner(Protocol):
-    """The request a permit is for. One of the two is called, once, unless the permit is released before."""
+    """The request a permit is for. Where it has to wait one of the two is called, unless it is released before."""
 
-    def admitted(self) -> None:
-        """The permits are held."""
+    def admitted(self, waited: float) -> None:
+        """The permits are held, after a wait of so many seconds."""
 
     def refuse(self, refusal: Refusal) -> None:
         """There are none."""
@@ -67,7 +67,7 @@ class Permits:
 
     def refusal(self, client: int) -> Refusal | None:
         """What a client is told before its body is looked at, if no request can be admitted now or later."""
-        return self.busy(client) if self.limiter.full and not self.timeout_s else None
+        return self.busy(client) if not self.timeout_s and self.limiter.full else None
 
     def busy(self, client: int, count: int = 1) -> Refusal:
         """No permit is free for a request that may not wait. In a flood all are told the same."""
@@ -94,7 +94,7 @@ class Permit:
 
     __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
 
-    def __init__(self, permits: Permits, owner: Owner, client: int, client_key: str, count: int) -> None:
+    def __init__(self, permits: Permits, owner: Owner, client: int, client_key: str, count: int, now: float) -> None:
         """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed."""
         self._permits = permits
         self._owner: Owner | None = owner
@@ -103,23 +103,22 @@ class Permit:
         self.count = count
         self._timer: asyncio.TimerHandle | None = None
         #: when they were asked for, and how long the request waited
-        self.since = permits.loop.time()
+        self.since = now
         self.waited = 0.0
 
-    def acquire(self) -> None:
-        """Admit the owner now or later, or refuse it."""
-        permits, limiter = self._permits, self._permits.limiter
-        if limiter.fits(self.count):
-            limiter.take(self, self.client_key, self.count)
-            self._admit()
-            return
-        verdict = limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, permits=self.count)
+    def acquire(self) -> bool:
+        """Whether the permits are held now. If not, the owner waits, or was refused."""
+        permits = self._permits
+        verdict = permits.limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, permits=self.count)
+        if verdict is ADMITTED:
+            return True
         if verdict is QUEUED:
             self._timer = permits.loop.call_later(permits.timeout_s, self._expired)
         elif verdict is BUSY:
             self.refuse(permits.busy(self._client, self.count))
         else:
             self.refuse(self._queue_full())
+        return False
 
     @property
     def waiting(self) -> bool:
@@ -129,14 +128,16 @@ class Permit:
     def release(self) -> None:
         """Give back what is held, or leave the queue."""
         self._owner = None
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self._permits.limiter.leave(self)
 
     def granted(self) -> None:
         """Called by the limiter after a wait."""
         self._stop_timer()
         self._note_wait()
-        self._admit()
+        assert self._owner is not None
+        self._owner.admitted(self.waited)
 
     def displaced(self) -> None:
         """Called by the limiter when the place in the queue went to a client that has fewer."""
@@ -153,10 +154,6 @@ class Permit:
         """Tell the owner that there is no permit."""
         if self._owner is not None:
             self._owner.refuse(refusal)
-
-    def _admit(self) -> None:
-        assert self._owner is not None
-        self._owner.admitted()
 
     def _expired(self) -> None:
         if self._owner is not None:

@@ -20,6 +20,7 @@ from frontdoor.networks import client_key, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.policy.routes import style_of
+from frontdoor.slot.current import Slot
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # bytes of following requests that are kept while one is being answered
@@ -58,10 +59,6 @@ class Router(Protocol):
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
 
-    @property
-    def draining(self) -> bool:
-        """Whether connections are closed after the next answer."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
@@ -73,6 +70,7 @@ class Server:
     connections: ConnectionLimiter[ClientConnection]
     memory: MemoryBudget
     ledger: Ledger
+    slot: Slot
     #: gives numbers from 0 to 1, by which refused clients are spread over time
     spread: Callable[[], float]
     scheme: bytes
@@ -96,6 +94,8 @@ class ClientConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
         self.address = ""
+        #: what the engine is told of this connection, in header lines
+        self.forwarded = b""
         #: who competes with others (a key, or the network), and the name of the API key
         self.client_key = self.network = ""
         self.key_name: str | None = None
@@ -121,6 +121,8 @@ class ClientConnection(asyncio.Protocol):
         own = transport.get_extra_info("sockname")
         self.address = plain(str(peer[0])) if peer else "local"
         self.network = self.client_key = client_key(self.address)
+        said = self.address.encode(), self._server.scheme
+        self.forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % said
         self.from_this_host = bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         self.deadline = self._time() + self._limits.header_timeout_s
@@ -304,17 +306,6 @@ class ClientConnection(asyncio.Protocol):
         self._work = work
         work.start()
 
-    def engine_head(self, head: RequestHead, host_line: bytes) -> bytes:
-        """What the engine is sent of a head, but for the length of the body and the empty line that ends it."""
-        host = b"X-Forwarded-Host: %b\r\n" % head.host if head.host else b""
-        forwarded = b"X-Forwarded-For: %b\r\n%bX-Forwarded-Proto: %b\r\nVia: %b b70-frontdoor\r\n" % (
-            self.address.encode(),
-            host,
-            self._server.scheme,
-            b"1.1" if head.http11 else b"1.0",
-        )
-        return b"".join((head.line, host_line, head.fields, forwarded))
-
     def cors(self, head: RequestHead) -> bytes:
         """Header lines for browsers, on requests that come from one."""
         return self._server.cors if head.origin else b""
@@ -341,7 +332,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""
-        if not head.keep_alive or self._close_after or self._server.router.draining:
+        if not head.keep_alive or self._close_after or self._server.slot.draining:
             return CLOSE
         return b"" if head.http11 else KEPT
 
@@ -357,7 +348,7 @@ class ClientConnection(asyncio.Protocol):
         self._work = None
         if self._stage == CLOSED:
             return
-        if not keep or self._close_after or self._server.router.draining:
+        if not keep or self._close_after or self._server.slot.draining:
             if self._buffer or self._close_after:
                 self._linger()
             else:
@@ -369,7 +360,8 @@ class ClientConnection(asyncio.Protocol):
         self._stage = HEAD
         if self._writable:
             self._await_next()
-        self._process_buffer()
+        if self._buffer:
+            self._process_buffer()
 
     def _write_deadline(self) -> float:
         return self._time() + self._limits.write_timeout_s

@@ -14,7 +14,7 @@ from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.permits import Permit, Permits
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
-from frontdoor.http.head import END, FAILURE, Framing, RequestHead, ResponseError, ResponseHead, response_head
+from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import Relay, relay_for
 from frontdoor.http.upstream import Pool, UpstreamConnection
 from frontdoor.observability.activity import Entry
@@ -27,6 +27,7 @@ from frontdoor.observability.metrics import (
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
     UPSTREAM_TIMEOUT,
+    Histogram,
     outcome_of,
 )
 from frontdoor.slot.current import Slot
@@ -39,7 +40,7 @@ _STALE_S = 0.5
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 # methods whose requests say the length of their body even if it is 0
 _WITH_BODY = (b"POST", b"PUT", b"PATCH")
-# bodies up to this size are sent in one piece with their head
+# bodies below this size are sent in one piece with their head, and what they take is not worth counting
 _SMALL = 16 * 1024
 
 
@@ -49,11 +50,8 @@ class Running(Protocol):
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops."""
 
-    def timed_out(self, now: float) -> bool:
-        """Whether the engine has been silent for too long; `now` is the loop's time."""
-
-    def expire(self) -> None:
-        """Give up on a silent engine."""
+    def expire(self, now: float) -> None:
+        """Give up if the engine has been silent for too long; `now` is the loop's time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +74,19 @@ class Engine:
 class Exchange:
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
+    # how each one begins
+    _connection: UpstreamConnection | None = None
+    _connecting: asyncio.Task[None] | None = None
+    _response: ResponseHead | None = None
+    _relay: Relay | None = None
+    _gaps: Histogram | None = None
+    _head_bytes = b""
+    _received = 0
+    _first_byte_s = -1.0
+    # a stream whose head came alone, as engines send it before they have a token
+    _awaits_first = False
+    _paused = _done = _shut_client = False
+
     def __init__(
         self,
         engine: Engine,
@@ -90,50 +101,31 @@ class Exchange:
         self._client = client
         self._head = head
         self._size, self._body = size, body
-        self._permit = Permit(engine.permits, self, id(client), client.client_key, permits) if permits else None
-        self._memory_key = client.client_key
-        self._connection: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._response: ResponseHead | None = None
-        self._relay: Relay | None = None
-        self._gaps = engine.ledger.metrics.gaps if head.generates else None
-        self._head_bytes = b""
-        self._tail = bytearray()
-        self._received = 0
-        self._first_byte_s = -1.0
-        # a stream whose head came alone, as engines send it before they have a token
-        self._awaits_first = False
-        self._paused = self._done = self._shut_client = False
-        self._url = ""
         # when the request was complete, and when the engine was asked or last heard of
-        self._started = self._last_activity = engine.loop.time()
+        self._started = self._last_activity = now = engine.loop.time()
+        self._permit = Permit(engine.permits, self, id(client), client.client_key, permits, now) if permits else None
+        self._memory_key = client.client_key
+        self._tail = bytearray()
 
     def start(self) -> None:
         """Ask for permits where the path needs some, and go on."""
         engine = self._engine
         engine.running.add(self)
         engine.ledger.metrics.request_bytes += self._size
-        if self._size:
+        if self._size >= _SMALL:
             engine.memory.add(self._memory_key, self._size)
-        if self._permit is None:
+        if self._permit is None or self._permit.acquire():
             self._forward()
-        else:
-            self._permit.acquire()
 
-    def admitted(self) -> None:
-        """The permits are there, maybe after a wait."""
-        self._last_activity = self._started + self._waited
+    def admitted(self, waited: float) -> None:
+        """The permits are there, after a wait of so many seconds."""
+        self._last_activity = self._started + waited
         self._forward()
-
-    @property
-    def _waited(self) -> float:
-        return 0.0 if self._permit is None else self._permit.waited
 
     # --- towards the engine ----------------------------------------------------------------------------------------
 
     def _forward(self) -> None:
         pool = self._engine.pool
-        self._url = pool.url
         if pool.idle:
             self.upstream_ready(pool.idle.pop())
         else:
@@ -152,7 +144,7 @@ class Exchange:
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        top = self._client.engine_head(head, self._engine.pool.host_line)
+        top = head.line + self._engine.pool.host_line + head.fields + self._client.forwarded
         size = len(body)
         if size or head.content_length != 0 or head.method in _WITH_BODY:
             top += b"Content-Length: %d\r\n" % size
@@ -191,9 +183,9 @@ class Exchange:
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         """The head of the answer is there, and maybe some of its body."""
-        client, http11, health, connection = self._client, self._head.http11, self._engine.health, self._connection
+        client, head, health, connection = self._client, self._head, self._engine.health, self._connection
         assert connection is not None
-        now = self._engine.loop.time()
+        http11, now = head.http11, self._engine.loop.time()
         self._first_byte_s = now - self._last_activity
         self._last_activity = now
         # one that fails whatever it is asked is no engine that is well: the probe asks it
@@ -201,31 +193,38 @@ class Exchange:
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
-        if self._body_unread(response):
+        if self._size >= _SMALL and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
             response = dataclasses.replace(response, keep_alive=False)
         self._response = response
-        self._relay = relay_for(response, client_chunks=http11)
-        self._awaits_first = response.framing is Framing.CHUNKED and not rest
-        connection.receiver = self._on_body
-        wire, said = response.wire, client.connection_field(self._head)
-        if response.framing in (Framing.CHUNKED, Framing.CLOSE):
+        length, wire, said = response.length, response.wire, client.connection_field(head)
+        if length is None:
             if http11:
                 wire += b"Transfer-Encoding: chunked\r\n"
             else:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
         self._shut_client = said is errors.CLOSE
-        connection.streams = response.event_stream and not self._awaits_first
         # one write for the head and what came with it: two would be two packets
-        self._on_body(rest, b"".join((wire, client.cors(self._head), said, b"\r\n")))
+        top = wire + client.cors(head) + said + b"\r\n"
+        if length is not None and length == len(rest):
+            # the whole answer in one read
+            client.write(top + rest)
+            self._received = len(rest)
+            self._tail += rest[-KEPT:]
+            self._complete(response.keep_alive, outcome_of(response.status))
+            return
+        self._relay = relay_for(response, client_chunks=http11)
+        self._awaits_first = response.chunked and not rest
+        if response.chunked and head.generates:
+            self._gaps = self._engine.ledger.metrics.gaps
+        connection.receiver = self._on_body
+        connection.streams = response.event_stream and not self._awaits_first
+        self._on_body(rest, top)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""
         assert self._connection is not None
-        if self._size < _SMALL:
-            self._release_body()
-            return False
         if self._connection.transport.get_write_buffer_size():
             return True
         self._release_body()
@@ -266,16 +265,17 @@ class Exchange:
             if self._connection is not None:
                 self._connection.streams = self._response.event_stream
             self._first_byte_s += now - self._last_activity
-        elif self._gaps is not None and self._response.framing is Framing.CHUNKED:
+        elif self._gaps is not None:
             self._gaps.observe(now - self._last_activity)
 
     def _complete(self, reusable: bool, outcome: str = OK) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
         assert connection is not None
+        self._connection = None
         if reusable:
             if self._paused:
                 connection.transport.resume_reading()
-            self._engine.pool.put(connection, self._url, self._last_activity)
+            self._engine.pool.put(connection, self._last_activity)
         else:
             connection.abort()
         self.finish(outcome, not self._shut_client)
@@ -336,20 +336,14 @@ class Exchange:
             self._client.write(last)
         self.finish(outcome, False)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there are no permits for it yet."""
-        return self._permit is not None and self._permit.waiting
-
-    def timed_out(self, now: float) -> bool:
-        """Whether the engine has been silent for too long; a waiting request has its own timer."""
-        silent = now - self._last_activity
-        return silent > self._engine.slot.state.backend_timeout_s and not self._paused and not self.waiting
-
-    def expire(self) -> None:
-        """Give up on a silent engine."""
+    def expire(self, now: float) -> None:
+        """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
+        limit_s = self._engine.slot.state.backend_timeout_s
+        waits = self._permit is not None and self._permit.waiting
+        if waits or self._paused or now - self._last_activity <= limit_s:
+            return
         self._drop_connection()
-        why = f"the engine sent nothing for {self._engine.slot.state.backend_timeout_s:g} s"
+        why = f"the engine sent nothing for {limit_s:g} s"
         if self._response is None:
             self._fail(Refusal(504, "engine_timeout", why), UPSTREAM_TIMEOUT)
         else:
@@ -391,9 +385,8 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        if self._size:
-            self._engine.memory.add(self._memory_key, -self._size)
-            self._size, self._body = 0, b""
+        self._engine.memory.add(self._memory_key, -self._size)
+        self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
@@ -401,10 +394,13 @@ class Exchange:
             return
         self._done = True
         engine, client, response = self._engine, self._client, self._response
-        self._release_body()
+        if self._size >= _SMALL:
+            self._release_body()
         engine.running.discard(self)
+        waited = 0.0
         if self._permit is not None:
             self._permit.release()
+            waited = self._permit.waited
         engine.ledger.note(
             Entry(
                 client.address,
@@ -416,7 +412,7 @@ class Exchange:
                 None if refusal is None else refusal.code,
                 self._started,
                 engine.loop.time(),
-                self._waited,
+                waited,
                 self._first_byte_s,
                 self._received,
                 bytes(self._tail[-KEPT:]),

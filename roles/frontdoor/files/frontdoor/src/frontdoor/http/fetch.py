@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import NamedTuple
 
 from frontdoor.http.head import END, ResponseError, ResponseHead, parse_response_head
@@ -28,79 +27,45 @@ class Fetched(NamedTuple):
     timed_out: bool = False
 
 
-def _unheard(got: Fetched) -> None:
-    """Nobody waits for the answer."""
+_CUT = "the engine closed the connection before the end of its answer"
 
 
-class Fetch:
-    """One GET. `done` is called exactly once, unless it is given up."""
-
-    def __init__(
-        self, pool: Pool, path: str, done: Callable[[Fetched], None], *, timeout_s: float, fields: bytes = b""
-    ) -> None:
-        """`fields` are whole header lines that are sent along."""
-        self._address = pool.address
-        self._request = b"GET %b HTTP/1.1\r\n%b%b\r\n" % (path.encode("latin-1"), pool.host_line, fields)
-        self._done: Callable[[Fetched], None] = done
-        self._timeout_s = timeout_s
-        self._connected = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Ask."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    @property
-    def running(self) -> bool:
-        """Whether the answer is still awaited."""
-        return self._task is not None
-
-    def client_gone(self) -> None:
-        """Give up: `done` is not called any more."""
-        task, self._task = self._task, None
-        # it would keep whoever asked
-        self._done = _unheard
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                got = await self._ask()
-        except TimeoutError:
-            got = Fetched(0, b"", f"no answer within {self._timeout_s:g} s", self._connected, timed_out=self._connected)
-        except ResponseError as exc:
-            got = Fetched(0, b"", str(exc))
-        except OSError as exc:
-            why = f"the engine refused the connection: {exc.strerror or exc}"
-            got = Fetched(0, b"", _CUT if self._connected else why, self._connected)
-        done = self._done
-        self.client_gone()
-        done(got)
-
-    async def _ask(self) -> Fetched:
-        reader, writer = await asyncio.open_connection(*self._address)
-        self._connected = True
-        try:
-            writer.write(self._request)
-            head, rest = await _read_head(reader)
-            relay = relay_for(head, client_chunks=False)
-            body = relay.feed(rest)
-            while not relay.complete:
-                data = await reader.read(_MAX_BYTES)
-                if not data:
-                    if not relay.whole:
-                        raise ResponseError(_CUT)
-                    break
-                body += relay.feed(data)
-                if len(body) > _MAX_BYTES:
-                    raise ResponseError("the answer is too long")
-            return Fetched(head.status, body, head=head)
-        finally:
+async def fetch(pool: Pool, path: str, timeout_s: float, fields: bytes = b"") -> Fetched:
+    """The answer to one GET; `fields` are whole header lines that are sent along."""
+    request = b"GET %b HTTP/1.1\r\n%b%b\r\n" % (path.encode("latin-1"), pool.host_line, fields)
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*pool.address)
+            writer.write(request)
+            return await _answer(reader)
+    except TimeoutError:
+        connected = writer is not None
+        return Fetched(0, b"", f"no answer within {timeout_s:g} s", connected, timed_out=connected)
+    except ResponseError as exc:
+        return Fetched(0, b"", str(exc))
+    except OSError as exc:
+        why = f"the engine refused the connection: {exc.strerror or exc}" if writer is None else _CUT
+        return Fetched(0, b"", why, writer is not None)
+    finally:
+        if writer is not None:
             writer.transport.abort()
 
 
-_CUT = "the engine closed the connection before the end of its answer"
+async def _answer(reader: asyncio.StreamReader) -> Fetched:
+    head, rest = await _read_head(reader)
+    relay = relay_for(head, client_chunks=False)
+    body = relay.feed(rest)
+    while not relay.complete:
+        data = await reader.read(_MAX_BYTES)
+        if not data:
+            if not relay.whole:
+                raise ResponseError(_CUT)
+            break
+        body += relay.feed(data)
+        if len(body) > _MAX_BYTES:
+            raise ResponseError("the answer is too long")
+    return Fetched(head.status, body, head=head)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[ResponseHead, bytes]:

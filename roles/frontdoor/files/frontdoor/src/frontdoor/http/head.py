@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import re
 
@@ -81,7 +80,8 @@ class _Collector:
 class RequestHead:
     """What the frontdoor needs of a request's head.
 
-    `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines.
+    `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines with those that this
+    proxy adds by what the head says.
     `content_length` is None with chunked transfer coding and 0 where no body was announced.
     """
 
@@ -89,7 +89,6 @@ class RequestHead:
     route: Route
     line: bytes
     fields: bytes
-    host: bytes
     content_length: int | None
     keep_alive: bool
     http11: bool
@@ -220,11 +219,13 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
     expect = named.get(b"expect", b"").strip().lower()
     if expect not in (b"", b"100-continue"):
         raise HeadError(417, "bad_expectation", "the only expectation supported is 100-continue")
-    fields = b"".join(
-        b"%b: %b\r\n" % (name, value)
-        for name, value in collector.headers
-        if (low := name.lower()) not in dropped and low not in connection
-    )
+    dropped |= connection
+    sent = [(name, value) for name, value in collector.headers if name.lower() not in dropped]
+    if authority is not None:
+        host = authority
+    if host:
+        sent.append((b"X-Forwarded-Host", host))
+    sent.append((b"Via", b"1.%d b70-frontdoor" % http11))
     route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
     json = named.get(b"content-type", b"application/json").lower().startswith(b"application/json")
     coded = codings - {b"", b"identity"} != set()
@@ -232,8 +233,7 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
         method=method,
         route=route,
         line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(route.path).encode(), query),
-        fields=fields,
-        host=host if authority is None else authority,
+        fields=b"".join(b"%b: %b\r\n" % field for field in sent),
         content_length=length,
         keep_alive=_keep_alive(http11, connection),
         http11=http11,
@@ -247,27 +247,19 @@ def _judge(method: bytes, http11: bool, collector: _Collector, dropped: frozense
     )
 
 
-class Framing(enum.IntEnum):
-    """How the end of a response body is found."""
-
-    EMPTY = 0
-    LENGTH = 1
-    CHUNKED = 2
-    CLOSE = 3
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseHead:
     """A response head of the engine.
 
     `wire` is what a client is sent of it: without the fields between the engine and this proxy only, without the
-    transfer coding, and without the empty line that ends it.
+    transfer coding, and without the empty line that ends it. `length` is that of the body, and None where its end is
+    found in it (chunked), or is that of the connection.
     """
 
     status: int
     wire: bytes
-    framing: Framing
-    length: int
+    chunked: bool
+    length: int | None
     keep_alive: bool
     event_stream: bool
 
@@ -310,30 +302,27 @@ def parse_response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseH
     ]
     if event_stream and b"x-accel-buffering" not in named:
         lines.append(UNBUFFERED)
-    framing = _framing(status, to_head, codings, b"content-length" in named)
-    return ResponseHead(
-        status=status,
-        wire=b"".join((b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2], *lines)),
-        framing=framing,
-        # the parser has refused duplicates and anything but digits
-        length=int(named.get(b"content-length", 0)),
-        keep_alive=_keep_alive(raw.startswith(b"HTTP/1.1"), connection) and framing is not Framing.CLOSE,
-        # of what is compressed nobody here knows where an event ends
-        event_stream=event_stream and named.get(b"content-encoding", b"identity").strip().lower() == b"identity",
-    )
-
-
-def _framing(status: int, to_head: bool, codings: list[bytes], has_length: bool) -> Framing:
     for coding in codings:
         if coding.strip().lower() != b"chunked":
             raise ResponseError(f"transfer coding {coding!r}")
     if len(codings) > 1:
         raise ResponseError("the chunked transfer coding stands more than once")
     if to_head or status in (204, 304) or status < 200:
-        return Framing.EMPTY
-    if codings:
-        return Framing.CHUNKED
-    return Framing.LENGTH if has_length else Framing.CLOSE
+        length: int | None = 0
+    elif not codings and b"content-length" in named:
+        # the parser has refused duplicates and anything but digits
+        length = int(named[b"content-length"])
+    else:
+        length = None
+    return ResponseHead(
+        status=status,
+        wire=b"".join((b"HTTP/1.1 ", raw[9 : raw.find(b"\r\n") + 2], *lines)),
+        chunked=length is None and codings != [],
+        length=length,
+        keep_alive=_keep_alive(raw.startswith(b"HTTP/1.1"), connection) and (length is not None or codings != []),
+        # of what is compressed nobody here knows where an event ends
+        event_stream=event_stream and named.get(b"content-encoding", b"identity").strip().lower() == b"identity",
+    )
 
 
 _remembered_request = functools.lru_cache(_REMEMBERED)(parse_request_head)

@@ -13,8 +13,9 @@ import orjson
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.exchange import Engine
-from frontdoor.http.fetch import Fetch, Fetched
+from frontdoor.http.fetch import fetch
 from frontdoor.http.head import FAILURE, RequestHead, ResponseHead
+from frontdoor.http.job import Job
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.metrics import CLIENT_CLOSED, INTERRUPTED, OK, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, outcome_of
 from frontdoor.policy.routes import MODELS
@@ -24,77 +25,66 @@ from frontdoor.slot.state import SlotState
 _KEY = "b70"
 _TIMEOUT_S = 10.0
 # what a client says about a form of the answer that it will not get: it is read, changed, and given whole
-_NOT_SENT = re.compile(rb"(?:host|accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
+_NOT_SENT = re.compile(rb"(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
 # what the engine says about bytes that the client does not get
 _FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
 _ABOUT_BYTES = re.compile(rb"(?:etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):", re.IGNORECASE)
 _CORS = re.compile(rb"access-control-", re.IGNORECASE)
 
 
-class Listing:
+class Listing(Job):
     """One such request. It is counted, bounded and ended like every other request that takes no slot."""
 
     def __init__(self, engine: Engine, client: ClientConnection, head: RequestHead) -> None:
+        super().__init__(client, head)
         self._engine = engine
-        self._client = client
-        self._head = head
         self._started = engine.loop.time()
-        self._done = False
-        query = head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
-        lines = client.engine_head(head, engine.pool.host_line).split(b"\r\n")[1:]
-        fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
-        target = MODELS + ("?" + query if query else "")
-        self._fetch = Fetch(engine.pool, target, self._heard, timeout_s=_TIMEOUT_S, fields=fields)
 
     def start(self) -> None:
         """Ask the engine."""
         self._engine.running.add(self)
-        self._fetch.start()
+        super().start()
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
         """Nobody waits for the answer any more."""
-        self._fetch.client_gone()
-        self._finish(outcome, False)
+        super().client_gone()
+        self._note(outcome)
 
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops."""
-        self._fetch.client_gone()
+        super().client_gone()
         self._refuse(refusal, INTERRUPTED)
+        self.client.exchange_done(self.head.keep_alive)
 
-    def timed_out(self, now: float) -> bool:
+    def expire(self, now: float) -> None:
         """The question has a limit of its own."""
-        return False
 
-    def expire(self) -> None:
-        """Nothing to do, see `timed_out`."""
-
-    def pause(self) -> None:
-        """The answer is written in one piece."""
-
-    def resume(self) -> None:
-        """Nothing was paused."""
-
-    def _heard(self, got: Fetched) -> None:
-        head, engine = got.head, self._engine
-        if head is None:
+    async def answer(self) -> None:
+        """Ask for the list, and pass on what the engine and the slot say."""
+        engine = self._engine
+        query = self.head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
+        lines = (self.head.fields + self.client.forwarded).split(b"\r\n")
+        fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
+        got = await fetch(engine.pool, MODELS + ("?" + query if query else ""), _TIMEOUT_S, fields)
+        if got.head is None:
             if not got.connected:
                 engine.health.note(False, got.error)
             status, code = (504, "engine_timeout") if got.timed_out else (502, "engine_unreachable")
             refusal = Refusal(status, code, f"the engine cannot be asked for its models: {got.error}")
             self._refuse(refusal, UPSTREAM_TIMEOUT if got.timed_out else UPSTREAM_ERROR)
             return
-        if head.status < FAILURE:
+        if got.status < FAILURE:
             engine.health.heard += 1
             engine.health.note(True)
-        answer = _enriched(got.body, engine.slot.state) if head.status == 200 else None
-        wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
-        if answer is None:
+        listed = _enriched(got.body, engine.slot.state) if got.status == 200 else None
+        wanted = self.head.route.path.removeprefix(MODELS).lstrip("/")
+        if listed is None:
             # no list, or a failure: as it came
-            self._reply(head, got.body, changed=False)
+            self._reply(got.head, got.body, changed=False)
         elif not wanted:
-            self._reply(head, orjson.dumps(answer), changed=True)
-        elif wanted in (models := _by_name(answer)):
-            self._reply(head, orjson.dumps(models[wanted]), changed=True)
+            self._reply(got.head, orjson.dumps(listed), changed=True)
+        elif wanted in (models := _by_name(listed)):
+            self._reply(got.head, orjson.dumps(models[wanted]), changed=True)
         else:
             served = list(models)
             words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
@@ -111,42 +101,22 @@ class Listing:
         ]
         if head.status not in (204, 304):
             kept.append(b"Content-Length: %d" % len(content))
-        top = b"\r\n".join((line, *kept, self._client.cors(self._head)))
+        top = b"\r\n".join((line, *kept, self.client.cors(self.head)))
         top += b"" if top.endswith(b"\r\n") else b"\r\n"
-        body = b"" if self._head.method == b"HEAD" else content
-        self._client.reply(self._head, lambda connection: top + connection + b"\r\n" + body)
-        self._finish(outcome_of(head.status), self._head.keep_alive, status=head.status, size=len(body))
+        body = b"" if self.head.method == b"HEAD" else content
+        self.client.reply(self.head, lambda connection: top + connection + b"\r\n" + body)
+        self._note(outcome_of(head.status), head.status, size=len(body))
 
     def _refuse(self, refusal: Refusal, outcome: str) -> None:
-        self._client.refuse(refusal, self._head)
-        self._finish(outcome, self._head.keep_alive, refusal, status=refusal.status)
+        self.client.refuse(refusal, self.head)
+        self._note(outcome, refusal.status, refusal.code)
 
-    def _finish(
-        self, outcome: str, keep: bool, refusal: Refusal | None = None, *, status: int = 0, size: int = 0
-    ) -> None:
-        if self._done:
-            return
-        self._done = True
-        engine, client, now = self._engine, self._client, self._engine.loop.time()
+    def _note(self, outcome: str, status: int = 0, code: str | None = None, size: int = 0) -> None:
+        engine, client, now = self._engine, self.client, self._engine.loop.time()
         engine.running.discard(self)
         first = now - self._started if size else -1.0
-        code = None if refusal is None else refusal.code
-        engine.ledger.note(
-            Entry(
-                client.address,
-                client.key_name,
-                self._head.route,
-                False,
-                outcome,
-                status,
-                code,
-                self._started,
-                now,
-                first_s=first,
-                received=size,
-            )
-        )
-        client.exchange_done(keep)
+        about = (client.address, client.key_name, self.head.route, False, outcome, status, code, self._started, now)
+        engine.ledger.note(Entry(*about, first_s=first, received=size))
 
 
 def _enriched(body: bytes, state: SlotState) -> dict[str, Any] | None:

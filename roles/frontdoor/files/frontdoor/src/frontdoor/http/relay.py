@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk, is_one_chunk
-from frontdoor.http.head import Framing, ResponseError, ResponseHead
+from frontdoor.http.head import ResponseError, ResponseHead
 
 # how a read ends that holds the last chunk and no trailer
 _NO_TRAILER = b"\r\n" + LAST_CHUNK
@@ -158,7 +158,6 @@ class StreamRelay:
 
 def relay_for(head: ResponseHead, *, client_chunks: bool) -> Relay:
     """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
-    if head.framing in (Framing.EMPTY, Framing.LENGTH):
-        return LengthRelay(head.length if head.framing is Framing.LENGTH else 0)
-    chunked = head.framing is Framing.CHUNKED
-    return StreamRelay(chunked=chunked, events=head.event_stream, client_chunks=client_chunks)
+    if head.length is not None:
+        return LengthRelay(head.length)
+    return StreamRelay(chunked=head.chunked, events=head.event_stream, client_chunks=client_chunks)

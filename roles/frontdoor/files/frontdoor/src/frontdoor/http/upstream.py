@@ -10,7 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from frontdoor.config import split_backend_url
 
@@ -44,10 +44,14 @@ def _unowned(data: bytes) -> None:
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
-    __slots__ = ("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected")
+    __slots__ = (
+        *("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected", "url"),
+    )
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        #: of the engine it leads to
+        self.url = pool.url
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.owner: Owner | None = None
         #: of bytes nobody asked for; made once
@@ -62,7 +66,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.receiver = self.unexpected = self._unexpected
-        self._pool.opened(self)
+        self._pool.open.add(self)
 
     def data_received(self, data: bytes) -> None:
         if not self._held and not (self.streams and self._pool.crowded):
@@ -131,7 +135,8 @@ class Pool:
         self._connect_s = connect_s
         #: connections that are likely alive, to be popped; those that were idle for long are swept away
         self.idle: list[UpstreamConnection] = []
-        self._open: set[UpstreamConnection] = set()
+        #: connections in use or idle
+        self.open: set[UpstreamConnection] = set()
         self._put_off: deque[UpstreamConnection] = deque()
         self.address = ("", 0)
         self.url = ""
@@ -140,12 +145,7 @@ class Pool:
     @property
     def crowded(self) -> bool:
         """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
-        return len(self._open) - len(self.idle) >= _CROWD
-
-    @property
-    def open_connections(self) -> int:
-        """Connections in use or idle."""
-        return len(self._open)
+        return len(self.open) - len(self.idle) >= _CROWD
 
     def point_to(self, url: str) -> None:
         """Use another engine from now on; connections in use are let finish."""
@@ -159,10 +159,10 @@ class Pool:
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
-        return self._loop.create_task(self._connect(owner, self.url, *self.address))
+        return self._loop.create_task(self._connect(owner, UpstreamConnection(self), *self.address))
 
-    async def _connect(self, owner: Owner, url: str, host: str, port: int) -> None:
-        connection = UpstreamConnection(self)
+    async def _connect(self, owner: Owner, connection: UpstreamConnection, host: str, port: int) -> None:
+        url = connection.url
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._loop.create_connection(lambda: connection, host, port)
@@ -172,7 +172,7 @@ class Pool:
             owner.upstream_failed(f"{url} refused the connection: {exc.strerror or exc}")
         except asyncio.CancelledError:
             # the connection may have been made in the moment of giving up
-            if connection in self._open:
+            if connection in self.open:
                 connection.abort()
             raise
         else:
@@ -190,25 +190,21 @@ class Pool:
         if self._put_off:
             self._loop.call_soon(self._deliver)
 
-    def put(self, connection: UpstreamConnection, address_url: str, now: float) -> None:
+    def put(self, connection: UpstreamConnection, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
         connection.owner = None
         connection.streams = False
         connection.receiver = connection.unexpected
-        if address_url != self.url or len(self.idle) >= self._size:
+        if connection.url != self.url or len(self.idle) >= self._size:
             connection.abort()
             return
         connection.served += 1
         connection.idle_since = now
         self.idle.append(connection)
 
-    def opened(self, connection: UpstreamConnection) -> None:
-        """A connection was made."""
-        self._open.add(connection)
-
     def gone(self, connection: UpstreamConnection) -> None:
         """A connection was closed."""
-        self._open.discard(connection)
+        self.open.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
 
@@ -224,7 +220,3 @@ class Pool:
         idle, self.idle = self.idle, []
         for connection in idle:
             connection.abort()
-
-    def status(self) -> dict[str, Any]:
-        """Counts for the status."""
-        return {"connections": len(self._open), "idle_connections": len(self.idle)}

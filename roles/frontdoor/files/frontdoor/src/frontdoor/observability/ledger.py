@@ -12,17 +12,8 @@ from collections.abc import Callable, Iterable
 
 from frontdoor.observability.activity import Activity, Entry
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.metrics import (
-    ENGINE_5XX,
-    REFUSED,
-    UPSTREAM_CUT,
-    UPSTREAM_ERROR,
-    UPSTREAM_TIMEOUT,
-    Metrics,
-)
+from frontdoor.observability.metrics import ENGINE_5XX, ENGINE_FAULTS, REFUSED, Metrics
 from frontdoor.policy.routes import Route
-
-_ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 
 # Entries are settled a little later, not at the end of the request: its client is likely to ask again at once. If there
 # are so many before, they are settled then: more would hold up whoever comes next.
@@ -67,9 +58,8 @@ class Ledger:
         self._later = later
         self._lasted = lasted
         self._entries: list[Entry] = []
-        # by path, code and status; and by the name of the API key
-        self._turned_away: Counter[tuple[str, str, int]] = Counter()
-        self._keys_turned_away: Counter[str] = Counter()
+        # by path, code, status and the name of the API key
+        self._turned_away: Counter[tuple[str, str, int, str | None]] = Counter()
         self._refused_now = 0
 
     def note(self, entry: Entry) -> None:
@@ -82,9 +72,7 @@ class Ledger:
 
     def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int) -> None:
         """Take a generation that was refused at the door; in a flood this is all that happens to most of them."""
-        self._turned_away[route.label, code, status] += 1
-        if key_name is not None:
-            self._keys_turned_away[key_name] += 1
+        self._turned_away[route.label, code, status, key_name] += 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             now = self._clock()
@@ -101,15 +89,14 @@ class Ledger:
     def settle(self) -> None:
         """Count, show and log what was taken."""
         metrics, now = self.metrics, time.time()
-        for (label, code, status), number in self._turned_away.items():
+        for (label, code, status, key_name), number in self._turned_away.items():
             metrics.answered(code, status, number)
             metrics.generation_requests += number
             metrics.paths[label].outcomes[REFUSED] += number
             self.activity.turned_away(now, label, status, code, number)
+            if key_name is not None:
+                metrics.keys[key_name].outcomes[REFUSED] += number
         self._turned_away.clear()
-        for name, number in self._keys_turned_away.items():
-            metrics.keys[name].outcomes[REFUSED] += number
-        self._keys_turned_away.clear()
         entries, self._entries = self._entries, []
         offset = now - self._clock()
         for entry in entries:
@@ -133,7 +120,7 @@ class Ledger:
         key = None if entry.key_name is None else metrics.keys[entry.key_name]
         if key is not None:
             key.outcomes[outcome] += 1
-        if outcome in _ENGINE_FAULTS and entry.code is None:
+        if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
         if entry.generates:
@@ -153,7 +140,7 @@ class Ledger:
             error=entry.code,
             outcome=entry.outcome,
             path=entry.route.path,
-            queue_wait_s=round(entry.waited_s, 3),
+            queue_wait_s=round(entry.waited_s, 3) if entry.waited_s else 0.0,
             queued=entry.waited_s > 0,
             status=entry.status,
         )

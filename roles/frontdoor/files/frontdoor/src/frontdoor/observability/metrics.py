@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from frontdoor.policy.routes import GATED_PATHS
 from frontdoor.slot.state import PHASES
 
 PREFIX = "b70_frontdoor_"
+Labels = dict[str, str]
 # Upper bounds in seconds. The clock of the event loop has a resolution of a millisecond.
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FIRST = (*SHORT, 30.0, 60.0, 120.0)
@@ -30,10 +32,8 @@ UPSTREAM_ERROR = "upstream_error"
 UPSTREAM_CUT = "upstream_cut"
 UPSTREAM_TIMEOUT = "upstream_timeout"
 INTERRUPTED = "interrupted"
-OUTCOMES = (
-    *(OK, ENGINE_5XX, REFUSED, CLIENT_CLOSED, CLIENT_STALLED),
-    *(UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT, INTERRUPTED),
-)
+ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
+OUTCOMES = (OK, REFUSED, CLIENT_CLOSED, CLIENT_STALLED, INTERRUPTED, *ENGINE_FAULTS)
 
 
 def outcome_of(status: int) -> str:
@@ -62,27 +62,24 @@ class Histogram:
         return sum(self.counts)
 
 
+@dataclasses.dataclass(slots=True)
 class PathStats:
     """Numbers of one path."""
 
-    __slots__ = ("duration", "first_byte", "first_token", "outcomes")
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.duration = Histogram(LONG)
-        #: of event streams that went well, and of everything else
-        self.first_token = Histogram(FIRST)
-        self.first_byte = Histogram(FIRST)
+    outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
+    duration: Histogram = dataclasses.field(default_factory=lambda: Histogram(LONG))
+    #: of event streams that went well, and of everything else
+    first_token: Histogram = dataclasses.field(default_factory=lambda: Histogram(FIRST))
+    first_byte: Histogram = dataclasses.field(default_factory=lambda: Histogram(FIRST))
 
 
+@dataclasses.dataclass(slots=True)
 class KeyStats:
     """Numbers of one API key."""
 
-    __slots__ = ("completion_tokens", "outcomes", "prompt_tokens")
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.prompt_tokens = self.completion_tokens = 0
+    outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class Metrics:
@@ -132,10 +129,6 @@ def _number(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-Labels = dict[str, str]
-Names = tuple[str, ...]
-
-
 class _Page:
     """Collects lines in the text format of Prometheus (version 0.0.4).
 
@@ -153,11 +146,13 @@ class _Page:
         self._head(name, kind, text)
         self.lines += [f"{PREFIX}{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
 
-    def counts(self, name: str, text: str, label: str, tables: Iterable[tuple[Labels, Counter[str], Names]]) -> None:
+    def counts(
+        self, name: str, text: str, label: str, known: Iterable[str], tables: Iterable[tuple[Labels, Counter[str]]]
+    ) -> None:
         """Counters by one label more. What is known to be possible begins at 0: a rise from nothing is not seen."""
         rows = (
             ({**labels, label: key}, value)
-            for labels, table, known in tables
+            for labels, table in tables
             for key, value in sorted((dict.fromkeys(known, 0) | table).items())
         )
         self.rows(name, "counter", text, rows)
@@ -180,24 +175,18 @@ def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], served: Label
     page.rows("phase", "gauge", "Phase of the slot.", [({"phase": name}, float(name == phase)) for name in PHASES])
     for name, (text, value) in gauges.items():
         page.rows(name, "gauge", text, [({}, value)])
-    paths = sorted(({path: PathStats() for path in GATED_PATHS} | metrics.paths).items())
-    page.counts(
-        "requests_total",
-        "Requests for the engine by how they ended.",
-        "outcome",
-        [({"path": path}, stats.outcomes, OUTCOMES) for path, stats in paths],
-    )
-    for name, text, table, codes in (
-        (
-            "refusals_total",
-            "Requests turned away: no slot was free, or it was closed.",
-            metrics.refusals,
-            TURNED_AWAY_CODES,
-        ),
-        ("engine_errors_total", "Failures of the engine, by kind.", metrics.engine_errors, ENGINE_CODES),
-        ("errors_total", "Other requests answered with an error of the frontdoor's.", metrics.errors, OTHER_CODES),
+    paths = [
+        ({"path": path}, stats)
+        for path, stats in sorted(({path: PathStats() for path in GATED_PATHS} | metrics.paths).items())
+    ]
+    outcomes = [(labels, stats.outcomes) for labels, stats in paths]
+    page.counts("requests_total", "Requests for the engine by how they ended.", "outcome", OUTCOMES, outcomes)
+    for name, text, known, table in (
+        ("refusals", "Requests turned away: no slot was free, or it was closed.", TURNED_AWAY_CODES, metrics.refusals),
+        ("engine_errors", "Failures of the engine, by kind.", ENGINE_CODES, metrics.engine_errors),
+        ("errors", "Other requests answered with an error of the frontdoor's.", OTHER_CODES, metrics.errors),
     ):
-        page.counts(name, text, "code", [({}, table, codes)])
+        page.counts(f"{name}_total", text, "code", known, [({}, table)])
     for name, text, total in (
         ("generation_requests_total", "Requests on paths that take a slot.", metrics.all_generation_requests()),
         ("request_body_bytes_total", "Bytes of request bodies.", metrics.request_bytes),
@@ -206,35 +195,26 @@ def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], served: Label
         ("completion_tokens_total", "Generated tokens, where the engine reported usage.", metrics.completion_tokens),
     ):
         page.rows(name, "counter", text, [({}, total)])
-    page.histogram("queue_wait_seconds", "Wait for a slot, of those who waited.", [({}, metrics.queue_wait)])
-    text = "Time between reads of an event stream, from the first on."
-    page.histogram("inter_chunk_seconds", text, [({}, metrics.gaps)])
-    for name, attribute, text in (
-        (
-            "first_token_seconds",
-            "first_token",
-            "Time from the complete request to the first bytes of an event stream, without the wait for a slot.",
-        ),
-        ("first_byte_seconds", "first_byte", "The same for all other answers of the engine: whole ones, and errors."),
-        ("request_duration_seconds", "duration", "Time from the complete request to the end of the answer."),
+    for name, text, data in (
+        ("queue_wait", "Wait for a slot, of those who waited.", metrics.queue_wait),
+        ("inter_chunk", "Time between reads of an event stream, from the first on.", metrics.gaps),
     ):
-        page.histogram(name, text, [({"path": path}, getattr(stats, attribute)) for path, stats in paths])
+        page.histogram(f"{name}_seconds", text, [({}, data)])
+    text = "Time from the complete request to the first bytes of an event stream, without the wait for a slot."
+    page.histogram("first_token_seconds", text, [(labels, stats.first_token) for labels, stats in paths])
+    text = "The same for all other answers of the engine: whole ones, and errors."
+    page.histogram("first_byte_seconds", text, [(labels, stats.first_byte) for labels, stats in paths])
+    text = "Time from the complete request to the end of the answer."
+    page.histogram("request_duration_seconds", text, [(labels, stats.duration) for labels, stats in paths])
     # a key that was removed keeps its numbers: what it used does not become less
     keys = sorted(({name: KeyStats() for name in metrics.key_names()} | metrics.keys).items())
-    page.counts(
-        "key_requests_total",
-        "Requests for the engine by API key and how they ended.",
-        "outcome",
-        [({"key": key}, stats.outcomes, OUTCOMES) for key, stats in keys],
-    )
-    page.rows(
-        "key_tokens_total",
-        "counter",
-        "Tokens by API key, where the engine reported usage.",
-        [
-            ({"key": key, "kind": kind}, value)
-            for key, stats in keys
-            for kind, value in (("prompt", stats.prompt_tokens), ("completion", stats.completion_tokens))
-        ],
-    )
+    outcomes = [({"key": key}, stats.outcomes) for key, stats in keys]
+    text = "Requests for the engine by API key and how they ended."
+    page.counts("key_requests_total", text, "outcome", OUTCOMES, outcomes)
+    tokens = [
+        ({"key": key, "kind": kind}, value)
+        for key, stats in keys
+        for kind, value in (("prompt", stats.prompt_tokens), ("completion", stats.completion_tokens))
+    ]
+    page.rows("key_tokens_total", "counter", "Tokens by API key, where the engine reported usage.", tokens)
     return ("\n".join(page.lines) + "\n").encode()

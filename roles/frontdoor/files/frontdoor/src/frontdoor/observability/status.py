@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import datetime
 import functools
 import hashlib
 import math
@@ -17,8 +16,6 @@ from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from frontdoor import __version__, errors
 from frontdoor.admission.limiter import Limiter
 from frontdoor.admission.memory import MemoryBudget
@@ -26,6 +23,7 @@ from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
+from frontdoor.http.job import respond
 from frontdoor.http.upstream import Pool
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import render
@@ -34,11 +32,10 @@ from frontdoor.slot.current import Slot
 from frontdoor.slot.engine import Probe, Vitals
 from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
-from frontdoor.slot.state import VERIFIED, utc_now
+from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
 # What was installed, as the unit names it: tells whether a process is older than its files.
 BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
-_METRICS_TYPE = "text/plain; version=0.0.4"
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -96,36 +93,24 @@ class LocalAnswers:
             client.refuse(errors.method_not_allowed(path, head.route.methods), head)
         elif path == "/":
             html, fields = page()
-            self._reply(client, head, 200, html, "text/html; charset=utf-8", fields)
+            respond(client, head, html, kind="text/html; charset=utf-8", fields=fields)
         else:
             # what is shown counts what has ended by now
             self.ledger.settle()
             if path == "/metrics":
-                self._reply(client, head, 200, self._metrics(), _METRICS_TYPE)
+                respond(client, head, self._metrics(), kind="text/plain; version=0.0.4")
                 return
             status, payload, fields = 200, self._payload(path), b""
             if path == "/ready" and not payload["ready"]:
                 status, seconds = 503, self._retry_after_s(self.spread())
                 fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
-            content = orjson.dumps(payload, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-            self._reply(client, head, status, content, "application/json", fields)
+            respond(client, head, payload, status=status, fields=fields)
 
     def preflight(self, client: ClientConnection, head: RequestHead) -> None:
         """Tell a browser what it may do."""
         cors = client.cors(head)
         top = errors.status_line(204) + errors.date_line() + cors + (_PREFLIGHT if cors else b"")
         client.reply(head, lambda connection: top + connection + b"\r\n")
-
-    def _reply(
-        self, client: ClientConnection, head: RequestHead, code: int, content: bytes, kind: str, fields: bytes = b""
-    ) -> None:
-        extra, bare = client.cors(head) + fields, head.method == b"HEAD"
-        client.reply(
-            head,
-            lambda connection: errors.response(
-                code, content, content_type=kind, extra=extra, connection=connection, head_only=bare
-            ),
-        )
 
     def _payload(self, path: str) -> dict[str, Any]:
         if path == "/status":
@@ -168,10 +153,8 @@ class LocalAnswers:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         state, config, limiter, metrics = self.slot.state, self.config, self.limiter, self.ledger.metrics
         profile = state.profile or {}
-        modalities = profile.get("modalities")
         is_ready, why_not = self._ready()
         silent = self.probe.silent_s
-        names = ("name", "title", "hf_id", "status", "served_model_name", "fingerprint")
         return {
             "ok": is_ready,
             "phase": state.phase,
@@ -187,8 +170,8 @@ class LocalAnswers:
             "last_switch": next((switch for switch in self.history.switches() if switch["outcome"]), None),
             "model_slot": {
                 "slot": state.slot,
-                **{name: profile.get(name, "") for name in names},
-                "modalities": ",".join(modalities) if isinstance(modalities, list) else modalities or "",
+                **{name: profile.get(name, "") for name in PROFILE_TEXTS},
+                "modalities": ",".join(profile.get("modalities", ())),
                 "max_model_len": profile.get("max_model_len"),
             },
             "engine": {
@@ -199,7 +182,8 @@ class LocalAnswers:
                 "cache_used": self.vitals.cache_used,
                 "url": state.backend_url,
                 **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
-                **self.pool.status(),
+                "connections": len(self.pool.open),
+                "idle_connections": len(self.pool.idle),
             },
             "frontdoor": {
                 "version": __version__,
@@ -243,22 +227,18 @@ class LocalAnswers:
         """What is true now, for the metrics: name to explanation and value."""
         state, limiter = self.slot.state, self.limiter
         verified_at = state.verified_at if state.verified else None
-        silent_s = self.probe.silent_s or 0
         return {
             "slot_open": ("Whether the slot takes work.", state.open),
             "slot_verified": ("Whether the running engine is verified.", state.verified),
             "ready": ("Whether a request would be served now.", self._ready()[0]),
-            "state_since_timestamp_seconds": ("When the slot's state was last changed.", _epoch(state.updated_at)),
-            "verified_timestamp_seconds": (
-                "When the running engine was verified; 0 while it is not.",
-                _epoch(verified_at),
-            ),
-            "start_time_seconds": ("When the frontdoor was started.", _epoch(self.started_at)),
+            "state_since_timestamp_seconds": ("When the slot's state was last changed.", epoch(state.updated_at)),
+            "verified_timestamp_seconds": ("When the running engine was verified; 0: it is not.", epoch(verified_at)),
+            "start_time_seconds": ("When the frontdoor was started.", epoch(self.started_at)),
             "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
             "engine_reachable": ("Whether the engine answered when it was last asked.", bool(self.health.reachable)),
             "engine_silent_seconds": (
-                "For how long an engine that accepts connections has been silent; 0 while it is not known to be.",
-                silent_s,
+                "For how long an engine that listens has sent nothing.",
+                self.probe.silent_s or 0,
             ),
             "generation_slots": ("Generations that may run at once.", limiter.limit),
             "active_generations": ("Generations that run.", limiter.active),
@@ -266,18 +246,7 @@ class LocalAnswers:
             "queue_places": ("Generations that may wait for a slot.", self.config.admission.max_queued),
             "active_requests": ("Requests for the engine under way.", len(self.running)),
             "client_connections": ("Connections of clients.", len(self.connections)),
-            "engine_connections": ("Connections to the engine.", self.pool.open_connections),
+            "engine_connections": ("Connections to the engine.", len(self.pool.open)),
             "buffered_bytes": ("Bytes of request bodies held.", self.memory.held),
-            "keys_unusable": (
-                "Whether a file of keys is wrong, and those of before still count.",
-                bool(self.keys_error()),
-            ),
+            "keys_unusable": ("Whether a file of keys is wrong; its last right keys count.", bool(self.keys_error())),
         }
-
-
-def _epoch(stamp: str | None) -> float:
-    """Seconds since 1970 of a timestamp; 0 where there is none."""
-    try:
-        return datetime.datetime.fromisoformat(stamp or "").timestamp()
-    except ValueError:
-        return 0

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
 from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document
+from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, PARAMETERS
 
-_CHAT, _COMPLETIONS, _GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
-_PATHS = frozenset((_CHAT, _COMPLETIONS, _GENERATE))
+_PATHS = frozenset((CHAT, COMPLETIONS, GENERATE))
 _PROMPTS = ("prompt", "prompt_embeds")
-# where the numbers stand in an object of parameters instead
-_PARAMETERS = "sampling_params"
 # A body without any of them need not be parsed. The last begins letters of these names that are spelt with escapes.
-_SIGNS = (*(f'"{name}"'.encode() for name in NUMBERS), b"\\u00")
+_N, _BEST_OF, _ESCAPE = *(f'"{name}"'.encode() for name in NUMBERS), b"\\u00"
 _LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
 
 
@@ -43,16 +41,16 @@ def asked(path: str, document: Document) -> Asked | Refusal:
     """What a request asks for, or why that cannot be told."""
     body = document.body
     if path not in _PATHS or not (
-        any(sign in body for sign in _SIGNS) or (path == _COMPLETIONS and _LIST.search(body))
+        _N in body or _BEST_OF in body or _ESCAPE in body or (path == COMPLETIONS and _LIST.search(body))
     ):
         return ONE
     content = document.content
     if isinstance(content, Refusal):
         # the engine refuses what is no object
         return ONE if content is NOT_AN_OBJECT else content
-    holder = content.get(_PARAMETERS) if path == _GENERATE else content
+    holder = content.get(PARAMETERS) if path == GENERATE else content
     each = max(_number(holder.get(name)) for name in NUMBERS) if isinstance(holder, dict) else 1
-    prompts = sum(_prompts(content.get(name)) for name in _PROMPTS) if path == _COMPLETIONS else 1
+    prompts = sum(_prompts(content.get(name)) for name in _PROMPTS) if path == COMPLETIONS else 1
     return Asked(max(1, prompts), each)
 
 

@@ -11,23 +11,27 @@ from frontdoor.config import Rules
 from frontdoor.errors import Refusal
 from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document
 from frontdoor.policy.modality import MODALITIES, REMOTE, may_hold_media, unwanted
-from frontdoor.policy.routes import GATED_PATHS, JSON_PATHS
+from frontdoor.policy.routes import (
+    CHAT,
+    COMPLETIONS,
+    GATED_PATHS,
+    GENERATE,
+    JSON_PATHS,
+    MESSAGES,
+    PARAMETERS,
+    RESPONSES,
+)
 
-CHAT = "/v1/chat/completions"
 KWARGS = "chat_template_kwargs"
-# the fields that limit the length of an answer; the first one is where a default goes
+# the fields that limit the length of an answer; the first, which older engines know too, is where a default goes
 _TOKEN_FIELDS = {
-    CHAT: ("max_completion_tokens", "max_tokens"),
-    "/v1/completions": ("max_tokens",),
-    "/v1/messages": ("max_tokens",),
-    "/v1/responses": ("max_output_tokens",),
-    "/inference/v1/generate": ("max_tokens",),
+    CHAT: ("max_tokens", "max_completion_tokens"),
+    COMPLETIONS: ("max_tokens",),
+    MESSAGES: ("max_tokens",),
+    RESPONSES: ("max_output_tokens",),
+    GENERATE: ("max_tokens",),
 }
-# the one that older engines know too
-_DEFAULT_FIELD = {CHAT: "max_tokens"}
-_SAMPLED = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages")
-# where the engine takes the limit from an object of parameters instead
-_TOKENS_WITHIN = {"/inference/v1/generate": "sampling_params"}
+_SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 _INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
 # how much of a name is told back
 _MAX_TOLD = 100
@@ -50,8 +54,8 @@ class PathRules:
         self._no_fetching = rules.allowed_media_domains == ()
         self._looks = limited or self._no_fetching
         self._token_fields = _TOKEN_FIELDS.get(path, ()) if rules.max_tokens_default or rules.max_tokens_cap else ()
-        self._token_default = _DEFAULT_FIELD.get(path) or (self._token_fields[0] if self._token_fields else "")
-        self._tokens_within = _TOKENS_WITHIN.get(path, "") if self._token_fields else ""
+        # where the engine takes the limit from an object of parameters instead
+        self._tokens_within = PARAMETERS if path == GENERATE else ""
         self._sampling = rules.sampling_defaults if path in _SAMPLED else {}
         self._kwargs = (rules.chat_template_kwargs or {}) if path == CHAT else {}
         self._checks_model = bool(served) and (rules.model_policy != "pass" or bool(rules.model_aliases))
@@ -101,29 +105,32 @@ class PathRules:
 
     def _edit(self, content: dict[str, Any]) -> bool | Refusal:
         """Change the content as the rules want it; return whether anything changed, or why it may not be asked."""
-        changes: dict[str, Any] = {}
+        changed = False
         if self._checks_model:
             name, policy = content.get("model"), self._rules.model_policy
             if name != self._served:
                 if name in self._rules.model_aliases or (policy == "rewrite"):
-                    changes["model"] = self._served
+                    content["model"] = self._served
+                    changed = True
                 elif policy == "reject":
                     return self._unknown_model(name)
-        changed = False
         if self._token_fields:
             within = content.get(self._tokens_within)
             if isinstance(within, dict):
-                changed = self._limit(within, default=True)
+                changed |= self._limit(within, default=True)
             changed |= self._limit(content, default=not isinstance(within, dict))
-        changes |= {name: value for name, value in self._sampling.items() if content.get(name) is None}
-        given = content.get(KWARGS)
-        if self._kwargs and (given is None or isinstance(given, dict)):
+        for name, value in self._sampling.items():
+            if content.get(name) is None:
+                content[name] = value
+                changed = True
+        if self._kwargs:
             # what the client sets wins, key by key
-            merged = {**self._kwargs, **(given or {})}
+            given = content.get(KWARGS)
+            merged = self._kwargs if given is None else {**self._kwargs, **given} if isinstance(given, dict) else given
             if merged != given:
-                changes[KWARGS] = merged
-        content.update(changes)
-        return changed or bool(changes)
+                content[KWARGS] = merged
+                changed = True
+        return changed
 
     def _unknown_model(self, name: object) -> Refusal:
         if isinstance(name, str):
@@ -148,7 +155,7 @@ class PathRules:
             elif cap and value > cap:
                 changes[name] = cap
         if default and not given:
-            changes[self._token_default] = usual
+            changes[self._token_fields[0]] = usual
         holder.update(changes)
         return bool(changes)
 
@@ -156,11 +163,6 @@ class PathRules:
 def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRules]:
     """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say."""
     profile = profile or {}
-    modalities = profile.get("modalities")
-    known = frozenset(m for m in modalities if isinstance(m, str)) if isinstance(modalities, list) else frozenset()
-    served = profile.get("served_model_name")
-    made = {
-        path: PathRules(path, rules, served if isinstance(served, str) else "", known)
-        for path in GATED_PATHS + JSON_PATHS
-    }
+    served, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
+    made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS}
     return {path: one for path, one in made.items() if not one.idle}

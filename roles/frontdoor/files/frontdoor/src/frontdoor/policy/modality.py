@@ -13,33 +13,15 @@ import re
 from typing import Any
 
 MODALITIES = frozenset(("image", "audio", "video"))
-# parts by their type; vLLM's own, then those of the APIs that it or another engine speaks
-_TYPES = {
-    "image_url": "image",
-    "input_image": "image",
-    "image_embeds": "image",
-    "image_pil": "image",
-    "audio_url": "audio",
-    "input_audio": "audio",
-    "audio_embeds": "audio",
-    "video_url": "video",
-    "video_embeds": "video",
-    "image": "image",
-    "audio": "audio",
-    "video": "video",
-    "input_video": "video",
-    "document": "image",
-    "computer_screenshot": "image",
-}
-# parts without a type, or with a uuid, are told by these keys
+# parts without a type, or with a uuid, are told by these keys; they are types too
 _KEYS = {
-    name: _TYPES[name]
-    for name in (
-        *("image_url", "image_pil", "image_embeds"),
-        *("audio_url", "input_audio", "audio_embeds"),
-        *("video_url", "video_embeds"),
-    )
+    **dict.fromkeys(("image_url", "image_pil", "image_embeds"), "image"),
+    **dict.fromkeys(("audio_url", "input_audio", "audio_embeds"), "audio"),
+    **dict.fromkeys(("video_url", "video_embeds"), "video"),
 }
+# other types of parts: those of the APIs that vLLM or another engine speaks
+_TYPES = _KEYS | {kind: kind for kind in MODALITIES} | {"input_video": "video"}
+_TYPES |= dict.fromkeys(("input_image", "document", "computer_screenshot"), "image")
 # where a part has its URL, or an object with one: the first by their name alone, the others in a part of a media type
 _URLS = ("image_url", "audio_url", "video_url")
 _MAYBE_URLS = ("url", "source", "image", "audio", "video", "document")

@@ -48,15 +48,11 @@ class Route:
     methods: tuple[bytes, ...] = ()
 
 
-MESSAGES = "/v1/messages"
-GATED_PATHS = (
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/v1/responses",
-    MESSAGES,
-    "/inference/v1/generate",
-    "/generative_scoring",
-)
+COMPLETIONS, CHAT, RESPONSES, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"
+GENERATE = "/inference/v1/generate"
+#: where a request of that path has its numbers
+PARAMETERS = "sampling_params"
+GATED_PATHS = (COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring")
 MODELS = "/v1/models"
 ADMIN = "/v1/admin"
 ADMIN_MODELS = "/v1/admin/models"
@@ -64,30 +60,12 @@ ADMIN_MEMORY = "/v1/admin/gpu-memory"
 ADMIN_RELOAD = "/v1/admin/settings/reload"
 # Asked with JSON, without a slot.
 JSON_PATHS = (
-    f"{MESSAGES}/count_tokens",
-    "/v1/embeddings",
-    "/v1/score",
-    "/v1/rerank",
-    "/v2/rerank",
-    "/rerank",
-    "/score",
-    "/classify",
-    "/pooling",
-    "/tokenize",
-    "/detokenize",
+    *(f"{MESSAGES}/count_tokens", "/v1/embeddings", "/v1/score", "/v1/rerank", "/v2/rerank", "/rerank", "/score"),
+    *("/classify", "/pooling", "/tokenize", "/detokenize"),
 )
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
-ENGINE_PATHS = (
-    MODELS,
-    *JSON_PATHS,
-    "/v1/audio/transcriptions",
-    "/v1/audio/translations",
-    "/version",
-)
-ENGINE_PATTERNS = re.compile(
-    r"/v1/models/[^/]+(?:/[^/]+)?"
-    r"|/v1/responses/[^/]+(?:/cancel)?"
-)
+ENGINE_PATHS = (MODELS, *JSON_PATHS, "/v1/audio/transcriptions", "/v1/audio/translations", "/version")
+ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
 LOCAL_PATHS = ("/", "/status", "/frontdoor/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
@@ -127,16 +105,13 @@ def quote_path(path: str) -> str:
 
 
 def _label(path: str) -> str:
-    for prefix, label in (("/v1/models/", "/v1/models/{id}"), ("/v1/responses/", "/v1/responses/{id}")):
-        if path.startswith(prefix):
-            return label
-    return path
+    return next((f"{prefix}/{{id}}" for prefix in (MODELS, RESPONSES) if path.startswith(prefix + "/")), path)
 
 
 def _style(path: str) -> Style:
     if path == MESSAGES or path.startswith(MESSAGES + "/"):
         return Style.ANTHROPIC
-    return Style.RESPONSES if path == "/v1/responses" else Style.OPENAI
+    return Style.RESPONSES if path == RESPONSES else Style.OPENAI
 
 
 def style_of(head: bytes) -> Style:

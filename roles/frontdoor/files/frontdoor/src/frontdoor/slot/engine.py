@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
-from frontdoor.http.fetch import Fetch, Fetched
+from frontdoor.http.fetch import Fetched, fetch
 from frontdoor.http.upstream import Pool
 from frontdoor.slot.health import EngineHealth
 
@@ -32,28 +33,28 @@ class _Asker:
         self._pool = pool
         self._health = health
         self._clock = clock
-        self._fetch: Fetch | None = None
+        self._task: asyncio.Task[None] | None = None
         self._heard_before = -1
 
     def stop(self) -> None:
         """Give up on the open question."""
-        if self._fetch is not None:
-            self._fetch.client_gone()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
-    @property
-    def _waits(self) -> bool:
-        return self._fetch is not None and self._fetch.running
+    def _ask(self, path: str) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(path))
 
-    def _ask(self, path: str, answered: Callable[[float, Fetched], None]) -> None:
-        """`answered` is told when it was asked."""
+    async def _run(self, path: str) -> None:
         url, asked = self._pool.url, self._clock()
+        got = await fetch(self._pool, path, _TIMEOUT_S)
+        self._task = None
+        if url == self._pool.url:
+            self._answered(asked, got)
 
-        def done(got: Fetched) -> None:
-            if url == self._pool.url:
-                answered(asked, got)
-
-        self._fetch = Fetch(self._pool, path, done, timeout_s=_TIMEOUT_S)
-        self._fetch.start()
+    def _answered(self, asked: float, got: Fetched) -> None:
+        """Take the answer to a question that was asked then."""
+        raise NotImplementedError
 
 
 class Probe(_Asker):
@@ -77,15 +78,15 @@ class Probe(_Asker):
     def run(self) -> None:
         """Ask, unless the engine is well, or the last question is still open."""
         well = self._heard_of_it() and self._health.reachable
-        if not well and not self._waits:
-            self._ask("/health", self._answered)
+        if not well and self._task is None:
+            self._ask("/health")
 
     def again(self) -> None:
         """Forget what was known, since another engine may run now, and ask at once."""
         self.stop()
         self._heard_of_it()
         self._silent_since = None
-        self._ask("/health", self._answered)
+        self._ask("/health")
 
     def _heard_of_it(self) -> bool:
         """Whether the engine has sent anything to anybody since the last call."""
@@ -130,16 +131,16 @@ class Vitals(_Asker):
             self.forget()
             return
         idle = self._active() == 0 and self._heard_before == self._health.heard and not self.tokens_per_s
-        if not idle and not self._waits:
+        if not idle and self._task is None:
             self._heard_before = self._health.heard
-            self._ask("/metrics", self._answered)
+            self._ask("/metrics")
 
     def forget(self) -> None:
         """What is known is of an engine that is not there any more."""
         self.stop()
         self._before = self.tokens_per_s = self.cache_used = None
 
-    def _answered(self, _asked: float, got: Fetched) -> None:
+    def _answered(self, asked: float, got: Fetched) -> None:
         if got.status != 200:
             # what it was before it fell silent is not what it is
             self.tokens_per_s = self.cache_used = None

@@ -12,11 +12,13 @@ from typing import Any
 
 import orjson
 
-from frontdoor.config import MODEL_POLICIES, Config, ConfigError, Request, Rules, split_backend_url
+from frontdoor.config import MODEL_POLICIES, Config, ConfigError, Rules, split_backend_url
 from frontdoor.slot import regular
 
 VERIFIED = "verified"
 PHASES = ("stopped", "switching", "verifying", "serving", "failed")
+#: what is told of a profile
+PROFILE_TEXTS = ("name", "title", "hf_id", "status", "served_model_name", "fingerprint")
 # no time and no number of slots or tokens is meant to be more than this
 _MOST = 10_000_000
 
@@ -26,13 +28,21 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def epoch(stamp: str | None) -> float:
+    """Seconds since 1970 of a timestamp; 0 where there is none."""
+    try:
+        return datetime.datetime.fromisoformat(stamp or "").timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 class StateError(ValueError):
     """The state file cannot be used; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SlotState:
-    """One reading of the state file, with the configuration's fallbacks filled in.
+    """One reading of the state file; where it says null, the configuration decides.
 
     Times ending in `_s` are seconds; `updated_at` and `verified_at` are UTC timestamps as text.
     """
@@ -43,77 +53,90 @@ class SlotState:
     open: bool
     verified: bool
     reason: str
+    event_log: bool
+    updated_at: str | None
+    verified_at: str | None
+    retry_after_s: float | None
+    switch: dict[str, Any] | None
+    profile: dict[str, Any] | None
+    engine: dict[str, Any] | None
+    #: what had to hold before the slot was opened: verified, healthy or none
+    gate: str
     backend_url: str
     max_active_generations: int
     queue_timeout_s: float
     backend_timeout_s: float
     rules: Rules
-    event_log: bool
-    updated_at: str | None = None
-    verified_at: str | None = None
-    retry_after_s: float | None = None
-    switch: dict[str, Any] | None = None
-    profile: dict[str, Any] | None = None
-    engine: dict[str, Any] | None = None
-    #: what had to hold before the slot was opened: verified, healthy or none
-    gate: str = VERIFIED
 
 
-_TEXT, _FLAG, _WHOLE, _NUMBER = (str,), (bool,), (int,), (int, float)
-_LIST, _TABLE = (list,), (dict,)
-# what is used of the file: members by their dotted name, what they must be, and the least that a number may be
-_MEMBERS: dict[str, tuple[tuple[type, ...], float | None]] = {
-    **dict.fromkeys(("limits", "request", "switch", "profile", "engine"), (_TABLE, None)),
-    **dict.fromkeys(("slot", "reason", "backend_url", "updated_at", "verified_at", "gate"), (_TEXT, None)),
-    **dict.fromkeys(("open", "verified", "event_log", "switch.loading"), (_FLAG, None)),
-    **dict.fromkeys((f"switch.{name}" for name in ("id", "from", "to", "started_at")), (_TEXT, None)),
-    **dict.fromkeys((f"engine.{name}" for name in ("unit", "invocation_id", "started_at")), (_TEXT, None)),
-    **dict.fromkeys(
-        (f"profile.{name}" for name in ("name", "title", "hf_id", "status", "served_model_name", "fingerprint")),
-        (_TEXT, None),
-    ),
-    **dict.fromkeys(("profile.modalities", "request.model_aliases", "request.allowed_media_domains"), (_LIST, None)),
-    **dict.fromkeys(("request.chat_template_kwargs", "request.sampling_defaults"), (_TABLE, None)),
-    **dict.fromkeys(("request.max_tokens_default", "request.max_tokens_cap"), (_WHOLE, 0)),
-    **dict.fromkeys(("retry_after_s", "switch.eta_s", "limits.queue_timeout_s"), (_NUMBER, 0)),
-    "request.model_policy": (_TEXT, None),
-    "limits.max_active_generations": (_NUMBER, 1),
-    "limits.backend_timeout_s": (_NUMBER, 0.1),
-    "sequence": (_WHOLE, None),
+_SAME = (
+    *("slot", "sequence", "phase", "open", "verified", "reason", "event_log", "updated_at", "verified_at"),
+    *("retry_after_s", "switch", "profile", "engine", "gate"),
+)
+# what is read of the file, by dotted name; the writer always writes all of it
+_MEMBERS: dict[str, Any] = {
+    **dict.fromkeys(("limits", "request", "switch", "profile", "engine"), dict | None),
+    **dict.fromkeys(("slot", "phase", "reason", "gate", "switch.started_at", "engine.unit"), str),
+    **dict.fromkeys(("engine.invocation_id", "engine.started_at"), str),
+    **dict.fromkeys((f"profile.{name}" for name in PROFILE_TEXTS), str),
+    **dict.fromkeys(("backend_url", "updated_at", "verified_at", "switch.from", "switch.to"), str | None),
+    "request.model_policy": str | None,
+    **dict.fromkeys(("open", "verified", "event_log", "switch.loading"), bool),
+    "profile.modalities": list,
+    **dict.fromkeys(("request.model_aliases", "request.allowed_media_domains"), list | None),
+    **dict.fromkeys(("request.chat_template_kwargs", "request.sampling_defaults"), dict | None),
+    **dict.fromkeys(("sequence", "limits.max_active_generations"), int),
+    **dict.fromkeys(("request.max_tokens_default", "request.max_tokens_cap", "profile.max_model_len"), int | None),
+    **dict.fromkeys(("limits.queue_timeout_s", "limits.backend_timeout_s"), int | float),
+    **dict.fromkeys(("retry_after_s", "switch.eta_s"), int | float | None),
 }
+_LEAST = {"limits.max_active_generations": 1, "limits.backend_timeout_s": 0.1}
+_CHOICES = {"phase": PHASES, "request.model_policy": MODEL_POLICIES}
 
 
 def _check(table: dict[str, Any]) -> None:
-    """Raise StateError where a member that is used is not what it must be; null is as good as none."""
-    for where, (kinds, least) in _MEMBERS.items():
+    """Raise StateError where a member is missing, or not what the schema of the file allows."""
+    for where, kind in _MEMBERS.items():
         part, _dot, name = where.rpartition(".")
-        value: Any = ((table.get(part) or {}) if part else table).get(name)
-        if value is None:
+        holder = table[part] if part else table
+        if holder is None:
             continue
+        if name not in holder:
+            raise StateError(f"{where} is missing")
+        value = holder[name]
         # bool is an int in Python, never in the state file
-        fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-        if not fits:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise StateError(f"{where} has the wrong type: {value!r}")
-        if kinds is _LIST and not all(isinstance(text, str) for text in value):
+        if isinstance(value, list) and not all(isinstance(text, str) for text in value):
             raise StateError(f"{where} is no list of texts: {value!r}")
-        if least is not None and not least <= value <= _MOST:
+        if value is not None and value not in _CHOICES.get(where, (value,)):
+            raise StateError(f"{where} {value!r} is none of {', '.join(_CHOICES[where])}")
+        least = _LEAST.get(where, 0)
+        if where != "sequence" and kind is not bool and isinstance(value, int | float) and not least <= value <= _MOST:
             raise StateError(f"{where} is {value!r}, which is not between {least} and {_MOST}")
 
 
-def _rules(request: dict[str, Any], own: Request) -> Rules:
-    """What is done to requests: the profile's word, or else the operator's."""
-    policy = request.get("model_policy")
-    if policy is not None and policy not in MODEL_POLICIES:
-        raise StateError(f"request.model_policy {policy!r} is none of {', '.join(MODEL_POLICIES)}")
+def _state(table: dict[str, Any], config: Config) -> SlotState:
+    """Fill in what the configuration decides; raise ConfigError for an address that is none."""
+    limits, request, own = table["limits"] or {}, table["request"] or {}, config.request
     aliases, sampling, domains = map(request.get, ("model_aliases", "sampling_defaults", "allowed_media_domains"))
-    return Rules(
-        chat_template_kwargs=request.get("chat_template_kwargs"),
-        max_tokens_default=request.get("max_tokens_default") or own.max_tokens_default or None,
-        max_tokens_cap=request.get("max_tokens_cap") or own.max_tokens_cap or None,
-        sampling_defaults=own.sampling_defaults if sampling is None else sampling,
-        model_policy=policy or own.model_policy,
-        model_aliases=tuple(own.model_aliases if aliases is None else aliases),
-        allowed_media_domains=None if domains is None else tuple(domains),
+    backend_url = table["backend_url"] or config.backend.url
+    split_backend_url(backend_url)
+    return SlotState(
+        **{name: table[name] for name in _SAME},
+        backend_url=backend_url,
+        max_active_generations=limits.get("max_active_generations", config.admission.max_active_generations),
+        queue_timeout_s=limits.get("queue_timeout_s", config.admission.queue_timeout_s),
+        backend_timeout_s=limits.get("backend_timeout_s", config.backend.response_timeout_s),
+        rules=Rules(
+            chat_template_kwargs=request.get("chat_template_kwargs"),
+            max_tokens_default=request.get("max_tokens_default") or own.max_tokens_default or None,
+            max_tokens_cap=request.get("max_tokens_cap") or own.max_tokens_cap or None,
+            sampling_defaults=own.sampling_defaults if sampling is None else sampling,
+            model_policy=request.get("model_policy") or own.model_policy,
+            model_aliases=tuple(own.model_aliases if aliases is None else aliases),
+            allowed_media_domains=None if domains is None else tuple(domains),
+        ),
     )
 
 
@@ -127,63 +150,25 @@ def parse(raw: bytes, config: Config) -> SlotState:
         raise StateError("not a JSON object")
     if table.get("schema") != 1:
         raise StateError(f"schema {table.get('schema')!r} is not known to this frontdoor (it knows 1)")
-    phase = table.get("phase")
-    if phase not in PHASES:
-        raise StateError(f"phase {phase!r} is none of {', '.join(PHASES)}")
     _check(table)
-    get, limits = table.get, table.get("limits") or {}
-    sequence, unit = get("sequence") or 0, (get("engine") or {}).get("unit") or ""
-    if sequence < 0:
-        raise StateError(f"sequence is {sequence!r}, which is below 0")
+    unit = (table["engine"] or {"unit": ""})["unit"]
+    if table["sequence"] < 0:
+        raise StateError(f"sequence is {table['sequence']!r}, which is below 0")
     if "/" in unit or not unit.isprintable():
         raise StateError(f"engine.unit is no name of a unit: {unit!r}")
-    backend_url = get("backend_url") or config.backend.url
     try:
-        split_backend_url(backend_url)
+        return _state(table, config)
     except ConfigError as exc:
         raise StateError(str(exc)) from exc
 
-    def limit(name: str, default: float) -> float:
-        value = limits.get(name)
-        return default if value is None else float(value)
 
-    return SlotState(
-        slot=get("slot") or config.slot.name,
-        sequence=sequence,
-        phase=phase,
-        open=get("open") or False,
-        verified=get("verified") or False,
-        reason=get("reason") or "",
-        backend_url=backend_url,
-        max_active_generations=int(limit("max_active_generations", config.admission.max_active_generations)),
-        queue_timeout_s=limit("queue_timeout_s", config.admission.queue_timeout_s),
-        backend_timeout_s=limit("backend_timeout_s", config.backend.response_timeout_s),
-        rules=_rules(get("request") or {}, config.request),
-        event_log=get("event_log") is not False,
-        gate=get("gate") or VERIFIED,
-        **{name: get(name) for name in ("updated_at", "verified_at", "retry_after_s", "switch", "profile", "engine")},
-    )
-
-
-def fallback(config: Config, *, is_open: bool, reason: str, sequence: int = 0) -> SlotState:
+def fallback(config: Config, *, is_open: bool, reason: str) -> SlotState:
     """The state when no file says anything: closed and stopped, or (without a slot) serving."""
-    return SlotState(
-        slot=config.slot.name,
-        sequence=sequence,
-        phase="serving" if is_open else "stopped",
-        open=is_open,
-        verified=False,
-        reason=reason,
-        backend_url=config.backend.url,
-        max_active_generations=config.admission.max_active_generations,
-        queue_timeout_s=config.admission.queue_timeout_s,
-        backend_timeout_s=config.backend.response_timeout_s,
-        rules=dataclasses.replace(
-            _rules({}, config.request), chat_template_kwargs=config.request.chat_template_kwargs or None
-        ),
-        event_log=True,
-        updated_at=utc_now(),
-    )
+    table: dict[str, Any] = dict.fromkeys((*_SAME, "limits", "backend_url"))
+    table |= {"slot": config.slot.name, "sequence": 0, "gate": VERIFIED, "event_log": True, "updated_at": utc_now()}
+    table |= {"phase": "serving" if is_open else "stopped", "open": is_open, "verified": False, "reason": reason}
+    table |= {"request": {"chat_template_kwargs": config.request.chat_template_kwargs or None}}
+    return _state(table, config)
 
 
 def engine_is_another(state: SlotState, units_dir: str) -> str | None:
