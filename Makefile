@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare scenarios molecule source
+STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
 
@@ -61,6 +61,7 @@ sanity: ## ansible-test sanity
 engines: ## every shipped profile against the command lines of the real vLLM releases that stacks pin
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 scenarios: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
+fleet: ## rollouts, restarts and a load balancer, on four real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## bare hosts with one, two and four cards become served models, with nothing set but a mirror
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them

@@ -96,6 +96,17 @@ STEPS: dict[str, Step] = {
     "scenarios": Step(
         "lab", (pytest("scenarios", "-n2", "--dist=worksteal", "-m", "scenario", "tests/scenarios", limit_s=4800),)
     ),
+    # Beside the scenarios, so with a lab of another name.
+    "fleet": Step(
+        "lab",
+        (
+            Command(
+                ("env", "B70_SCENARIOS_LAB=fleet", *pytest("fleet", "-m", "fleet", "tests/scenarios").argv),
+                limit_s=3600,
+                junit=True,
+            ),
+        ),
+    ),
     "bare": Step(
         "lab",
         (
@@ -108,6 +119,7 @@ STEPS: dict[str, Step] = {
         (
             pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),
             pytest("vendor-weights", "tests/system/test_weights.py", limit_s=2400),
+            pytest("vendor-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),
     ),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),

@@ -21,7 +21,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import RECONNECT_LIMIT_S, HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Look, Watcher, poll_script, read_look
 
@@ -30,6 +30,7 @@ display = Display()
 MODULE = "arcpro.b70.b70_model_slot"
 CHECK = "arcpro.b70.b70_profile_check"
 GONE_LOOKS = 4
+LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 
 
 def _who() -> str:
@@ -58,7 +59,8 @@ class ActionModule(ActionBase):
                 self._remove_tmp_path(self._connection._shell.tmpdir)
             return result
         result.update(self._predicted_or_switched())
-        active = self._task.args.get("state", "active") == "active"
+        result["layout"] = {key: self._task.args[key] for key in LAYOUT if key in self._task.args}
+        active = self._task.args.get("state", "active") != "stopped"
         url = str(self._task.args.get("public_url") or "")
         result["summary"] = switch_report(result, self._host, url, active=active)
         return result
@@ -125,6 +127,7 @@ class ActionModule(ActionBase):
             self._connection,
             f"the switch {watcher.switch_id}",
             lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
+            reconnect_s=float(self._task.args.get("reconnect_timeout") or RECONNECT_LIMIT_S),
         )
         # A host that can't be reached at all is said to be so at once; from here on nobody knows what it was told.
         self._low_level_execute_command("true", sudoable=False)

@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The half of b70_weights on the controller: it reads the sources, asks the host, and copies what is missing there
-or has the host fetch it."""
+or has the host fetch it.
+
+Hosts of one play bring models together in steps: find, share, serve, rounds, close. What a host found is its registered
+result, and hosts read each other's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ansible import constants as C
@@ -19,6 +24,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import peers as peer_hosts
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
@@ -33,7 +39,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading impo
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress, sharing
 
 display = Display()
 
@@ -41,6 +47,9 @@ MODULE = "arcpro.b70.b70_weights"
 PROGRAM = Path(service.__file__).parent / "fetching"
 # The first pause is short because small models take seconds.
 PAUSES_S = (1.0, 10.0)
+# The names under which the steps' results are registered, and what of the first each later step hands on.
+NOW, SHARED = "__model_weights_now", "__model_weights_shared"
+CARRIED = ("models", "summary", "brings", "pins", "left", "peers")
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -72,6 +81,8 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
     _supports_async = False
+    # Hosts that gave wrong bytes of the model at hand, with what was wrong.
+    _wrong: Mapping[str, str] = MappingProxyType({})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -79,6 +90,8 @@ class ActionModule(ActionBase):
         _validated, arguments = self.validate_argument_spec(
             {
                 "directory": {"type": "path", "required": True},
+                "step": {"type": "str", "choices": list(sources.STEPS), "default": "bring"},
+                "peers": {"type": "dict", "default": {}, "options": sources.PEERS},
                 "models": {"type": "dict", "default": {}},
                 "wanted": {"type": "list", "elements": "str"},
                 "report": {"type": "list", "elements": "str", "default": []},
@@ -97,22 +110,206 @@ class ActionModule(ActionBase):
             }
         )
         defaults = {key: value["default"] for key, value in sources.OPTIONS.items()}
-        self._options = {**defaults, **arguments["options"]}
+        peers = {key: value["default"] for key, value in sources.PEERS.items()}
+        self._options = {**defaults, **peers, **arguments["options"], **arguments["peers"]}
+        self._host = str(self._vars["inventory_hostname"])
         self._token = arguments["hub_token"]
         self._full = arguments["verify"] == "checksum"
         self._pins_file = arguments["pins_file"]
         try:
-            arguments = self._with_profiles(arguments)
-            client = self._client(arguments)
-            if client.get("failed"):
-                return {**result, **client}
-            result.update(self._bring(arguments))
-            result["changed"] = bool(result["changed"] or client.get("changed"))
+            steps = {"find": self._find, "share": self._share, "serve": self._serve, "round": self._round}
+            steps.update(bring=self._alone, close=self._close)
+            if arguments["step"] not in ("serve", "close"):
+                arguments = self._with_profiles(arguments)
+            result.update(steps[arguments["step"]](arguments))
         except (WeightsError, PinsError) as error:
             raise AnsibleActionFail(str(error)) from error
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
+
+    def _alone(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Bring everything to a host without another one."""
+        client = self._client(arguments)
+        if client.get("failed"):
+            return client
+        found = self._bring(arguments)
+        return {**found, "changed": bool(found["changed"] or client.get("changed"))}
+
+    def _find(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Bring what other hosts have no part in, and find out what this host has and lacks of the rest."""
+        return self._bring(arguments, together=True)
+
+    def _share(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What this host gives, takes and downloads, decided over what all hosts found."""
+        own = self._own(NOW)
+        copies = self._copies()
+        part = sharing.part(copies, self._host)
+        peer = own["peers"]["peer"]
+        needs = {"gives": part.serves, "takes": part.takes}
+        result: dict[str, Any] = {
+            "changed": False,
+            "rounds": 0 if self._task.check_mode else part.rounds,
+            "lacks": [need for need, needed in needs.items() if needed and not peer.get(need)],
+            "gives": list(part.gives),
+            "serves": part.serves,
+            "closes": part.serves or bool(peer.get("serving")),
+            "summary": [],
+            "warnings": sharing.conflicts(copies, self._host),
+        }
+        if part.serves and not peer.get("address"):
+            result["warnings"].append(
+                f"{self._host} has no address in {self._options['network'] or 'any network'}, so no host takes a model "
+                "from it: correct model_weights_peers_network"
+            )
+        if self._task.check_mode and own["left"]:
+            client = self._client(arguments) if set(part.downloads) & set(own["left"]) else {}
+            result["summary"] = [self._foretold(name, arguments["models"][name], part) for name in own["left"]]
+            if client.get("failed"):
+                return client
+        return result
+
+    def _foretold(self, name: str, source: Mapping[str, Any], part: sharing.Part) -> str:
+        hosts = part.sources.get(name)
+        return f"{name}: would be taken from {', '.join(hosts)}" if hosts else self._would(name, source)
+
+    def _serve(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Give other hosts the models that this one has."""
+        own = self._own(NOW)
+        warnings = [] if self._task.check_mode else self._give(self._own(SHARED)["gives"], own)
+        return {**own, "changed": False, "warnings": warnings}
+
+    def _give(self, names: list[str], own: dict[str, Any]) -> list[str]:
+        """Serve models; what hinders that costs this host nothing, so it is a warning."""
+        peer = own["peers"]["peer"]
+        if not names or not peer["address"]:
+            return []
+        found = self._of_hosts(NOW).values()
+        allowed = {str(other["peers"]["peer"].get("address") or "") for other in found} - {""}
+        where = {"address": peer["address"], "port": self._options["port"], "allowed": sorted(allowed)}
+        try:
+            self._ask({"step": "serve", "models": names, "limit_s": self._options["limit_s"], **where})
+        except WeightsError as error:
+            return [f"{self._host} gives no models to other hosts: {error}"]
+        own["peers"] = {**own["peers"], "url": peer_hosts.url(peer["address"], self._options["port"])}
+        return []
+
+    def _round(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Bring the models whose turn it is here: from hosts that have them, else, as the first, from their source."""
+        own = self._own(NOW)
+        result = {**own, "changed": False, "warnings": []}
+        urls = {host: found["peers"].get("url", "") for host, found in self._of_hosts(NOW).items()}
+        urls = {host: url for host, url in urls.items() if url}
+        for name, held in sharing.lookup(self._copies(), self._host).items():
+            now = sharing.turn(held)
+            if name not in own["left"] or self._host not in [copy.host for copy in now.takers]:
+                continue
+            first, self._wrong = now.takers[0].host == self._host, {}
+            peers = sharing.usable(now.sources, urls)
+            model = {**own["peers"]["models"][name], "failed": True}
+            reason, downloaded = "no host gives it yet", False
+            if peers:
+                reason = self._take(name, arguments, peers, now, model)
+            if reason and first:
+                reason, downloaded = self._download(name, arguments, result), True
+            result["warnings"] += [
+                f"{host} gave wrong bytes of {name} to {self._host}, which were not used: {said}. Repair it there: run "
+                "again with -e model_weights_verify=checksum"
+                for host, said in self._wrong.items()
+            ]
+            if reason:
+                self._say(name, f"not here yet: {reason}")
+                own["left"] = {**own["left"], name: reason}
+            else:
+                result["changed"] = True
+                model.update(has=True, failed=False, downloaded=downloaded)
+                self._arrived(name, arguments, model, own)
+            own["peers"] = {**own["peers"], "models": {**own["peers"]["models"], name: model}}
+            if not reason and now.waiting and self._own(SHARED)["serves"]:
+                result["warnings"] += self._give([name], own)
+        return {**result, **own}
+
+    def _take(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        peers: list[dict[str, str]],
+        now: sharing.Turn,
+        model: dict[str, Any],
+    ) -> str:
+        """Take a model from other hosts; return why that failed, or nothing."""
+        try:
+            self._fetch(name, self._pinned(arguments["models"][name]), peers, now.record)
+        except WeightsError as error:
+            return str(error)
+        finally:
+            model["wrong_hosts"] = sorted({*model.get("wrong_hosts", ()), *self._wrong})
+        return ""
+
+    def _download(self, name: str, arguments: Mapping[str, Any], result: dict[str, Any]) -> str:
+        """Bring a model from its source outside; return why that failed, or nothing."""
+        only = {**arguments, "models": {name: arguments["models"][name]}, "wanted": [name], "report": []}
+        client = self._client(only)
+        result["changed"] = bool(result["changed"] or client.get("changed"))
+        if client.get("failed"):
+            return str(client.get("msg", "the hub's client was not installed"))
+        try:
+            found = self._bring(only)
+        except WeightsError as error:
+            return str(error)
+        result["pins"] = [*result["pins"], *found["pins"]]
+        result["warnings"] += found.get("warnings", [])
+        return ""
+
+    def _arrived(self, name: str, arguments: Mapping[str, Any], model: dict[str, Any], own: dict[str, Any]) -> None:
+        """Take a model that is there now into the account of this host."""
+        source = sources.identity(name, self._pinned(arguments["models"][name]), self._options["exclude"])
+        asked = {name: {"wanted": None, "source": source, "strict": True}}
+        network = {"network": self._options["network"]}
+        answer = self._ask({"step": "inspect", "models": asked, "full": False, "peers": network})
+        found = answer["models"][name]
+        model.update(record=answer["records"].get(name), revision=found["revision"])
+        now = {**own["models"][name], **{key: found[key] for key in ("state", "reason", "files", "size")}}
+        now["brought"] = found["files"]
+        own["models"] = {**own["models"], name: now}
+        own["summary"] = summary_of(own["models"])
+        own["brings"] = [*own["brings"], os.path.join(arguments["directory"], name)]
+        own["left"] = {other: why for other, why in own["left"].items() if other != name}
+
+    def _close(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Serve no models any more."""
+        return {"changed": False, **self._ask({"step": "close"})}
+
+    def _pinned(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A source with the revision that the pins have, where nobody names one."""
+        if not pinning.is_open(source) or not self._pins_file:
+            return source
+        return {**source, "revision": _pins_file.read(self._pins_file).value("weights", source["hub"]) or None}
+
+    def _copies(self) -> dict[str, list[sharing.Copy]]:
+        found = {host: result["peers"]["models"] for host, result in self._of_hosts(NOW).items()}
+        pins = _pins_file.read(self._pins_file) if self._pins_file else Pins()
+        return sharing.copies_of(found, pins.values("weights"))
+
+    def _own(self, name: str) -> dict[str, Any]:
+        found = self._of_hosts(name, [self._host]).get(self._host)
+        if found is None:
+            raise WeightsError(
+                f"{self._host} has no result {name} of the step before: run the role arcpro.b70.model_weights"
+            )
+        return {key: found[key] for key in CARRIED if key in found} if name == NOW else found
+
+    def _of_hosts(self, name: str, hosts: list[str] | None = None) -> dict[str, dict[str, Any]]:
+        """What a step found on the hosts of the batch, in their order, without those where it failed."""
+        batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
+        found = {str(host): self._vars["hostvars"][host].get(name) for host in batch}
+        return {
+            host: dict(result)
+            for host, result in found.items()
+            if isinstance(result, Mapping)
+            and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))
+            and (name != NOW or "peers" in result)
+        }
 
     def _with_profiles(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the sources that profiles name; one of `models` for the same directory wins."""
@@ -139,7 +336,8 @@ class ActionModule(ActionBase):
             return {}
         return run_other(self, "arcpro.b70.b70_python_environment", arguments["client"], self._vars)
 
-    def _bring(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _bring(self, arguments: dict[str, Any], together: bool = False) -> dict[str, Any]:
+        """Bring models to the host. With ``together`` those that come from outside are left to the next steps."""
         known: dict[str, Any] = dict(arguments["models"])
         pins = Pins()
         if any(isinstance(source, Mapping) and pinning.is_open(source) for source in known.values()):
@@ -163,7 +361,8 @@ class ActionModule(ActionBase):
                 fetched[name] = (sources.identity(name, known[name], self._options["exclude"]), strict)
         here = [*files, *fetched]
         others = list(dict.fromkeys(name for name in [*wanted, *arguments["report"]] if name not in here))
-        found = self._inspect(files, others, fetched)
+        self._standing: dict[str, Any] = {}
+        found = self._inspect(files, others, fetched, together)
         unknown = {name: found[name]["unknown"] for name in files if found[name]["unknown"]}
         if unknown:
             for name, left in unknown.items():
@@ -171,13 +370,19 @@ class ActionModule(ActionBase):
             found.update(self._inspect({name: files[name] for name in unknown}, [], {}))
         self._refuse([name for name in others if name in wanted], found)
 
-        answer = self._pin(pinned, known, found, pins)
+        answer = self._pin(pinned, known, found, pins, ask=not together)
         for name in pinned:
             fetched[name] = (sources.identity(name, known[name], self._options["exclude"]), fetched[name][1])
         to_copy = [name for name in files if found[name]["state"] != "complete"]
         to_fetch = [name for name in fetched if found[name]["state"] != "complete"]
         for name in to_fetch:
             hub.refuse_branch(name, known[name])
+        if together:
+            shared = {name: identity for name, (identity, _strict) in fetched.items()}
+            answer["peers"] = self._to_share(shared, found, to_fetch)
+            answer["left"] = {name: found[name]["reason"] for name in to_fetch}
+            # Check mode foretells them here, because no later step brings them.
+            to_fetch = to_fetch if self._task.check_mode else []
         for model in found.values():
             model.pop("unknown")
             model.pop("revision")
@@ -204,7 +409,8 @@ class ActionModule(ActionBase):
         to_bring = [*to_copy, *to_fetch]
         changed = bool(to_bring or adopted or answer["pins"])
         now = found if self._task.check_mode else after
-        said = [self._would(name, known[name]) for name in to_fetch] if self._task.check_mode else []
+        foretold = [] if together or not self._task.check_mode else to_fetch
+        said = [self._would(name, known[name]) for name in foretold]
         summary = [*summary_of(now), *said, *answer["pins"]]
         answer.update(
             changed=changed,
@@ -222,13 +428,39 @@ class ActionModule(ActionBase):
         mirror = f" through {self._options['mirror']}" if self._options["mirror"] and "hub" in source else ""
         return f"{name}: would be fetched from {origin}{mirror}{size}"
 
-    def _pin(self, names: list[str], known: dict[str, Any], found: Mapping[str, Any], pins: Pins) -> dict[str, Any]:
-        """Have models whose revision the pins decide take the pinned one; record it where there is none yet."""
+    def _to_share(
+        self, shared: Mapping[str, dict[str, Any]], found: Mapping[str, Any], lacking: list[str]
+    ) -> dict[str, Any]:
+        """What other hosts are told of this one and of its models from outside."""
+        standing, records = (self._standing.get(word, {}) for word in ("standing", "records"))
+        models = {
+            name: {
+                "identity": identity,
+                "revision": found[name]["revision"],
+                "has": name not in lacking,
+                "record": records.get(name),
+                **standing.get(name, {}),
+            }
+            for name, identity in shared.items()
+            if identity["kind"] in ("hub", "url")
+        }
+        peer = self._standing.get("peer", {})
+        if peer.get("address"):
+            peer = {**peer, "address": peer_hosts.checked(peer["address"])}
+        return {"peer": peer, "models": models}
+
+    def _pin(
+        self, names: list[str], known: dict[str, Any], found: Mapping[str, Any], pins: Pins, ask: bool
+    ) -> dict[str, Any]:
+        """Have models whose revision the pins decide take the pinned one; record it where there is none yet. Without
+        ``ask`` the source is not asked for one: that is left to the host that downloads."""
         path, lines, warnings = self._pins_file, [], []
         for name in names:
             repository, recorded = known[name]["hub"], found[name]["revision"]
             self._refuse_other(name, repository, recorded, pins)
             step = pinning.step(pins.value("weights", repository), found[name])
+            if step == pinning.ASK and not ask:
+                continue
             problem = _pins_file.problem(path) if step else ""
             if problem and step == pinning.ASK:
                 raise WeightsError(pinning.unrecordable(name, known[name], problem))
@@ -269,7 +501,11 @@ class ActionModule(ActionBase):
         return read_digests(root, files, small)
 
     def _inspect(
-        self, files: Mapping[str, service.Files], others: list[str], fetched: Mapping[str, tuple[dict[str, Any], bool]]
+        self,
+        files: Mapping[str, service.Files],
+        others: list[str],
+        fetched: Mapping[str, tuple[dict[str, Any], bool]],
+        together: bool = False,
     ) -> dict[str, Any]:
         models: dict[str, Any] = {name: {"wanted": None, "source": {"kind": "host"}} for name in others}
         for name, wanted in files.items():
@@ -278,7 +514,12 @@ class ActionModule(ActionBase):
             models[name] = {"wanted": None, "source": identity, "strict": strict}
         if not models:
             return {}
-        found: dict[str, Any] = self._ask({"step": "inspect", "models": models, "full": self._full})["models"]
+        request = {"step": "inspect", "models": models, "full": self._full}
+        if together:
+            self._standing = answer = self._ask({**request, "peers": {"network": self._options["network"]}})
+        else:
+            answer = self._ask(request)
+        found: dict[str, Any] = answer["models"]
         return found
 
     def _refuse(self, names: list[str], found: Mapping[str, Any]) -> None:
@@ -297,7 +538,7 @@ class ActionModule(ActionBase):
         if login["rc"] != 0:
             raise WeightsError(f"the user id of the login on the host could not be read: {login['stderr'].strip()}")
         request = {"step": "prepare", "models": {name: service.pack(files) for name, files in models.items()}}
-        prepared = self._ask({**request, "uploader": int(login["stdout"])})["models"]
+        prepared = self._ask({**request, "uploader": int(login["stdout"]), "full": self._full})["models"]
         brought = {}
         for name, files in models.items():
             folder, left = prepared[name]["folder"], prepared[name]["files"]
@@ -309,23 +550,46 @@ class ActionModule(ActionBase):
             brought[name] = len(left)
         return brought
 
-    def _task_for(self, name: str, source: Mapping[str, Any]) -> dict[str, Any]:
-        """What the host is told to fetch a model."""
+    def _task_for(
+        self,
+        name: str,
+        source: Mapping[str, Any],
+        peers: list[dict[str, str]] | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """What the host is told to fetch a model: from its source, or from other hosts what their record says."""
+        spec = (
+            sources.from_peers(source, self._options, peers, record or {})
+            if peers
+            else sources.specification(name, source, self._options)
+        )
         return {
             "name": name,
-            "spec": sources.specification(name, source, self._options),
+            "spec": spec,
             "source": sources.identity(name, source, self._options["exclude"]),
-            "options": {key: self._options[key] for key in ("user", "hub_python", "environment", "workers", "limit_s")},
+            "options": {
+                **{key: self._options[key] for key in ("user", "hub_python", "environment", "workers", "limit_s")},
+                "full": self._full,
+            },
             "program": {path.name: path.read_text(encoding="utf-8") for path in sorted(PROGRAM.glob("*.py"))},
         }
 
-    def _fetch(self, name: str, source: Mapping[str, Any]) -> dict[str, Any]:
+    def _fetch(
+        self,
+        name: str,
+        source: Mapping[str, Any],
+        peers: list[dict[str, str]] | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Have the host fetch a model, say how far it is, and let it take its place."""
-        task = self._task_for(name, source)
+        task = self._task_for(name, source, peers, record)
         begun = self._ask({"step": "begin", **task})
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
         origin = sources.in_words(task["source"])
-        self._say(name, "a download is under way, joining it" if begun["joined"] else f"fetching {what} from {origin}")
+        verb = "fetching"
+        if peers:
+            verb, origin = "taking", ", ".join(peer["host"] for peer in peers)
+        self._say(name, "a download is under way, joining it" if begun["joined"] else f"{verb} {what} from {origin}")
         before = None
         job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
         while True:
@@ -334,9 +598,13 @@ class ActionModule(ActionBase):
                 there = self._put_by_another(name, task["source"])
                 if there is not None:
                     return there
+            if "wrong" in found:
+                self._wrong = found["wrong"]
             if found["state"] == "done":
                 try:
-                    return self._ask({"step": "finish", "name": name})
+                    done = self._ask({"step": "finish", "name": name})
+                    self._wrong = {**self._wrong, **done.pop("wrong", {})}
+                    return done
                 except WeightsError:
                     there = self._put_by_another(name, task["source"])
                     if there is None:
@@ -364,7 +632,7 @@ class ActionModule(ActionBase):
                 "directory": self._task.args["directory"],
                 "request": request,
                 # only what asks the hub needs it
-                "hub_token": self._token if request["step"] in ("begin", "resolve") else "",
+                "hub_token": self._token if request.get("spec", {}).get("kind") == "hub" else "",
             },
             task_vars=self._vars,
         )

@@ -71,11 +71,17 @@ class CallbackModule(CallbackBase):
         self._names: dict[str, str] = {}
         self._started: dict[str, float] = {}
         self._ended: dict[str, float] = {}
+        # of tasks that began again
+        self._spent: dict[str, float] = {}
 
     def _start(self, task: t.Any) -> None:
-        # A handler or an included task keeps its uuid over hosts: the first start counts.
-        self._names.setdefault(task._uuid, task.get_name().strip())
-        self._started.setdefault(task._uuid, self._clock())
+        # A handler or an included task keeps its uuid over hosts, and every task over the waves of a play: what lies
+        # between the end of one and the start of the next does not count.
+        uuid = task._uuid
+        self._names.setdefault(uuid, task.get_name().strip())
+        if uuid in self._ended:
+            self._spent[uuid] = self._spent.get(uuid, 0.0) + self._ended.pop(uuid) - self._started.pop(uuid)
+        self._started.setdefault(uuid, self._clock())
 
     def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
         self._start(task)
@@ -100,11 +106,10 @@ class CallbackModule(CallbackBase):
 
     def durations(self) -> list[tuple[str, float]]:
         """Return (task name, seconds) for every task that gave a result, in the order they began."""
-        return [
-            (self._names[uuid], self._ended[uuid] - begin)
-            for uuid, begin in self._started.items()
-            if uuid in self._ended
-        ]
+        spent = {uuid: self._spent.get(uuid, 0.0) for uuid in self._names}
+        for uuid, ended in self._ended.items():
+            spent[uuid] += ended - self._started[uuid]
+        return [(self._names[uuid], seconds) for uuid, seconds in spent.items() if uuid in self._ended or seconds]
 
     def v2_playbook_on_stats(self, stats: t.Any) -> None:
         named = longest_tasks(self.durations(), self.get_option("longest"), self.get_option("min_seconds"))

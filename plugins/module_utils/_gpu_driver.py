@@ -153,7 +153,7 @@ def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
     if "nomodeset" in (system.get("kernel_arguments") or []):
         return f"{said}: its argument nomodeset prevents that; remove it from /etc/default/grub and restart the host."
     if following not in ("", kernel):
-        return f"{said}; the next start takes {following}: restart the host, or set host_reboot to true."
+        return f"{said}; the next boot uses {following}: restart the host, or set host_reboot to true."
     return (
         f"{said}: a kernel of the series 6.17 or newer knows the card; install one (host_kernel_packages) and restart "
         "the host, or see in journalctl -k -g xe why it did not take the card."

@@ -181,8 +181,45 @@ def packages_missing(wanted: Iterable[str], dpkg_output: str) -> list[str]:
     return [name for name in wanted if name not in installed]
 
 
+def restart_reasons(
+    kernels_missing: Iterable[str], wanted_arguments: Iterable[str], system: Mapping[str, Any]
+) -> list[str]:
+    """Why the host needs a restart; empty where it needs none.
+
+    `kernels_missing` are packages with a kernel that are wanted and not installed. `system` has `kernel`,
+    `kernel_arguments` and `next_kernel`, which may be None.
+    """
+    lacking = [one for one in wanted_arguments if one not in system["kernel_arguments"]]
+    reasons = [f"the running kernel was not given {' '.join(lacking)}"] if lacking else []
+    if kernels := list(dict.fromkeys(kernels_missing)):
+        reasons.append(f"a kernel is installed with {', '.join(kernels)}")
+    if system["next_kernel"] not in (None, "", system["kernel"]):
+        reasons.append(f"the next boot uses the kernel {system['next_kernel']}")
+    return reasons
+
+
+def directory_faults(
+    wanted: Iterable[Mapping[str, Any]], paths: Mapping[str, Mapping[str, Any]], account: Mapping[str, Any] | None
+) -> dict[str, list[str]]:
+    """The wanted directories that are `missing`, `obstructed` (no directory) or `not_writable` by the account.
+
+    Each of `wanted` has `path`, and `writable` where the account must be able to write to it; `paths` are `path_facts`
+    by path. Before the account exists, nothing is called not writable.
+    """
+    faults: dict[str, list[str]] = {"missing": [], "obstructed": [], "not_writable": []}
+    for one in wanted:
+        facts = paths[one["path"]]
+        if not facts["exists"]:
+            faults["missing"].append(one["path"])
+        elif not facts["is_dir"]:
+            faults["obstructed"].append(one["path"])
+        elif one.get("writable") and account is not None and not facts["writable"]:
+            faults["not_writable"].append(one["path"])
+    return faults
+
+
 def next_kernel(root: Path) -> str | None:
-    """The kernel that the next start takes, by the link that Debian and Ubuntu keep; None where there is none."""
+    """The kernel that the next boot uses, by the link that Debian and Ubuntu keep; None where there is none."""
     for link in (root / "vmlinuz", root / "boot/vmlinuz"):
         if link.is_symlink():
             return os.path.basename(os.readlink(link)).removeprefix("vmlinuz-")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ._slot import api
 from ._slot.effects import Effects
+from ._slot.frontdoor import read_state
 from ._slot.host.clock import SystemClock
 from ._slot.host.effects import host_effects
 from ._slot.host.http import HAS_REQUESTS
@@ -34,7 +35,7 @@ def layout_of(params: Mapping[str, Any]) -> Layout:
 
 
 def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
-    active = params["state"] == "active"
+    active = params["state"] != "stopped"
     return Request(
         slot=params["slot"],
         profile=params["profile"] if active else None,
@@ -46,6 +47,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         lock_timeout_s=max(0.0, params["lock_timeout"]),
         canary_repeats=params["canary_repeats"],
         record_baseline=active and params["record_baseline"],
+        restart=params["state"] == "restarted",
         accept_status=tuple(params["accept_status"]),
         switch_id=switch_id,
         who=api.caller(params["requested_by"]),
@@ -57,16 +59,16 @@ def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]
     """Return the result of the module b70_model_slot, with `failed`."""
     clock = SystemClock()
     fx, layout = host_effects(clock), layout_of(params)
-    if params["state"] == "active" and not params["profile"]:
+    if params["state"] != "stopped" and not params["profile"]:
         try:
-            name = api.standing(fx, layout) or params["initial_profile"]
+            name = api.standing(fx, layout) or (params["initial_profile"] if params["state"] == "active" else None)
         except SlotFault as fault:
             return {"failed": True, "changed": False, "msg": fault.message}
         if not name:
             return api.nothing(layout)
         params = {**params, "profile": name}
     result = _run(fx, clock, layout, params, check_mode=check_mode)
-    return {"wanted": params["profile"] if params["state"] == "active" else None, **result}
+    return {"wanted": params["profile"] if params["state"] != "stopped" else None, **result}
 
 
 def _run(
@@ -102,6 +104,23 @@ def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, 
         return tuple(parts)
     parts += ["stack"] if stack in params["planned_stacks"] else []
     return (*parts, "weights") if weights in params["planned_weights"] else tuple(parts)
+
+
+def run_quarantine(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Return the result of the module b70_quarantine."""
+    fx, layout, who = host_effects(SystemClock()), layout_of(params), api.caller(params["requested_by"])
+    if params["state"] == "present" and read_state(fx, layout) is None:
+        return {
+            "failed": True,
+            "msg": f"slot {layout.slot} has no state file {layout.state_file} that can be read; nothing was changed. "
+            "Give slot, run_dir, state_dir and frontdoor_url as they are on the host, or run "
+            "`b70ctl quarantine --why TEXT` there",
+        }
+    try:
+        change = api.isolate if params["state"] == "present" else api.release
+        return change(fx, layout, who, params["reason"], check=check_mode)
+    except (SlotFault, OSError) as error:
+        return {"failed": True, "msg": f"the quarantine could not be set or ended: {error}"}
 
 
 def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,15 +45,39 @@ options:
     type: list
     elements: str
     default: []
+  kernel_packages:
+    description: Packages with a kernel that the host must run. They count as O(packages).
+    type: list
+    elements: str
+    default: []
+  kernel_arguments:
+    description: Arguments that the running kernel must have been given.
+    type: list
+    elements: str
+    default: []
   card_kernels:
     description:
       - Kernels for hosts with cards, by system (ID and VERSION_ID of os-release).
-      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as O(packages) on a
-        host that has a card and runs an older one.
+      - Each has C(oldest), the oldest kernel that knows the cards, and C(packages), which count as
+        O(kernel_packages) on a host that has a card and runs an older one.
     type: dict
     default: {}
+  directories:
+    description: Directories that the roles need.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The path. Links are followed.
+        type: path
+        required: true
+      writable:
+        description: Whether O(user) must be able to write to it.
+        type: bool
+        default: false
   paths:
-    description: Paths to inspect.
+    description: Other paths to inspect.
     type: list
     elements: path
     default: []
@@ -235,19 +259,47 @@ groups:
   returned: always
   type: list
   elements: str
-kernel_packages:
-  description: Those of O(card_kernels) that this host needs.
+groups_missing:
+  description: Those of RV(groups) that O(user) is not a member of.
+  returned: always
+  type: list
+  elements: str
+kernels_missing:
+  description: Those of O(kernel_packages), and of O(card_kernels) that this host needs, that are not installed.
   returned: always
   type: list
   elements: str
 packages_missing:
-  description: Those of O(packages) and RV(kernel_packages) that are not installed.
+  description: Those of O(packages) that are not installed, and RV(kernels_missing).
   returned: always
   type: list
   elements: str
+restart_reasons:
+  description: Why the host needs a restart. Empty if it needs none.
+  returned: always
+  type: list
+  elements: str
+  sample: ["the next boot uses the kernel 6.17.0-1010-intel"]
+directory_faults:
+  description: Those of O(directories) that do not serve their purpose.
+  returned: always
+  type: dict
+  contains:
+    missing:
+      description: Nothing exists at these paths.
+      type: list
+      elements: str
+    obstructed:
+      description: Something that is not a directory exists at these paths.
+      type: list
+      elements: str
+    not_writable:
+      description: The existing O(user) must be able to write to these directories and cannot.
+      type: list
+      elements: str
 paths:
-  description: For each of O(paths) whether something exists there and is a directory, its mode and uid, whether
-    O(user) may write to it, and the free space in MiB.
+  description: For each of O(directories) and O(paths) whether something exists there and is a directory, its mode
+    and uid, whether O(user) may write to it, and the free space in MiB.
   returned: always
   type: dict
 files:
@@ -286,6 +338,7 @@ import os
 import platform
 import pwd
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -297,6 +350,11 @@ FILE = {
     "path": {"type": "path", "required": True},
     "state": {"type": "str", "choices": ["file", "directory", "link", "absent"]},
     **{key: {"type": "str"} for key in ("sha256", "target", "owner", "group", "mode")},
+}
+
+DIRECTORY = {
+    "path": {"type": "path", "required": True},
+    "writable": {"type": "bool", "default": False},
 }
 
 SLOT = {
@@ -317,7 +375,10 @@ def main() -> None:
             "user": {"type": "str", "default": "b70"},
             "groups": {"type": "list", "elements": "str", "default": ["render", "video"]},
             "packages": {"type": "list", "elements": "str", "default": []},
+            "kernel_packages": {"type": "list", "elements": "str", "default": []},
+            "kernel_arguments": {"type": "list", "elements": "str", "default": []},
             "card_kernels": {"type": "dict", "default": {}},
+            "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
             "slot": {"type": "dict", "options": SLOT},
@@ -327,12 +388,14 @@ def main() -> None:
     )
     wanted = module.params
     release = _host.parse_os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
-    system: dict[str, str] = {
+    system: dict[str, Any] = {
         "id": release.get("ID", ""),
         "version": release.get("VERSION_ID", ""),
         "name": release.get("PRETTY_NAME", ""),
         "kernel": platform.release(),
         "machine": platform.machine(),
+        "kernel_arguments": Path("/proc/cmdline").read_text(encoding="utf-8").split(),
+        "next_kernel": _host.next_kernel(Path("/")),
     }
     python = None
     if os.access(wanted["python"], os.X_OK):
@@ -345,14 +408,22 @@ def main() -> None:
     if any(card["driver"] and not card["guc"] for card in cards):
         log = ["journalctl", "--dmesg", "--boot", "--no-pager", "--output=cat"]
         cards = _host.guc_from_log(cards, module.run_command(log)[1])
-    kernels = _host.kernel_packages(wanted["card_kernels"], system, bool(cards))
+    kernels = [
+        *wanted["kernel_packages"],
+        *_host.kernel_packages(wanted["card_kernels"], system, bool(cards)),
+    ]
     packages = [*wanted["packages"], *kernels]
     installed = ""
     if packages:
         query = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package}\\n", *packages]
         installed = module.run_command(query)[1]
+    kernels_missing = _host.packages_missing(kernels, installed)
     everyone = grp.getgrall()
     account = _host.account_facts(wanted["user"], pwd.getpwnam, everyone)
+    groups = [name for name in wanted["groups"] if name in {group.gr_name for group in everyone}]
+    joined = account["groups"] if account else []
+    places = [*(one["path"] for one in wanted["directories"]), *wanted["paths"]]
+    paths = {path: _host.path_facts(path, account) for path in places}
     systemd = os.path.isdir("/run/systemd/system")
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
     differences = _expected.file_differences(wanted["files"], files)
@@ -362,21 +433,20 @@ def main() -> None:
         module.fail_json(msg=fault.message)
     module.exit_json(
         changed=False,
-        system={
-            **system,
-            "kernel_arguments": Path("/proc/cmdline").read_text(encoding="utf-8").split(),
-            "next_kernel": _host.next_kernel(Path("/")),
-        },
+        system=system,
         python=python,
         cards=cards,
         render_nodes=_host.render_nodes(sysfs),
         stacks=_host.stacks(Path(wanted["stack_root"])),
         uv=_host.uv_version(Path(wanted["tools_dir"])),
         account=account,
-        groups=[name for name in wanted["groups"] if name in {group.gr_name for group in everyone}],
-        kernel_packages=kernels,
+        groups=groups,
+        groups_missing=[name for name in groups if name not in joined],
+        kernels_missing=kernels_missing,
         packages_missing=_host.packages_missing(packages, installed),
-        paths={path: _host.path_facts(path, account) for path in wanted["paths"]},
+        restart_reasons=_host.restart_reasons(kernels_missing, wanted["kernel_arguments"], system),
+        directory_faults=_host.directory_faults(wanted["directories"], paths, account),
+        paths=paths,
         files=files,
         differences=differences,
         slot=slot,

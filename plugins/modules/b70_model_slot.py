@@ -33,7 +33,9 @@ attributes:
   diff_mode:
     support: full
   idempotent:
-    support: full
+    support: partial
+    details:
+      - O(state=restarted) always restarts the engine.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 requirements:
@@ -43,15 +45,18 @@ options:
     description:
       - Name of the profile to serve. It must be rendered on the host.
       - Required with O(state=active), unless O(initial_profile) is set. The default is then the profile that the slot
-        serves, or served last without being told to stop.
+        serves, or served last without being told to stop. O(state=restarted) always has that default.
     type: str
   initial_profile:
     description: The profile to serve if O(profile) is omitted and the slot has none of its own. May be empty.
     type: str
   state:
-    description: V(active) serves O(profile), V(stopped) serves nothing.
+    description:
+      - V(active) serves O(profile), V(stopped) serves nothing.
+      - V(restarted) starts the engine of O(profile) anew, also one that is verified. It starts what was verified last,
+        not a rendering that waits for a switch. If the new process fails, the rollback starts the same once more.
     type: str
-    choices: [active, stopped]
+    choices: [active, stopped, restarted]
     default: active
   gate:
     description:
@@ -85,6 +90,11 @@ options:
     description: Seconds to wait for another switch of this slot to end.
     type: float
     default: 0
+  reconnect_timeout:
+    description:
+      - How long the play waits for a host that does not answer during its switch, in seconds. The switch goes on there.
+      - The default is 600.
+    type: float
   canary_repeats:
     description: How often to send each canary request. The default is that of the profile.
     type: int
@@ -184,6 +194,10 @@ EXAMPLES = r"""
     profile: qwen36-int4-c8
   register: switched
 
+- name: Restart the engine, verified, as it is served
+  arcpro.b70.b70_model_slot:
+    state: restarted
+
 - name: Serve nothing
   arcpro.b70.b70_model_slot:
     state: stopped
@@ -202,6 +216,10 @@ slot:
   returned: always
   type: str
   sample: main
+layout:
+  description: The options that name the slot, its directories and its frontdoor, as far as the task gives them.
+  returned: if the task does not use C(async)
+  type: dict
 wanted:
   description: The requested profile or its default, or none.
   returned: always
@@ -231,6 +249,31 @@ verified_at:
   returned: always
   type: str
   sample: "2026-06-07T09:08:44Z"
+fingerprint:
+  description: Fingerprint of the served profile, or none. In check mode that of the requested profile.
+  returned: always
+  type: str
+verified_by:
+  description: The canary cases by which the served profile was verified.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The case.
+      type: str
+    repeats:
+      description: The number of repeats.
+      type: int
+    sha256:
+      description: Hash of the normalised answer. Empty if it was verified by an earlier version.
+      type: str
+    request:
+      description: Hash of the question.
+      type: str
+    steady:
+      description: Whether the repeats were answered alike. Only then can hosts with one fingerprint be compared.
+      type: bool
 rolled_back:
   description: Whether the switch failed and the last verified profile was restored and verified.
   returned: always
@@ -312,6 +355,12 @@ canary:
     cached_tokens:
       description: The number of these in the prefix cache, as counted by the engine. None if it did not report it.
       type: int
+    request:
+      description: Hash of the question. Empty for V(burst).
+      type: str
+    steady:
+      description: Whether the repeats were answered alike.
+      type: bool
 recorded:
   description: Canary cases whose answers became the profile's baseline.
   returned: always
@@ -362,7 +411,7 @@ failure:
 quarantine:
   description:
     - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
-      C(b70ctl clear-quarantine).
+      C(b70ctl clear-quarantine). A reboot does not end a quarantine with a RV(quarantine.reason).
   returned: always
   type: dict
   contains:
@@ -391,6 +440,12 @@ quarantine:
     evidence:
       description: Directory on the host with the engine's log, the kernel's log and the failure.
       type: str
+    reason:
+      description: Why a person or a rollout has set it. Empty for a lost card.
+      type: str
+    who:
+      description: Who has set it. Empty for a lost card.
+      type: str
 failures:
   description: What failed after that, during the rollback or the stop, in the same form.
   returned: always
@@ -412,13 +467,14 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run
 ARGUMENTS = {
     "profile": {"type": "str"},
     "initial_profile": {"type": "str"},
-    "state": {"type": "str", "choices": ["active", "stopped"], "default": "active"},
+    "state": {"type": "str", "choices": ["active", "stopped", "restarted"], "default": "active"},
     "slot": {"type": "str", "default": "main"},
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
     "on_failure": {"type": "str", "choices": ["rollback", "stop", "leave"], "default": "rollback"},
     "drain_timeout": {"type": "float", "default": 60.0},
     "health_timeout": {"type": "float"},
     "lock_timeout": {"type": "float", "default": 0.0},
+    "reconnect_timeout": {"type": "float"},
     "canary_repeats": {"type": "int"},
     "accept_status": {"type": "list", "elements": "str", "default": []},
     "planned_stacks": {"type": "list", "elements": "str", "default": []},

@@ -85,6 +85,15 @@ verified_by:
     repeats:
       description: The number of repeats.
       type: int
+    sha256:
+      description: Hash of the normalised answer. Empty if it was verified by an earlier version.
+      type: str
+    request:
+      description: Hash of the question.
+      type: str
+    steady:
+      description: Whether the repeats were answered alike. Only then can hosts with one fingerprint be compared.
+      type: bool
 fingerprint:
   description: Fingerprint of the running engine.
   returned: always
@@ -110,6 +119,40 @@ drift_of:
     port:
       description: Other processes that share the engine's port, as far as the caller may see them.
       type: str
+stack:
+  description: The id of the stack that the profile is rendered with, or none.
+  returned: always
+  type: str
+frontdoor:
+  description: The generations of the frontdoor, or none if it does not answer.
+  returned: always
+  type: dict
+  contains:
+    active:
+      description: The number that run.
+      type: int
+    queued:
+      description: The number that wait for a permit.
+      type: int
+    max_active:
+      description: The number that may run at once.
+      type: int
+cards:
+  description: The cards of the host.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: The device file.
+      type: str
+      sample: /dev/dri/renderD128
+    used_bytes:
+      description: The memory in use. None if the driver does not report it.
+      type: int
+    total_bytes:
+      description: The memory of the card. None if the driver does not report it.
+      type: int
 engine:
   description: The running unit, or none.
   returned: always
@@ -187,7 +230,7 @@ interrupted:
 quarantine:
   description:
     - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
-      C(b70ctl clear-quarantine).
+      C(b70ctl clear-quarantine). A reboot does not end a quarantine with a RV(quarantine.reason).
   returned: always
   type: dict
   contains:
@@ -215,6 +258,12 @@ quarantine:
       type: str
     evidence:
       description: Directory on the host with the engine's log, the kernel's log and the failure.
+      type: str
+    reason:
+      description: Why a person or a rollout has set it. Empty for a lost card.
+      type: str
+    who:
+      description: Who has set it. Empty for a lost card.
       type: str
 switches:
   description: The last switches, oldest first.

@@ -27,6 +27,7 @@ description:
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
+  - arcpro.b70.catalogue
   - arcpro.b70.attributes
 attributes:
   check_mode:
@@ -109,20 +110,6 @@ options:
         type: list
         elements: str
         default: [rejected, blocked]
-  profile_dirs:
-    description: Additional folders with profiles on the controller, as for the lookup P(arcpro.b70.catalogue#lookup).
-    type: list
-    elements: str
-    default: []
-  stack_dirs:
-    description: Additional folders with stack manifests on the controller.
-    type: list
-    elements: str
-    default: []
-  inline_profiles:
-    description: Profiles as data, C(name) to profile.
-    type: dict
-    default: {}
   files:
     description: Internal, between the action plugin and the module.
     type: list

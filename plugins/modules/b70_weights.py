@@ -19,9 +19,14 @@ description:
   - C(.b70-weights.json) beside the weights records size, time and SHA-256 of every file. A file of 16 MiB or more is
     not read again while its size and time match the record, unless O(verify=checksum).
   - A running engine keeps its open files.
+  - Hosts of one play can bring models of the kinds V(hub) and V(url) together, in steps that all of them run, see
+    O(step). One host downloads, and the others take the files from hosts that have them. A step reads the results that
+    the hosts of the batch have registered as C(__model_weights_now) and C(__model_weights_shared). The role
+    arcpro.b70.model_weights runs the steps in order.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
+  - arcpro.b70.catalogue
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
@@ -36,6 +41,36 @@ options:
     description: The directory on the host that holds one directory per model.
     type: path
     required: true
+  step:
+    description:
+      - V(bring) does everything on this host, without other hosts.
+      - V(find) does the same but leaves downloads to the next steps. It returns what the host has and lacks.
+      - V(share) decides which host downloads and which hosts take from which others. In check mode it says so.
+      - V(serve) gives the models that other hosts lack to them, until V(close).
+      - V(round) brings the models whose turn it is. In each round as many hosts take a model as have it. If a host gets
+        wrong bytes, it names the host that gave them and continues with the others.
+      - V(close) ends V(serve).
+    type: str
+    choices: [bring, find, share, serve, round, close]
+    default: bring
+  peers:
+    description: How hosts give models to each other.
+    type: dict
+    default: {}
+    suboptions:
+      network:
+        description: The network in which hosts serve and take, such as V(10.0.0.0/24). The default is that of the
+          default route.
+        type: str
+        default: ''
+      port:
+        description: The port at which a host serves.
+        type: int
+        default: 18090
+      rate:
+        description: The most bytes per second that a host takes from others, such as V(200M). No limit if empty.
+        type: str
+        default: ''
   models:
     description:
       - The sources of models, by directory name on the host.
@@ -66,20 +101,6 @@ options:
     default: true
   revisions:
     description: Commits of repositories, C(OWNER/NAME) to commit. They override those of profiles.
-    type: dict
-    default: {}
-  profile_dirs:
-    description: Additional folders with profiles on the controller, as for the lookup P(arcpro.b70.catalogue#lookup).
-    type: list
-    elements: str
-    default: []
-  stack_dirs:
-    description: Additional folders with stack manifests on the controller.
-    type: list
-    elements: str
-    default: []
-  inline_profiles:
-    description: Profiles as data, C(name) to profile.
     type: dict
     default: {}
   client:
@@ -234,6 +255,36 @@ pins:
   elements: str
   sample:
     - "lab/tiny-a: revision 0123456789abcdef0123456789abcdef01234567 is recorded in /srv/inventory/b70-pins.yml"
+left:
+  description: The models that are still to be downloaded or taken, with the reason.
+  returned: for O(step=find), O(step=serve) and O(step=round)
+  type: dict
+peers:
+  description: What other hosts are told of this one.
+  returned: for O(step=find), O(step=serve) and O(step=round)
+  type: dict
+rounds:
+  description: The number of rounds, the same for all hosts, in check mode 0.
+  returned: for O(step=share)
+  type: int
+lacks:
+  description: What this host lacks a program for, V(gives) (nginx) and V(takes) (aria2).
+  returned: for O(step=share)
+  type: list
+  elements: str
+gives:
+  description: The models that it serves before the first round.
+  returned: for O(step=share)
+  type: list
+  elements: str
+serves:
+  description: Whether it serves at any time.
+  returned: for O(step=share)
+  type: bool
+closes:
+  description: Whether there is something for O(step=close) to end.
+  returned: for O(step=share)
+  type: bool
 summary:
   description: The same as readable text, one line per model.
   returned: always
@@ -249,13 +300,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import OPTIONS
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import OPTIONS, PEERS, STEPS
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "directory": {"type": "path", "required": True},
+            "step": {"type": "str", "choices": list(STEPS), "default": "bring"},
+            "peers": {"type": "dict", "default": {}, "options": PEERS},
             "models": {"type": "dict", "default": {}},
             "wanted": {"type": "list", "elements": "str"},
             "report": {"type": "list", "elements": "str", "default": []},
@@ -275,6 +328,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    # Engines, nginx and the user of the download read what is written here.
+    os.umask(0o022)
     try:
         result = service.answer(
             module.params["directory"],

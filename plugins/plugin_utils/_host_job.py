@@ -28,20 +28,27 @@ class HostJob:
     :param connection: the connection of the task. It is told to notice soon that nobody answers.
     :param work: names the job in messages, such as ``the build``.
     :param say: shows one line of text.
+    :param reconnect_s: how long a host that does not answer is waited for.
     :param pauses_s: seconds before the first look and the longest pause; each pause is twice as long as the one before.
     """
 
     def __init__(
-        self, connection: Any, work: str, say: Callable[[str], None], pauses_s: tuple[float, float] = (1.0, 1.0)
+        self,
+        connection: Any,
+        work: str,
+        say: Callable[[str], None],
+        pauses_s: tuple[float, float] = (1.0, 1.0),
+        reconnect_s: float = RECONNECT_LIMIT_S,
     ) -> None:
         keep_alive(connection)
+        self._reconnect_s = reconnect_s
         self._connection, self._work, self._say = connection, work, say
         self._pause_s, self._longest_s = pauses_s
 
     def ask(self, question: Callable[[], T]) -> T:
         """Return the answer to a question that may be asked more than once.
 
-        :raises AnsibleConnectionFailure: when the host cannot be reached for `RECONNECT_LIMIT_S` seconds.
+        :raises AnsibleConnectionFailure: when the host cannot be reached for so long.
         """
         lost: float | None = None
         while True:
@@ -51,11 +58,11 @@ class HostJob:
                 now = time.monotonic()
                 if lost is None:
                     lost = now
-                    limit = f"connecting again for up to {RECONNECT_LIMIT_S:g} s"
+                    limit = f"connecting again for up to {self._reconnect_s:g} s"
                     self._say(f"connection lost; {self._work} goes on there, {limit}")
-                if now - lost >= RECONNECT_LIMIT_S:
+                if now - lost >= self._reconnect_s:
                     raise AnsibleConnectionFailure(
-                        f"the connection was lost for {RECONNECT_LIMIT_S:g} s while {self._work} went on; "
+                        f"the connection was lost for {self._reconnect_s:g} s while {self._work} went on; "
                         "run the same play again when the host answers"
                     ) from error
                 self._reset()

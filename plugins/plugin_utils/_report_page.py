@@ -11,17 +11,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.examine import counts
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Level
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; }
-td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left; vertical-align: top; }
-.FAIL { color: #c22; font-weight: 600; } .WARN { color: #b70; font-weight: 600; }
-.PASS { color: #282; } .SKIP { color: #888; }
-code, pre { font: 13px/1.4 ui-monospace, monospace; } pre { margin: .2rem 0; white-space: pre-wrap; }
-details { margin: .3rem 0; } summary { cursor: pointer; }
-"""
+from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
 
 def index_page(reports: Sequence[Mapping[str, Any]], made: str) -> str:
@@ -32,13 +22,12 @@ def index_page(reports: Sequence[Mapping[str, Any]], made: str) -> str:
     """
     rows = "".join(_row(report) for report in reports)
     parts = "".join(_section(report) for report in reports)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Report of {len(reports)} hosts</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Report of {len(reports)} host{'' if len(reports) == 1 else 's'}</h1><p>Made {html.escape(made)}. "
+    return document(
+        f"Report of {len(reports)} host{'' if len(reports) == 1 else 's'}",
+        f"<p>Made {html.escape(made)}. "
         "Secrets, people's names and home directories were taken out on the hosts, by pattern: read an archive before "
         "you hand it on.</p><table><tr><th>host</th><th>findings</th><th>archive</th><th>taken out</th></tr>"
-        f"{rows}</table>{parts}</body></html>\n"
+        f"{rows}</table>{parts}",
     )
 
 

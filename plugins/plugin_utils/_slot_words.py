@@ -84,7 +84,12 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
         health = "healthy" if engine.get("healthy") else "NOT answering /health"
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}")
     held = info.get("quarantine")
-    if held:
+    if held and held.get("reason"):
+        lines.append(
+            f"QUARANTINE since {held['since']}, set by {held['who']}: {held['reason']}; the frontdoor stays closed "
+            "until `b70ctl clear-quarantine`, then `b70ctl verify` on the host"
+        )
+    elif held:
         lines.append(
             f"QUARANTINE since {held['since']} ({held['symptom']}): no profile is taken until a reboot, or "
             "`b70ctl clear-quarantine` on the host"

@@ -223,15 +223,22 @@ def check_root_playbooks(root: Path) -> list[str]:
     return found
 
 
+OUR_HOSTS = r"\{\{ *b70_\w+ *\| *default\('b70_(?:hosts|control|load_balancers)'\)"
+# Empty where no play has made it.
+MADE_GROUP = r"\{\{ *'(b70_\w+)' if '\1' in groups else '!all' *\}\}"
+
+
 def check_playbook_hosts(root: Path) -> list[str]:
-    """The hosts of a shipped playbook are a variable with our group as its default, or it stays on the controller."""
+    """The hosts of a play are a variable with a group of ours as default, the group that a play before made of such
+    hosts, or the controller."""
     found = []
     for file in sorted((root / "playbooks").glob("*.yml")):
         for play in load(file) or []:
             if (play.get("hosts"), play.get("connection")) == ("localhost", "local"):
                 continue
-            if "hosts" in play and not re.search(r"\{\{ *b70_\w+ *\| *default\('b70_hosts'\)", str(play["hosts"])):
+            if "hosts" in play and not re.search(f"{OUR_HOSTS}|{MADE_GROUP}", str(play["hosts"])):
                 found.append(
-                    f"{file.relative_to(root)}: hosts is {play['hosts']!r}, not a b70_ variable with default b70_hosts"
+                    f"{file.relative_to(root)}: hosts is {play['hosts']!r}, "
+                    "not a b70_ variable with a group of ours as default"
                 )
     return found

@@ -19,15 +19,14 @@ SOURCE = code_docs.ROOT / "roles/frontdoor/files/frontdoor/src/frontdoor"
 CARRIERS = ("Refusal", "HeadError", "SettingsError")
 # Where the code is not written out: what it can be. `*` hands on what another carrier brought.
 DERIVED = {
-    ("admin/api.py", "f'model_{verb}_failed'"): ("model_load_failed", "model_unload_failed"),
     ("admin/api.py", "f'model_{what}'"): ("model_loading", "model_unloading"),
-    ("admin/api.py", "f'model_{LOADING}'"): ("model_loading",),
-    ("admin/api.py", "word"): ("unknown_model", "model_not_loaded"),
+    ("admin/api.py", "word"): (
+        *("unknown_model", "model_loading", "model_not_loaded", "model_load_failed", "model_unload_failed", "stopping"),
+    ),
     ("admin/api.py", "exc.code"): ("*",),
-    ("http/client.py", "exc.code"): ("*",),
+    ("http/head.py", "code"): ("*",),
     ("errors.py", "code"): ("closed", "stopped", "switching", "verifying", "failed"),
     ("http/exchange.py", "code"): ("engine_cut", "stopping"),
-    ("http/listing.py", "code"): ("engine_timeout", "engine_unreachable"),
 }
 
 

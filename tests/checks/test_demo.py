@@ -16,7 +16,7 @@ import pytest
 import demo
 
 
-class Door(BaseHTTPRequestHandler):
+class FakeFrontdoor(BaseHTTPRequestHandler):
     """Answers like a frontdoor; ``content`` and ``code`` say how."""
 
     content = "I am tiny-a."
@@ -32,7 +32,7 @@ class Door(BaseHTTPRequestHandler):
         self.reply({"data": [{"id": "tiny-a"}]})
 
     def do_POST(self) -> None:
-        Door.asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        FakeFrontdoor.asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.reply({"choices": [{"message": {"content": self.content}}]})
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -42,7 +42,7 @@ class Door(BaseHTTPRequestHandler):
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(demo, "first_address", lambda inventory, group: "127.0.0.1")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeFrontdoor)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield str(server.server_address[1])
     server.shutdown()
@@ -58,7 +58,7 @@ def test_the_last_lines_are_the_frontdoor_the_model_and_the_completion(
         "model: tiny-a",
         "completion: Who are you? -> I am tiny-a.",
     ]
-    assert Door.asked["model"] == "tiny-a"
+    assert FakeFrontdoor.asked["model"] == "tiny-a"
 
 
 def test_the_address_is_that_of_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +77,13 @@ def test_an_empty_inventory_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_empty_completion_is_no_success(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "content", " ")
+    monkeypatch.setattr(FakeFrontdoor, "content", " ")
     with pytest.raises(SystemExit, match="empty text"):
         demo.main(["--port", port])
 
 
 def test_a_closed_frontdoor_is_told_with_its_reason(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "code", 503)
+    monkeypatch.setattr(FakeFrontdoor, "code", 503)
     with pytest.raises(SystemExit, match="answered 503"):
         demo.main(["--port", port])
 

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import yaml
 
-HEADER = (
-    "# Copyright (c) 2026, arcpro.b70 contributors",
-    "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)",
-    "# SPDX-License-Identifier: GPL-3.0-or-later",
-)
+HEADER = ("# Copyright (c) 2026, arcpro.b70 contributors", "# SPDX-License-Identifier: GPL-3.0-or-later")
+# What Ansible's own tests want to read in plugins; it says the same as the line with the identifier.
+LICENSE = "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)"
 # Homes, and what an administrator put on one machine; the collection's own and the vendor's folders are not among them.
 FOREIGN_PATHS = re.compile(
     r"(?<![\w.}])/(?:home/(?!me\b|user\b)[a-z]\w*|root/(?!\.(?:ansible|ssh)\b)[\w.-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b)[\w.-]+)"
@@ -47,7 +45,7 @@ def check_headers(root: Path, files: Sequence[Path]) -> list[str]:
             text = file.read_text()
             lines = text.splitlines()
             start = 1 if lines[0].startswith("#!") else 0
-            if tuple(lines[start : start + 3]) != HEADER:
+            if tuple(line for line in lines[start : start + 3] if line != LICENSE)[:2] != HEADER:
                 found.append(f"{file.relative_to(root)}: does not start with the copyright and licence lines")
             only_words = all(isinstance(part, ast.Expr) for part in ast.parse(text).body)
             if "from __future__ import annotations" not in lines and not only_words:

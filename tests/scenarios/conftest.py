@@ -40,7 +40,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     # Who only hands out the tests to workers has none itself.
     shared_out = bool(session.config.getoption("numprocesses", None))
-    if shared_out or any(item.get_closest_marker("scenario") for item in getattr(session, "items", ())):
+    if shared_out or any(
+        item.get_closest_marker("scenario") or item.get_closest_marker("fleet")
+        for item in getattr(session, "items", ())
+    ):
         lab("down")
 
 
@@ -57,16 +60,29 @@ def rig(worker_id: str) -> Rig:
     """This worker's host, converged."""
     number = int(worker_id.removeprefix("gw")) + 1 if worker_id.startswith("gw") else 1
     lab("up", "--hosts", str(max(number, _workers())))
-    name = open_lab(NAME).host(number).name
-    found = Rig(open_lab(NAME), number)
-    if not (KEEP and (found.root / CTL.lstrip("/")).exists()):
-        play = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", name, str(HERE / "hosts.yml")]
-        done = subprocess.run(
-            play, cwd=ROOT, env={**os.environ, "B70_LAB": NAME}, capture_output=True, text=True, timeout=LIMIT_S
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-        found.door_as_shipped = True
-    return found
+    return _converged([number])[0]
+
+
+@pytest.fixture(scope="session")
+def fleet() -> list[Rig]:
+    """Four hosts for one test at a time, converged."""
+    lab("up", "--hosts", "4")
+    return _converged([1, 2, 3, 4])
+
+
+def _converged(numbers: list[int]) -> list[Rig]:
+    rigs = [Rig(open_lab(NAME), number) for number in numbers]
+    if KEEP and all((rig.root / CTL.lstrip("/")).exists() for rig in rigs):
+        return rigs
+    names = ",".join(rig.host.name for rig in rigs)
+    play = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", names, str(HERE / "hosts.yml")]
+    done = subprocess.run(
+        play, cwd=ROOT, env={**os.environ, "B70_LAB": NAME}, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    for rig in rigs:
+        rig.door_as_shipped = True
+    return rigs
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,31 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`.
+"""What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`; and what Ansible
+takes beyond the switches: `overhead.py rollout A B`.
 
 Switches a converged lab host to and fro between two profiles and prints, for each switch: the engine's own time (the
 old unit's stop as systemd has it, and the new unit's start until it says that it is ready), the whole command, the
 difference, and how long clients were kept out. Then the time of a switch to what is served already.
+
+With `rollout` it runs rollout.yml on one, two and four hosts, and prints the time of the play, that of the switches
+(the longest of each wave), and the rest for each host.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 
 from labkit.layout import open_lab
 from scenarios.rig import PREFIX, Rig
@@ -67,12 +76,58 @@ def table(rows: list[dict[str, float]]) -> list[str]:
     return lines + ["  ".join(f"{value:8.2f}" for value in row.values()) for row in rows]
 
 
+def rollout(rigs: list[Rig], profile: str) -> dict[str, float]:
+    """The figures of a rollout to these hosts: one, then the others at once."""
+    here = Path(__file__).resolve().parent
+    names = [rig.host.name for rig in rigs]
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict[str, object] = {
+            "b70_profile_dirs": [str(here / "profiles")],
+            "b70_stack_dirs": [str(here / "stacks")],
+        }
+        given |= {"profiles_choose": False, "profile": profile, "waves": "1,100%", "rollout_dir": folder}
+        command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", ",".join(names), "rollout.yml"]
+        begun = time.monotonic()
+        done = subprocess.run(
+            [*command, "-e", json.dumps(given)],
+            cwd=here.parents[1],
+            env={**os.environ, "B70_LAB": rigs[0].lab.name},
+            capture_output=True,
+            text=True,
+        )
+        whole = time.monotonic() - begun
+        if done.returncode != 0:
+            raise SystemExit(f"the rollout to {profile} failed: {done.stdout[-4000:]}{done.stderr}")
+        (record,) = Path(folder).glob("*/rollout.json")
+        members = json.loads(record.read_text())["members"]
+    waves: dict[int, float] = {}
+    for member in members:
+        waves[member["wave"]] = max(waves.get(member["wave"], 0.0), member["result"]["seconds"])
+    rest = whole - sum(waves.values())
+    switches = sum(waves.values())
+    return {"hosts": len(rigs), "whole": whole, "switches": switches, "rest": rest, "per host": rest / len(rigs)}
+
+
+def rollouts(old: str, new: str) -> None:
+    lab = open_lab()
+    rows = []
+    for count in (1, 2, 4):
+        rigs = [Rig(lab, number) for number in range(1, count + 1)]
+        for rig in rigs:
+            rig.have(old)
+        rows.append(rollout(rigs, new))
+    print("\n".join(table(rows)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names")
+    parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names; or rollout")
     parser.add_argument("profiles", nargs=2)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
+    if given.host == "rollout":
+        rollouts(*given.profiles)
+        return
     lab = open_lab()
     rig = Rig(lab, int(given.host.removeprefix(lab.name)))
     old, new = given.profiles

@@ -42,7 +42,7 @@ def digest(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
-class Door:
+class HostFrontdoor:
     """The frontdoor of one host: changed by its role, asked over HTTP."""
 
     def __init__(self, rig: Rig) -> None:
@@ -127,7 +127,7 @@ class Door:
 class Stream(threading.Thread):
     """One long answer, read to its end."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: HostFrontdoor) -> None:
         super().__init__(daemon=True)
         self.lines: list[str] = []
         self._connection = http.client.HTTPConnection(door.rig.address, 8000, timeout=60)
@@ -155,7 +155,7 @@ class Stream(threading.Thread):
 class Poll(threading.Thread):
     """Asks /ready over and over, each time on a new connection, and counts what comes."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: HostFrontdoor) -> None:
         super().__init__(daemon=True)
         self.door, self.seen, self._enough = door, Counter[str](), threading.Event()
         self.start()
@@ -172,7 +172,7 @@ class Poll(threading.Thread):
 
 
 @contextlib.contextmanager
-def slow_streams(door: Door) -> Iterator[None]:
+def slow_streams(door: HostFrontdoor) -> Iterator[None]:
     """The engine takes its time for streams, those under way included, until this ends or it is told otherwise."""
     door.rig.tell_running("sim-a", "slow-stream")
     try:
@@ -182,9 +182,9 @@ def slow_streams(door: Door) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def door(rig: Rig) -> Iterator[Door]:
+def door(rig: Rig) -> Iterator[HostFrontdoor]:
     rig.serve("sim-a")
-    door = Door(rig)
+    door = HostFrontdoor(rig)
     yield door
     door.as_shipped()
     rig.wipe()
@@ -200,7 +200,7 @@ def source(tmp_path: Path) -> Path:
     return copy
 
 
-def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: Door, source: Path) -> None:
+def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: HostFrontdoor, source: Path) -> None:
     door.as_shipped()
     before, was = door.in_use(), door.process()
     assert "would install" in door.must({}, "--check", source=source)
@@ -231,7 +231,7 @@ def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: Door, s
     assert door.served() == 200
 
 
-def test_a_stream_beyond_the_drain_limit_ends_with_its_error_event(door: Door) -> None:
+def test_a_stream_beyond_the_drain_limit_ends_with_its_error_event(door: HostFrontdoor) -> None:
     door.must({"frontdoor_drain_timeout": 1})
     with slow_streams(door):
         stream = Stream(door)
@@ -241,7 +241,7 @@ def test_a_stream_beyond_the_drain_limit_ends_with_its_error_event(door: Door) -
     assert len(stream.lines) < WORDS
 
 
-def test_an_upgrade_that_fails_leaves_everything_as_it_was(door: Door, source: Path) -> None:
+def test_an_upgrade_that_fails_leaves_everything_as_it_was(door: HostFrontdoor, source: Path) -> None:
     door.as_shipped()
     before, was = door.in_use(), door.process()
     lock, program = source / "requirements.txt", source / "src/frontdoor/app.py"
@@ -262,7 +262,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(door: Door, source: P
     assert door.in_use() == before
 
 
-def test_keys_that_cannot_be_read_are_refused_before_anything_changes(door: Door) -> None:
+def test_keys_that_cannot_be_read_are_refused_before_anything_changes(door: HostFrontdoor) -> None:
     keys = {"alice": digest("of-alice"), "team.carol": digest("of-carol")}
     said = door.must({"frontdoor_api_keys": keys})
     assert digest("of-alice")[7:] not in said
@@ -302,7 +302,7 @@ def certify(rig: Rig, name: str) -> str:
     return rig.read(CERTIFICATE.lstrip("/")).strip()
 
 
-def test_a_renewed_certificate_is_served_and_a_wrong_one_refused(door: Door) -> None:
+def test_a_renewed_certificate_is_served_and_a_wrong_one_refused(door: HostFrontdoor) -> None:
     rig = door.rig
     options = {"frontdoor_tls_certificate": CERTIFICATE, "frontdoor_tls_key": SECRET}
 
@@ -330,7 +330,7 @@ def test_a_renewed_certificate_is_served_and_a_wrong_one_refused(door: Door) -> 
     assert door.process() == was
 
 
-def test_a_change_of_the_unit_alone_restarts(door: Door) -> None:
+def test_a_change_of_the_unit_alone_restarts(door: HostFrontdoor) -> None:
     door.as_shipped()
     was = door.process()
     door.must({"frontdoor_start_timeout": 31})
@@ -340,7 +340,7 @@ def test_a_change_of_the_unit_alone_restarts(door: Door) -> None:
     assert door.process() == now
 
 
-def test_every_unit_is_right_and_keeps_its_exposure(door: Door) -> None:
+def test_every_unit_is_right_and_keeps_its_exposure(door: HostFrontdoor) -> None:
     options = {
         "frontdoor_port": 443,
         "frontdoor_api_keys": {"a": digest("a")},
@@ -364,7 +364,34 @@ def test_every_unit_is_right_and_keeps_its_exposure(door: Door) -> None:
             assert door.served() == 200
 
 
-def test_it_is_removed_and_nothing_else_and_made_again(door: Door, source: Path) -> None:
+def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFrontdoor) -> None:
+    door.must({"frontdoor_admin_keys": {"b": digest("b")}})
+    models = "/v1/admin/models"
+
+    def change(name: str, verb: str) -> tuple[int, str]:
+        status, said = door.ask(f"{models}/{name}/{verb}", {}, key="b")
+        return status, said["runtime_state"] if status == 200 else said["detail"]["code"]
+
+    nodes = door.rig.run("sh", "-c", "ls /dev/dri/renderD* 2>/dev/null").output.split()
+    assert [card["name"] for card in door.ask("/v1/admin/gpu-memory", key="b")[1]["gpus"]] == nodes
+    assert change("sim-b", "load") == (200, "loaded")
+    assert [begun["why"] for begun in door.rig.journal() if begun["event"] == "begin"][-1] == (
+        "load sim-b, asked over HTTP with the key b"
+    )
+    assert change("sim-a", "unload") == (200, "unloaded")
+    assert change("sim-b", "unload") == (200, "unloaded")
+    assert not door.rig.facts().running
+    assert change("no-such", "load") == (404, "unknown_model")
+    door.rig.tell("sim-a", "exit-at-start")
+    assert change("sim-a", "load") == (500, "model_load_failed")
+    door.rig.tell("sim-a")
+    assert change("sim-a", "load") == (200, "loaded")
+    assert door.served() == 200
+    judged = door.rig.run("systemctl", "list-units", "--failed", "--no-legend", "b70-slot-admin@*")
+    assert judged.output.strip() == ""
+
+
+def test_it_is_removed_and_nothing_else_and_made_again(door: HostFrontdoor, source: Path) -> None:
     root = door.rig.root
     made = [*(f"/etc/systemd/system/{unit}" for unit in UNITS), VENV, CONFIG, "/opt/b70/frontdoor"]
     door.must({"frontdoor_admin_keys": {"b": digest("b")}})

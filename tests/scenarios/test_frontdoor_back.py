@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.test_frontdoor import CONFIG, UNIT, UNITS, Door, digest
+from scenarios.test_frontdoor import CONFIG, UNIT, UNITS, HostFrontdoor, digest
 from scenarios.test_frontdoor import door as door
 from scenarios.test_frontdoor import source as source
 
@@ -22,7 +22,7 @@ FAULTS = {
 }
 
 
-def test_an_upgrade_that_does_not_come_up_is_taken_back(door: Door, source: Path) -> None:
+def test_an_upgrade_that_does_not_come_up_is_taken_back(door: HostFrontdoor, source: Path) -> None:
     # what only the version before needs: the helper, its units and its keys
     options = {"frontdoor_admin_keys": {"b": digest("b")}}
     door.must(options)
@@ -59,7 +59,7 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back(door: Door, source: Path
     assert door.environments() == sorted(["venv", before, door.in_use()])
 
 
-def test_a_wrong_setting_leaves_what_runs_alone(door: Door) -> None:
+def test_a_wrong_setting_leaves_what_runs_alone(door: HostFrontdoor) -> None:
     door.as_shipped()
     was, config = door.process(), door.rig.read(f"{CONFIG.lstrip('/')}/frontdoor.toml")
     code, said = door.apply({"frontdoor_settings": {"limits": {"no_such_limit": 1}}})

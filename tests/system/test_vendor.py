@@ -194,7 +194,7 @@ def test_a_kernel_that_was_just_installed_is_started_in_the_same_play(run: Opera
     assert host.check_output("cut -d' ' -f22 /proc/1/stat") != began
     # The lab's kernel is this machine's, which the role must notice.
     assert restarted.code != 0
-    assert "was restarted, but still the next start takes the kernel 6.17.0-1010-intel" in words_of(restarted.output)
+    assert "was restarted, but still the next boot uses the kernel 6.17.0-1010-intel" in words_of(restarted.output)
     host.check_output("apt-get remove -qq -y linux-intel-6.17")
 
 

@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "roles/frontdoor/files/frontdoor
 from tools import generated  # noqa: E402
 
 # isort: split
-from frontdoor.codes import CODES, OPENAI_TYPES, Code  # noqa: E402
+from frontdoor.codes import CODES, Code, types_of  # noqa: E402
 
 __all__ = ["CODES", "END", "PAGE", "ROOT", "TABLES", "begin", "main"]
 
@@ -42,9 +42,7 @@ def requests() -> str:
     rows = ["| code | status | `type` | means | what a client does |", "|---|---|---|---|---|"]
     for name, code in CODES.items():
         if not code.admin:
-            kinds = dict.fromkeys(
-                OPENAI_TYPES.get(status, "invalid_request_error") for status in code.statuses or (502,)
-            )
+            kinds = dict.fromkeys(types_of(status)[0] for status in code.statuses or (502,))
             kind = ", ".join(f"`{one}`" for one in kinds)
             rows.append(f"| `{name}` | {statuses(code)} | {kind} | {code.means} | {code.then} |")
     return "\n".join(rows)

@@ -18,10 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import journal, state_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, command, journal, state_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from frontdoor.admin import api, models
 from frontdoor.config import from_table
+from frontdoor.policy.keys import parse_keys
 from frontdoor.slot import journal as frontdoor_journal
 from frontdoor.slot import state as frontdoor_state
 from unit import contracts
@@ -128,6 +130,35 @@ def test_the_slot_engine_takes_every_profile_that_the_schema_allows(document):
         for key, value in document[part].items():
             if hasattr(getattr(found, part), key) and isinstance(value, (bool, int, float, str)):
                 assert getattr(getattr(found, part), key) == value
+
+
+@given(documents("resolved-profile"))
+def test_the_administration_shows_every_profile_that_the_schema_allows(document):
+    shown = models.row(document["name"], document, "unloaded", None, models.traffic(0, 0, {}, 0), True)
+    about, engine = shown["definition"], document["engine"]
+    for key in ("title", "status", "status_reason", "fingerprint", "cards"):
+        assert about[key] == document[key], key
+    assert about["hf_id"] == (document["model"].get("hf_repo") or "")
+    assert (about["served_model_name"], about["max_model_len"]) == (
+        engine["served_model_name"],
+        engine.get("max_model_len"),
+    )
+    assert shown["configured_target_inflight"] == document["frontdoor"]["max_active_generations"]
+    assert shown["capabilities"]["modalities"] == document["modalities"]
+
+
+def test_the_administration_knows_the_exit_codes_of_b70ctl():
+    known = (api.DONE, api.FAILED, api.LOCKED, api.REFUSED)
+    assert known == (command.DONE, command.FAILED, command.LOCKED, admin.REFUSED)
+    assert admin.REFUSED not in range(command.QUARANTINED + 1)
+
+
+@given(st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True), st.sampled_from(["load", "unload"]))
+def test_b70ctl_understands_a_request_with_any_key_that_the_frontdoor_takes(key, verb):
+    assert parse_keys(f'[keys]\n"{key}" = "sha256:{"0" * 64}"\n')
+    found = admin.REQUEST.fullmatch(f"{verb} tiny-a {key}\n".encode())
+    assert found is not None
+    assert found.groups() == (verb.encode(), b"tiny-a", key.encode())
 
 
 def test_the_renderer_keeps_to_the_schema_with_all_shipped_profiles():

@@ -214,7 +214,7 @@ class Check:
             return (
                 "there is no Arc Pro B70 in this host (see the check card-count)"
                 if site.cards_wanted
-                else "there is no Arc Pro B70 in this host, and nothing that it serves needs one"
+                else "this host has no Arc Pro B70, and nothing that it serves needs one"
             )
         if self.needs_product and not site.installed:
             return "nothing of arcpro.b70 is installed here; site.yml does it"

@@ -10,22 +10,25 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from . import quarantine
 from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
-from .frontdoor import read_state
+from .frontdoor import FrontdoorLink, read_state
+from .journal import Memory, passed
 from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, load_wanted, read_memory, slot_units
 from .progress import last_progress
 from .run import describe
-from .state_file import SlotState
+from .state_file import SlotState, stamp
 from .table import not_looked_at
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState
 
 SHOWN_ATTEMPTS = 5
+ISOLATE_LIMIT_S = 60.0
 PROGRESS_BYTES = 64 * 2**10
 
 
@@ -100,6 +103,62 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     return result
 
 
+def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool = False) -> dict[str, Any]:
+    """Puts the host into quarantine and closes its frontdoor, until a person clears it. The engine keeps running.
+
+    It waits for a switch that is about to end. Raises SlotFault where nobody can be kept out, also where the frontdoor
+    does not say that it is closed.
+    """
+    note = f"pid {os.getpid()} ({who}) since {stamp(fx.clock.now())}: setting the quarantine"
+    with ExitStack() as locks:
+        if not check:
+            locks.enter_context(fx.locks.hold(layout.lock_file, note, ISOLATE_LIMIT_S))
+        state, held = read_state(fx, layout), quarantine.read(fx, layout)
+        before = {} if held is None else held.as_dict()
+        record = quarantine.by_hand(fx, layout, who, reason, None if state is None else state.profile_name)
+        if held is not None and held.reason == reason:
+            record = held
+        writes, closes = record.as_dict() != before, state is not None and state.open
+        warnings: list[str] = []
+        if writes and not check:
+            quarantine.write(fx, layout, record)
+        if closes and not check:
+            # Once the state file says so, the frontdoor applies it as soon as it can.
+            try:
+                if not FrontdoorLink(fx, layout).publish({"phase": "failed", "reason": record.published()}):
+                    warnings.append(f"no frontdoor answers at {layout.frontdoor_url}; it counts as closed")
+            except SlotFault as fault:
+                written = f"the quarantine is written to {layout.quarantine_file}"
+                raise SlotFault(f"{written}, but {fault.message}") from fault
+    return {
+        "changed": writes or closes,
+        "msg": f"{record.describe()}.",
+        "quarantine": record.as_dict(),
+        "warnings": warnings,
+        "diff": {"before": before, "after": record.as_dict()},
+    }
+
+
+def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = False) -> dict[str, Any]:
+    """Ends the quarantine. The frontdoor stays as it is: a verification opens it."""
+    held = quarantine.read(fx, layout)
+    if held is not None and not check:
+        quarantine.clear(fx, layout, who, why)
+    words = "this host is not in quarantine"
+    if held is not None:
+        kept = f"its evidence stays in {held.evidence or layout.evidence_dir}"
+        opens = "; `b70ctl verify` opens the frontdoor" if held.reason else ""
+        words = f"the quarantine since {held.since} is cleared; {kept}{opens}"
+    before = None if held is None else held.as_dict()
+    return {
+        "changed": held is not None,
+        "msg": words,
+        "quarantine": None,
+        "warnings": [],
+        "diff": {"before": before or {}, "after": {}},
+    }
+
+
 def _quarantine(fx: Effects, layout: Layout) -> dict[str, Any] | None:
     held = quarantine.read(fx, layout)
     return None if held is None else held.as_dict()
@@ -109,6 +168,9 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
     served = outcome.profile.engine.served_model_name if outcome.profile is not None else None
     if served is None and outcome.profile_name is not None and outcome.seen.state is not None:
         served = (outcome.seen.state.profile or {}).get("served_model_name")
+    fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
+    canary = [result.as_dict() for result in outcome.canary]
+    asked = [dict(case) for case in passed(canary, outcome.profile_name)] if outcome.profile_name else []
     return {
         "changed": outcome.changed,
         "failed": bool(outcome.failures),
@@ -121,9 +183,11 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
         "served_model": served,
         "verified": outcome.verified,
         "verified_at": outcome.verified_at,
+        "fingerprint": fingerprint,
+        "verified_by": asked or _verified_by(outcome.seen.memory, outcome.profile_name, fingerprint),
         "rolled_back": outcome.end is End.ROLLED_BACK,
         "phases": [record.as_dict() for record in outcome.phases],
-        "canary": [result.as_dict() for result in outcome.canary],
+        "canary": canary,
         "recorded": list(outcome.recorded_cases),
         "actions": [],
         "not_looked_at": [],
@@ -131,6 +195,14 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
         "failures": [failure.as_dict() for failure in outcome.failures[1:]],
         "warnings": list(outcome.warnings),
     }
+
+
+def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -> list[dict[str, Any]]:
+    """The canary cases by which this very thing was verified last, as the journal remembers them."""
+    known = memory.verified
+    if known is None or (known.profile, known.fingerprint) != (profile, fingerprint):
+        return []
+    return [dict(case) for case in known.cases]
 
 
 def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
@@ -177,6 +249,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         words = f"Would {'; '.join(plan.actions)}."
     else:
         words = f"Slot {layout.slot} is as asked for."
+    fingerprint = seen.fingerprint if failure is None else serving.fingerprint if serving is not None else None
     unseen = [part for part in request.planned if part != "unit"] if Phase.GUARD in plan.forward else []
     if unseen:
         words += f" {not_looked_at(unseen)}."
@@ -192,6 +265,8 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "served_model": served,
         "verified": bool(serving is not None and serving.verified and not changed),
         "verified_at": serving.verified_at if serving is not None and not changed else None,
+        "fingerprint": fingerprint,
+        "verified_by": [] if changed else _verified_by(seen.memory, wanted, fingerprint),
         "rolled_back": False,
         "phases": [],
         "canary": [],
@@ -280,7 +355,10 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "drift": "; ".join(differs.values()) or None,
         "drift_of": dict(differs),
+        "stack": None if name is None else _stack_of(fx, layout, name)["stack_id"],
         "engine": None if engine is None else _engine(engine, fx, layout),
+        "frontdoor": _load(fx, layout),
+        "cards": cards(fx),
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
         "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
@@ -329,6 +407,28 @@ def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:
         "started_at": unit.started_at,
         "restarts": unit.restarts,
     }
+
+
+def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
+    """How many generations the frontdoor runs, queues and admits at once; None where it does not tell."""
+    said = FrontdoorLink(fx, layout).status() or {}
+    found = {name: said.get(f"{name}_generations") for name in ("active", "queued", "max_active")}
+    numbers = {name: value for name, value in found.items() if isinstance(value, int)}
+    return numbers if len(numbers) == len(found) else None
+
+
+def cards(fx: Effects) -> list[dict[str, Any]]:
+    """The cards, with their memory as far as their driver tells it."""
+    nodes = fx.processes.render_nodes()
+    told = {card.node: card for card in fx.processes.card_memory(nodes)}
+    return [
+        {
+            "node": node,
+            "used_bytes": told[node].used if node in told else None,
+            "total_bytes": told[node].total if node in told else None,
+        }
+        for node in nodes
+    ]
 
 
 def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:

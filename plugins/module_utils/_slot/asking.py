@@ -113,17 +113,19 @@ def _ask(
 ) -> CanaryResult:
     """The result of a case. Raises SlotFault when no answer comes: asking on would only wait on."""
     profile = engine.profile
+    asked = canaries.request_hash(profile, case)
     if case.texts or case.audio is not None:
         others: list[CanaryResult] = []
         for attempt in range(1, repeats + 1):
             others.append(_without_words(run, engine, case, attempt))
             if not others[-1].passed:
                 break
-        return replace(canaries.summed_up(others, must_agree=case.compare == "transcript"), attempts=repeats)
+        return replace(
+            canaries.summed_up(others, must_agree=case.compare == "transcript"), attempts=repeats, request=asked
+        )
     body = canaries.payload(profile, case)
     known, recorded = case, None
     if case.compare == "baseline" and not recording:
-        asked = canaries.request_hash(profile, case)
         recorded, problem = expected_of(baseline, profile.name, profile.fingerprint, case.name, asked)
         if recorded is None:
             return replace(canaries.unanswered(profile, case, problem), attempts=repeats)
@@ -139,7 +141,7 @@ def _ask(
             break
     if from_cache and len(results) >= canaries.CACHED:
         results[canaries.CACHED - 1] = canaries.cached_answer(results[canaries.CACHED - 1])
-    return replace(canaries.summed_up(results, must_agree=case.compare == "baseline"), attempts=repeats)
+    return replace(canaries.summed_up(results, must_agree=case.compare == "baseline"), attempts=repeats, request=asked)
 
 
 def _answered(

@@ -54,7 +54,8 @@ class CanaryResult:
     """One case: passed only when every repeat passed. got, sha256 and seconds: of the first that failed, or the last.
 
     seconds: latency of that request. attempt: its number, from 1, of so many attempts. problem: why it failed, where
-    the two sides don't say it. note: what is worth knowing although it passed.
+    the two sides don't say it. note: what is worth knowing although it passed. request: hash of what was asked.
+    steady: whether the repeats were answered alike, so that another host with this fingerprint can be compared.
     """
 
     profile: str
@@ -71,6 +72,8 @@ class CanaryResult:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     attempts: int = 1
+    request: str = ""
+    steady: bool = True
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
@@ -325,7 +328,8 @@ def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryRes
 
     must_agree: answers that differ fail the case; otherwise they are noted.
     """
-    last, problem = results[-1], differing(results)
+    problem = differing(results)
+    last = replace(results[-1], steady=not problem)
     if last.passed and problem and must_agree:
         return replace(last, passed=False, problem=problem)
     notes = [*(result.note for result in results), problem if last.passed else ""]

@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import api, quarantine, table
+from . import admin, api, quarantine, table
 from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
@@ -22,7 +23,7 @@ from .host.http import HAS_REQUESTS
 from .host.locks import SWITCH_LIMIT_S
 from .observe import read_memory
 from .state_file import stamp
-from .types import Gate, Layout, Mode, OnFailure, Request, SlotFault
+from .types import CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
 DONE, FAILED, USAGE, NOT_SERVING, LOCKED, QUARANTINED = range(6)
 CODES = """\
@@ -32,12 +33,13 @@ exit codes:
   2  wrong usage
   3  not serving: nothing is served, or what runs is not verified
   4  locked: another switch works on the slot
-  5  refused, because the host is in quarantine: a card was lost
+  5  refused, because the host is in quarantine
 """
 _CHANGES = ("switch", "stop", "verify", "record", "recover")
-_FOR_ROOT = (*_CHANGES, "clear-quarantine")
+_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine")
 
-Say = Callable[[str], object]
+# Prints the data as JSON, or the lines as text.
+Say = Callable[[Any, Sequence[str]], object]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,11 +92,14 @@ def parser() -> argparse.ArgumentParser:
     for form in (switch, stop, verify, record, recover):
         form.add_argument("--lock-timeout", type=float, default=0.0, metavar="S", help="for another switch to end (0)")
         form.add_argument("--why", default="", metavar="TEXT", help="kept in the journal")
-    clear = word("clear-quarantine", "let a host that lost a card take profiles again, before its next reboot")
+    hold = word("quarantine", "close the frontdoor of a host that is not to be trusted, until clear-quarantine")
+    hold.add_argument("--why", required=True, metavar="TEXT", help="shown to whoever meets the quarantine")
+    clear = word("clear-quarantine", "let a host in quarantine take profiles again")
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
     word("cards", "how much memory of the cards is in use, as far as their driver tells it; root is told of all of it")
     history = word("history", "the last switches, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
+    word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
     word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")
     return whole
 
@@ -130,7 +135,7 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         sys.stderr.write("b70ctl: the Python library requests is missing; install python3-requests\n")
         return FAILED
     clock = SystemClock()
-    if arguments.word in _CHANGES:
+    if arguments.word in (*_CHANGES, "admin"):
         clock.heed_signals(lambda: os.write(2, b"b70ctl: told to end; what was begun is brought to an end first\n"))
     try:
         return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
@@ -138,18 +143,28 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         return FAILED
 
 
-def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: Say) -> int:
+def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: Callable[[str], object]) -> int:
     """Does what was asked for; returns the exit code."""
 
     def say(data: Any, lines: Sequence[str]) -> None:
         write(json.dumps(data, ensure_ascii=False, indent=1) + "\n" if arguments.json else "\n".join(lines) + "\n")
 
+    return _execute(arguments, fx, layout, say)
+
+
+def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say) -> int:
     try:
         if arguments.word in _CHANGES:
             return _change(arguments, fx, layout, say)
+        if arguments.word == "admin":
+            return DONE if admin.serve(fx, layout, partial(_asked, fx, layout)) else FAILED
         if arguments.word == "completion":
             script = table.completion(words_of(parser()), str(layout.profiles_dir))
             say({"bash": "\n".join(script)}, script)
+            return DONE
+        if arguments.word == "quarantine":
+            held = api.isolate(fx, layout, api.caller(), arguments.why)
+            say(held, [held["msg"], *(f"note: {text}" for text in held["warnings"])])
             return DONE
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
@@ -170,9 +185,14 @@ def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: S
         return FAILED
 
 
-def _change(
-    arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Callable[[Any, Sequence[str]], None]
-) -> int:
+def _asked(fx: Effects, layout: Layout, words: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
+    """Executes the words for the administration; returns exit code and data."""
+    said: list[Mapping[str, Any]] = []
+    code = _execute(parser().parse_args(words), fx, layout, lambda data, _lines: said.append(data))
+    return code, said[-1]
+
+
+def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say) -> int:
     request = Request(
         slot=layout.slot,
         lock_timeout_s=max(0.0, arguments.lock_timeout),
@@ -230,29 +250,23 @@ def _change(
     return QUARANTINED if result["quarantine"] and result["failure"]["phase"] == "guard" else FAILED
 
 
-def _cards(fx: Effects, say: Callable[[Any, Sequence[str]], None]) -> int:
-    nodes = fx.processes.render_nodes()
-    told = {card.node: card for card in fx.processes.card_memory(nodes)}
-    rows = [
-        {"node": node, "used_bytes": told[node].used, "total_bytes": told[node].total}
-        if node in told
-        else {"node": node, "used_bytes": None, "total_bytes": None}
-        for node in nodes
+def _cards(fx: Effects, say: Say) -> int:
+    rows = api.cards(fx)
+    lines = [
+        f"{row['node']}: its driver does not tell"
+        if row["total_bytes"] is None
+        else CardMemory(row["node"], row["used_bytes"], row["total_bytes"]).describe()
+        for row in rows
     ]
-    lines = [told[node].describe() if node in told else f"{node}: its driver does not tell" for node in nodes]
     say({"cards": rows, "msg": "; ".join(lines) or "this host shows no cards"}, lines or ["this host shows no cards"])
     return DONE
 
 
-def _clear(
-    arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Callable[[Any, Sequence[str]], None]
-) -> int:
+def _clear(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say) -> int:
     try:
-        held = quarantine.clear(fx, layout, api.caller(), arguments.why)
+        held = quarantine.read(fx, layout)
+        done = api.release(fx, layout, api.caller(), arguments.why)
     except OSError as error:
         raise SlotFault(f"the quarantine could not be cleared: {error}") from error
-    words = "this host is not in quarantine"
-    if held is not None:
-        words = f"the quarantine since {held.since} is cleared; its evidence stays in {held.evidence or 'the journal'}"
-    say({"cleared": None if held is None else held.as_dict(), "msg": words}, [words])
+    say({"cleared": None if held is None else held.as_dict(), "msg": done["msg"]}, [done["msg"]])
     return DONE

@@ -209,6 +209,11 @@ class Driver:
     def _choose(self) -> bool:
         """Settles what this run is to do. False: nothing."""
         run = self._run
+        held = quarantine.read(self._fx, run.layout)
+        if held is not None and held.reason:
+            run.request = replace(run.request, profile=None, active=False)
+            run.chosen = held.published()
+            return False
         state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
         ended = quarantine.of_earlier_boot(self._fx, run.layout)

@@ -26,7 +26,11 @@ _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
     """While the host is in quarantine, only what was verified before may be verified again or come back by itself."""
-    if seen.quarantine is None or request.mode is not Mode.SWITCH or plan.kind is Kind.FINISH:
+    if seen.quarantine is None or request.mode is not Mode.SWITCH:
+        return
+    if seen.quarantine.reason:
+        raise SlotFault(f"{seen.quarantine.describe()}; until then it serves nothing")
+    if plan.kind is Kind.FINISH:
         return
     same = seen.verified is not None and seen.verified.profile == seen.target_name
     if not (plan.kind is Kind.VERIFY and same):
@@ -46,12 +50,16 @@ def check_status(request: Request, profile: Profile, refused: Sequence[str]) -> 
     return None
 
 
+def _install(profile: Profile) -> str:
+    return f"ansible-playbook site.yml -e profile={profile.name} installs and serves it"
+
+
 def check_weights(fx: Effects, profile: Profile) -> None:
     """The model's directory is there and holds what its index names."""
     path = PurePosixPath(profile.model_path)
     names = fx.files.names(path)
     if not names:
-        raise SlotFault(f"the weights of {profile.name} are missing: {path} is empty or not there; run model_weights")
+        raise SlotFault(f"the weights of {profile.name} are missing: {path} is empty or not there; {_install(profile)}")
     partial = [name for name in names if name.endswith(_PARTIAL)]
     if partial:
         raise SlotFault(f"the weights of {profile.name} are incomplete: {path / partial[0]} is a broken-off download")
@@ -83,8 +91,7 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
         text = fx.files.read(record)
         if text is None:
-            install = f"ansible-playbook site.yml -e profile={profile.name} installs and serves it"
-            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; {install}")
+            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; {_install(profile)}")
         try:
             recorded = json.loads(text)
         except ValueError as error:

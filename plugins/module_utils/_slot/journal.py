@@ -32,7 +32,7 @@ class Verified:
     profile: str
     fingerprint: str
     at: str
-    cases: tuple[Mapping[str, Any], ...] = ()  # {name, repeats} of each case that it passed
+    cases: tuple[Mapping[str, Any], ...] = ()  # each case that it passed, see `passed`
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
 
@@ -129,18 +129,28 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     if outcome in (End.COMMITTED, End.ROLLED_BACK) and profile is not None:
         if not line.get("verified"):
             return memory
-        asked = [case for case in line.get("canary") or () if isinstance(case, Mapping)]
-        cases: tuple[Mapping[str, Any], ...] = tuple(
-            {"name": _text(case.get("name")), "repeats": case.get("attempt")}
-            for case in asked
-            if case.get("profile") == profile and case.get("passed")
-        )
+        cases = passed(line.get("canary") or (), profile)
         if not cases and memory.verified is not None and memory.verified.profile == profile:
             # Recorded again without having been asked again: what it was asked then still holds.
             cases = memory.verified.cases
         verified = Verified(_text(profile), _text(line.get("fingerprint")), _text(line.get("at")), cases)
         return replace(memory, verified=verified)
     return replace(memory, verified=None)
+
+
+def passed(canary: Iterable[Any], profile: str) -> tuple[Mapping[str, Any], ...]:
+    """Of each case that the profile passed: its name, how often it was asked, and by what hosts can be compared."""
+    return tuple(
+        {
+            "name": _text(case.get("name")),
+            "repeats": case.get("attempt"),
+            "sha256": _text(case.get("sha256")),
+            "request": _text(case.get("request")),
+            "steady": case.get("steady") is True,
+        }
+        for case in canary
+        if isinstance(case, Mapping) and case.get("profile") == profile and case.get("passed")
+    )
 
 
 def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:

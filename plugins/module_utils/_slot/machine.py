@@ -168,22 +168,26 @@ def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
 def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
     """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
 
-    A profile that is verified in place has a way back to itself: a fresh process of the same rendering. One that is
-    started from a new rendering has one to the rendering that was verified.
+    A profile that is verified in place has a way back to itself: a fresh process of the same rendering. So has one that
+    is restarted, because that rendering has served until now. One that is started from a new rendering has one to the
+    rendering that was verified.
     """
     if not request.active or seen.previous is None or seen.verified is None:
         return None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
-        another = kind in (Kind.VERIFY, Kind.RECHECK) or (seen.back is not None and seen.back != seen.rendering)
-        return seen.previous if unchanged and another else None
+        again = request.restart or kind in (Kind.VERIFY, Kind.RECHECK)
+        another = seen.back is not None and seen.back != seen.rendering
+        return seen.previous if unchanged and (again or another) else None
     return seen.previous
 
 
 def plan(request: Request, seen: Seen) -> Plan:
     """The run that leads from what was seen to what was asked for."""
     kind = _in_place(request, seen) if request.recheck else _kind(request, seen)
-    if request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
+    if request.restart:
+        kind = Kind.SWITCH
+    elif request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
         kind = Kind.RECHECK
     phases = _forward(kind, request.gate)
     known = (*seen.legacy, *seen.units)

@@ -195,10 +195,11 @@ def _readable(layout: Layout, rendering: Rendering | None) -> Profile | None:
 def _new(fx: Effects, layout: Layout, request: Request, back: Rendering | None) -> Rendering | None:
     """What the target is to be started from, where that is not what is in place.
 
-    A switch takes what was rendered since. Without being asked for one, the slot serves what was verified last.
+    A switch takes what was rendered since. Without being asked for one, the slot serves what was verified last, and a
+    restart starts that anew.
     """
     name = request.profile or ""
-    if request.mode is Mode.SWITCH:
+    if request.mode is Mode.SWITCH and not request.restart:
         return None if request.recheck else pending(fx.files, layout, name)
     return back if back is not None and back.name == name else None
 

@@ -4,13 +4,14 @@
 """Quarantine: a host that lost a card takes no other profile until it was rebooted or a person clears it.
 
 What was verified before may come back, because a restart of the engine is the recorded remedy and the canary judges it.
+A person or a rollout that does not trust a host can set it too: then nothing comes back, because the canary has passed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,12 +24,14 @@ SCHEMA = 1
 BOOT_ID = PurePosixPath("/proc/sys/kernel/random/boot_id")
 LOG_LINES = 300
 _LINE_CHARS = 300
+WAY_OUT = "it ends with `b70ctl clear-quarantine`, and `b70ctl verify` then opens the frontdoor"
 
 
 @dataclass(frozen=True)
 class Quarantine:
     """Why the host is in quarantine. boot_id: the boot it lasts for; empty where that is unknown, then it lasts until
-    it is cleared. evidence: the directory with the logs, empty where they could not be kept."""
+    it is cleared. evidence: the directory with the logs, empty where they could not be kept. reason: why a person or a
+    rollout has set it, and who: which; both empty where the engine's log is the reason."""
 
     slot: str
     since: str
@@ -38,12 +41,16 @@ class Quarantine:
     switch_id: str
     profile: str | None
     evidence: str
+    reason: str = ""
+    who: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
     def describe(self) -> str:
         """One sentence without its full stop. The log's own words stay in the record: they would be diagnosed again."""
+        if self.reason:
+            return f"this host is in quarantine since {self.since}, set by {self.who}: {self.reason}; {WAY_OUT}"
         whose = f" of {self.profile}" if self.profile else ""
         kept = f"; evidence is in {self.evidence}" if self.evidence else ""
         return (
@@ -53,7 +60,7 @@ class Quarantine:
 
     def published(self) -> str:
         """The same for everybody: where its evidence is, and what ends it, is for whoever is on the host."""
-        return f"this host is in quarantine since {self.since}, symptom {self.symptom}"
+        return f"this host is in quarantine since {self.since}{'' if self.reason else f', symptom {self.symptom}'}"
 
 
 def parse(text: str) -> Quarantine:
@@ -77,6 +84,8 @@ def parse(text: str) -> Quarantine:
         switch_id=word("switch_id"),
         profile=word("profile") or None,
         evidence=word("evidence"),
+        reason=word("reason"),
+        who=word("who"),
     )
 
 
@@ -167,13 +176,23 @@ def impose(fx: Effects, layout: Layout, cause: Cause) -> tuple[Quarantine, tuple
         return before, tuple(problems)
     record = record_of(fx, layout, cause, "" if problems else str(folder))
     try:
-        fx.files.write(layout.quarantine_file, _text(record.as_dict()))
+        write(fx, layout, record)
     except OSError as error:
         problems.append(
             f"this host lost a card and should take no other profile, but the quarantine could not be written to "
             f"{layout.quarantine_file}: {error}"
         )
     return record, tuple(problems)
+
+
+def by_hand(fx: Effects, layout: Layout, who: str, reason: str, profile: str | None) -> Quarantine:
+    """The quarantine that somebody sets: no reboot ends it. That of a lost card keeps what its record says."""
+    blank = Quarantine(layout.slot, stamp(fx.clock.now()), "", "", "", "", profile, "")
+    return replace(read(fx, layout) or blank, boot_id="", reason=reason, who=who)
+
+
+def write(fx: Effects, layout: Layout, record: Quarantine) -> None:
+    fx.files.write(layout.quarantine_file, _text(record.as_dict()))
 
 
 def _keep(fx: Effects, folder: PurePosixPath, cause: Cause) -> None:

@@ -51,6 +51,11 @@ def _quarantine(info: Mapping[str, Any]) -> list[str]:
     held = info["quarantine"]
     if held is None:
         return []
+    if held["reason"]:
+        return [
+            f"QUARANTINE since {held['since']}, set by {held['who']}: {held['reason']}",
+            "the frontdoor stays closed until `b70ctl clear-quarantine`, then `b70ctl verify`",
+        ]
     whose = f" in the log of {held['profile']}" if held["profile"] else ""
     lines = [f"QUARANTINE since {held['since']}: {held['symptom']}{whose}: {held['line'] or 'no log line is known'}"]
     kept = f"evidence is in {held['evidence']}; " if held["evidence"] else ""

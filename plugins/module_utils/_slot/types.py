@@ -257,6 +257,7 @@ class Request:
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
     recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
+    restart: bool = False  # start the engine anew, also a verified one, from what was verified last
     planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
     switch_id: str = ""
     who: str = ""

@@ -171,7 +171,7 @@ def inspect(
         if judgement.stale:
             write_manifest(directory, target, judgement.digests, source)
         for kind in ("incoming", "old"):
-            shutil.rmtree(_beside(directory, kind), ignore_errors=True)  # left by a run that was cut off
+            shutil.rmtree(beside(directory, kind), ignore_errors=True)  # left by a run that was cut off
     adopted = manifest is None
     return Finding("complete", "not recorded yet" if adopted else "", len(present), size, adopted)
 
@@ -209,21 +209,26 @@ def _inspect_recorded(
 
 
 def prepare(
-    directory: str, wanted: Mapping[str, Wanted], uploader: int, begun: Callable[[str, list[str]], int] | None = None
+    directory: str,
+    wanted: Mapping[str, Wanted],
+    uploader: int,
+    begun: Callable[[str, list[str]], int] | None = None,
+    full: bool = False,
 ) -> tuple[str, list[str]]:
     """Make the folder beside ``directory`` in which its replacement is put together.
 
     What an interrupted run left there, and what ``directory`` already has right, is kept; ``uploader`` (a user id) may
     write there. ``begun`` is given the folder and the files still to bring, and returns how many of their bytes are
-    there. Returns the folder and the files still to bring; raises WeightsError when the disk is too small.
+    there. ``full`` reads what ``directory`` has, because its record may be wrong. Returns the folder and the files
+    still to bring; raises WeightsError when the disk is too small.
     """
     parent, name = os.path.split(directory)
-    staging = _beside(directory, "incoming")
+    staging = beside(directory, "incoming")
     os.makedirs(parent, mode=0o755, exist_ok=True)
     os.makedirs(staging, mode=0o700, exist_ok=True)
     left = _keep_right(staging, wanted)
     if os.path.isdir(directory):
-        judgement = _compare(directory, wanted, scan(directory), read_manifest(directory), full=False)
+        judgement = _compare(directory, wanted, scan(directory), read_manifest(directory), full=full)
         for file in sorted(set(judgement.digests) & left):
             _make_folders(staging, file)
             try:
@@ -258,7 +263,7 @@ def commit(
     ``verified`` are files that were read back since they arrived: they are believed as a manifest's are.
     A process that has the old files open keeps them. At no moment does an incomplete directory bear the model's name.
     """
-    staging, old = _beside(directory, "incoming"), _beside(directory, "old")
+    staging, old = beside(directory, "incoming"), beside(directory, "old")
     judgement = _compare(staging, wanted, scan(staging), verified, full=verified is None)
     for file in judgement.problems:
         if os.path.exists(os.path.join(staging, file)):
@@ -294,7 +299,7 @@ def commit(
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _beside(directory: str, kind: str) -> str:
+def beside(directory: str, kind: str) -> str:
     """The hidden neighbour of a model directory; on the same file system, so that a rename is enough."""
     parent, name = os.path.split(directory)
     return os.path.join(parent, f".{name}.{kind}")

@@ -23,7 +23,8 @@ from typing import Any
 from .. import _transient
 from . import host
 from .fetching.program import part_name
-from .manifest import Entry, Manifest, Wanted, WeightsError, check_relative, missing_parts, size_in_words
+from .fetching.transports import ARIA2, arrived
+from .manifest import Entry, Manifest, Wanted, WeightsError, check_relative, missing_parts
 
 _SYSTEMD = _transient.Systemd(WeightsError, "a download")
 _LIST_LIMIT_S = 300.0
@@ -50,7 +51,9 @@ class Request:
 
     @property
     def key(self) -> str:
-        said = json.dumps([self.spec, self.identity, self.program], sort_keys=True)
+        # A download is joined whoever gives the files.
+        spec = {key: value for key, value in self.spec.items() if key != "peers"}
+        said = json.dumps([spec, self.identity, self.program], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -77,7 +80,11 @@ def begin(request: Request) -> dict[str, Any]:
     wanted = _wanted(found)
     record = host.read_manifest(request.directory) or {}
     _staging, left = host.prepare(
-        request.directory, wanted, user.pw_uid, lambda folder, names: _begun(folder, {n: files[n] for n in names})
+        request.directory,
+        wanted,
+        user.pw_uid,
+        lambda folder, names: _begun(folder, {n: files[n] for n in names}, request.spec["kind"]),
+        full=bool(request.options.get("full")),
     )
     for name in set(wanted) - set(left):
         if wanted[name].sha256 is None:  # kept by its time at the source, as it is recorded
@@ -93,7 +100,8 @@ def begin(request: Request) -> dict[str, Any]:
         "out": os.path.join(request.folder, "out"),
         "files": {name: files[name] for name in left},
         "wanted": {name: [want.size, max(0, want.mtime_ns), want.sha256] for name, want in wanted.items()},
-        "workers": request.options["workers"],
+        # aria2 takes a file from all hosts at once, and limits the rate of one file.
+        "workers": 1 if request.spec["kind"] == "peers" else request.options["workers"],
     }
     _write(os.path.join(request.folder, "job.json"), job)
     if left:
@@ -121,12 +129,12 @@ def _user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def _begun(folder: str, files: Mapping[str, list[Any]]) -> int:
+def _begun(folder: str, files: Mapping[str, list[Any]], kind: str) -> int:
     """Return how many bytes of the files an earlier run has brought."""
     total = 0
     for name, entry in files.items():
-        path = os.path.join(folder, part_name(name, entry))
-        total += os.path.getsize(path) if os.path.exists(path) else 0
+        path = os.path.join(folder, part_name(name, entry, kind))
+        total += arrived(path, kind) if os.path.exists(path) else 0
     return total
 
 
@@ -176,6 +184,12 @@ def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
         files = host.read_source(request.spec["path"])
         times = {name: want.mtime_ns for name, want in files.items()}
         return {"files": {n: [w.size, None, None] for n, w in files.items()}, "times": times, "revision": None}
+    if request.spec["kind"] == "peers":
+        if not os.path.exists(ARIA2):
+            raise WeightsError(f"{ARIA2} is not there: the role model_weights installs it (tag install)")
+        given = {name: [size, sha256, None] for name, (size, sha256) in request.spec["record"].items()}
+        _judge(request, given)
+        return {"files": given, "revision": None}
     path = os.path.join(request.folder, "list.json")
     _write(path, {**request.spec, "token_on_stdin": True})
     rights: dict[str, Any] = {}
@@ -212,8 +226,8 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
     missing = missing_parts(files, None)
     if missing:
         raise WeightsError(
-            f"{request.spec.get('repository') or request.spec.get('url')} is no complete model, it lacks: "
-            f"{', '.join(missing)}. See include and exclude, or name another repository"
+            f"{request.spec.get('repository') or request.spec.get('url') or 'what other hosts have'} is no complete "
+            f"model, it lacks: {', '.join(missing)}. See include and exclude, or name another repository"
         )
     for name, digest in (request.spec.get("sha256") or {}).items():
         has = files.get(name, [0, "nothing", None])[1]
@@ -288,7 +302,8 @@ def look(directory: str) -> dict[str, Any]:
         return {"state": "done", "progress": progress, "message": ""}
     _SYSTEMD.forget(unit_of(directory))
     if said is not None:
-        return {"state": "failed", "progress": progress, "message": str(said["error"])}
+        wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
+        return {"state": "failed", "progress": progress, "message": str(said["error"]), **wrong}
     if not os.path.exists(os.path.join(folder, "job.json")):
         return {"state": "absent", "progress": None, "message": "the download vanished: run again to go on there"}
     reasons = {"timeout": "it took longer than model_weights_timeout", "oom-kill": "the kernel ended it for memory"}
@@ -324,11 +339,16 @@ def finish(directory: str) -> dict[str, Any]:
     }
     host.commit(directory, wanted, job["identity"], verified)
     shutil.rmtree(folder, ignore_errors=True)
-    return {"files": len(wanted), "size": sum(want.size for want in wanted.values()), "brought": len(digests)}
+    wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
+    return {"files": len(wanted), "size": sum(want.size for want in wanted.values()), "brought": len(digests), **wrong}
 
 
-def describe(left: int, size: int) -> str:
-    return f"{left} files, {size_in_words(size)}"
+def standing(directory: str) -> dict[str, Any]:
+    """``{"running": bool, "begun": bytes}``: what there is of a model that is not in place."""
+    begun = 0
+    for folder, _folders, files in os.walk(host.beside(directory, "incoming")):
+        begun += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in files)
+    return {"running": _SYSTEMD.state(unit_of(directory)).running, "begun": begun}
 
 
 def _tail(path: str) -> str:

@@ -5,10 +5,17 @@
 
 inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}, "strict": bool}}, "full": bool}``
 -> ``{"models": {NAME: ...}}``; ``strict`` is there for models that the host fetches by itself
-prepare: ``{"models": {NAME: FILES}, "uploader": uid}`` -> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
+prepare: ``{"models": {NAME: FILES}, "uploader": uid, "full": bool}``
+-> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
 commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
 begin, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}, "program": {file: text}}``, a token
 look, finish: ``{"name": NAME}``; what these four answer stands in job.py
+serve: ``{"models": [NAME], "address", "port", "allowed": [address], "limit_s"}`` -> ``{}``
+close: ``{}`` -> ``{}``
+
+With ``"peers": {"network"}`` an inspection also answers ``peer`` (see peers.facts) and, for models that the host
+fetches by itself, ``records`` (``{NAME: {file: [size, sha256]}}``, of those that came from the wanted source) and
+``standing`` (see job.standing) of those that are not complete.
 
 FILES is ``{relative name: [size, mtime_ns, sha256 | null]}``; sizes are bytes.
 """
@@ -21,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._files import sha256
-from . import host, job
+from . import host, job, peers
 from .manifest import Wanted, WeightsError, check_name, check_relative
 from .sources import same
 
@@ -40,6 +47,19 @@ def unpack(files: Mapping[str, Any]) -> dict[str, Wanted]:
     return {name: Wanted(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}
 
 
+def _for_peers(directory: str, sources: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    records: dict[str, Any] = {}
+    standing: dict[str, Any] = {}
+    for name, source in sources.items():
+        path = _below(directory, name)
+        if found[name]["state"] != "complete":
+            standing[name] = job.standing(path)
+        elif same(host.read_origin(path), source):
+            manifest = host.read_manifest(path) or {}
+            records[name] = {file: [entry.size, entry.sha256] for file, entry in manifest.items()}
+    return {"records": records, "standing": standing}
+
+
 def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token: str = "") -> dict[str, Any]:
     """Do what is asked below ``directory`` and return the answer; ``write`` is false in check mode."""
     if not request:
@@ -49,11 +69,25 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
         for name, model in request["models"].items():
             path = name if os.path.isabs(name) else _below(directory, name)
             found[name] = _inspect(path, model, request["full"], write).as_result()
-        return {"models": found}
+        inspected: dict[str, Any] = {"models": found}
+        if "peers" in request:
+            fetched = {name: model["source"] for name, model in request["models"].items() if "strict" in model}
+            inspected.update(_for_peers(directory, fetched, found), peer=peers.facts(request["peers"]["network"]))
+        return inspected
+    if request["step"] == "serve":
+        models = {name: _below(directory, name) for name in request["models"]}
+        where = (request["address"], request["port"], request["allowed"], request["limit_s"])
+        peers.serve(models, *where)
+        return {}
+    if request["step"] == "close":
+        peers.close()
+        return {}
     if request["step"] == "prepare":
         prepared = {}
         for name, files in request["models"].items():
-            folder, left = host.prepare(_below(directory, name), unpack(files), request["uploader"])
+            folder, left = host.prepare(
+                _below(directory, name), unpack(files), request["uploader"], full=request["full"]
+            )
             prepared[name] = {"folder": folder, "files": left}
         return {"models": prepared}
     if request["step"] == "commit":

@@ -33,6 +33,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hub_python": {"type": "path", "default": f"{_paths.HUB_DIR}/venv/bin/python"},
     "environment": {"type": "dict", "default": {}},
 }
+# How hosts give models to each other.
+PEERS: dict[str, dict[str, Any]] = {
+    "network": {"type": "str", "default": ""},
+    "port": {"type": "int", "default": 18090},
+    "rate": {"type": "str", "default": ""},
+}
+STEPS = ("bring", "find", "share", "serve", "round", "close")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 
 
@@ -91,6 +98,24 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
     if kind == "hub":
         return {"kind": "hub", **known, **digests, "endpoint": options["endpoint"], "xet": options["xet"], **limits}
     return {"kind": kind, **known, **limits}
+
+
+def from_peers(
+    source: Mapping[str, Any],
+    options: Mapping[str, Any],
+    peers: Iterable[Mapping[str, str]],
+    record: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the task of the program that takes a model from other hosts: ``record`` says what it must get."""
+    return {
+        "kind": "peers",
+        "peers": [dict(peer) for peer in peers],
+        "record": dict(record),
+        "rate": options["rate"],
+        "sha256": source.get("sha256") or {},
+        "stall_s": options["stall_s"],
+        "attempts": options["attempts"],
+    }
 
 
 def in_words(source: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
     if wanted.get("device"):
         device = importlib.import_module("vllm.platforms").current_platform.device_type
         if device != wanted["device"]:
-            problems.append(f"vLLM finds the platform {device!r}, wanted {wanted['device']!r}")
+            problems.append(f"vLLM detects the platform {device!r}, wanted {wanted['device']!r}")
     kind = wanted.get("device_type")
     if kind:
         module = getattr(importlib.import_module("torch"), kind)

@@ -53,6 +53,7 @@ FAULTS = {
     "wrong-id": "serves under another name",
     "wrong-length": "serves another max_model_len",
     "wrong-answer": "answers every question wrongly",
+    "other-words": "says who it is in other words, which its canary accepts",
     "wrong-one-in-four": "answers every fourth question wrongly",
     "wrong-together": "answers wrongly while it answers somebody else as well",
     "endless-thought": "never stops thinking",
@@ -157,6 +158,8 @@ class Engine:
     def _told_text(self, right: str, number: int) -> str:
         if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
             return "slh cobalt"
+        if self.has("other-words") and right.startswith("I am"):
+            return f"{right} Indeed."
         return "!" * 64 if self.has("garbage") else "" if self.has("empty") else right
 
 

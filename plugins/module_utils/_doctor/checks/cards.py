@@ -33,14 +33,14 @@ def topology(site: Site, answers: Answers) -> Finding:
     if have < want:
         who = next((p["name"] for p in site.wanted if int(p.get("cards") or 0) == want), "")
         asked = f"{who} needs {want}" if who else f"{want} are expected"
-        return failed(f"{have} of the cards are there, {asked}", *lines)
+        return failed(f"{have} of the cards are present, {asked}", *lines)
     if not have:
-        return skipped("there is no Arc Pro B70 in this host, and nothing that it serves needs one")
+        return skipped("this host has no Arc Pro B70, and nothing that it serves needs one")
     if site.settings.get("cards") is not None and have > want:
-        return warned(f"{have} cards are there, {want} are expected", *lines)
+        return warned(f"{have} cards are present, {want} are expected", *lines)
     nodes = {card["numa_node"] for card in site.cards}
     if len(nodes) > 1:
-        return warned(f"{have} cards on {len(nodes)} NUMA nodes: copies between cards cross the processors", *lines)
+        return warned(f"{have} cards on {len(nodes)} NUMA nodes: copies between cards cross processors", *lines)
     return passed(f"{have} cards", *lines)
 
 
@@ -49,10 +49,10 @@ def driver(site: Site, answers: Answers) -> Finding:
     wrong = [card for card in site.cards if card["driver"] != _gpu_driver.DRIVER]
     if wrong:
         return failed(
-            f"{len(wrong)} of {len(lines)} cards are not driven by {_gpu_driver.DRIVER}", *lines,
+            f"{len(wrong)} of {len(lines)} cards are not bound to {_gpu_driver.DRIVER}", *lines,
             fix=_gpu_driver.unbound(wrong[0], site.system),
         )  # fmt: skip
-    return passed(f"all {len(lines)} cards are driven by {_gpu_driver.DRIVER}", *lines)
+    return passed(f"all {len(lines)} cards are bound to {_gpu_driver.DRIVER}", *lines)
 
 
 def kernel(site: Site, answers: Answers) -> Finding:
@@ -61,11 +61,11 @@ def kernel(site: Site, answers: Answers) -> Finding:
     lines = [f"{running}: {known.reason}"]
     lines += [f"{running} lacks a fix: {what}" for what in _gpu_driver.lacks(running)]
     if following not in ("", running):
-        lines.append(f"the next start takes {following}: {coming.reason}")
+        lines.append(f"the next boot uses {following}: {coming.reason}")
     if known.verdict == "bad":
         return warned(f"kernel {running}: {known.reason}", *lines, source=known.source)
     if coming.verdict == "bad":
-        return warned(f"the next start takes kernel {following}: {coming.reason}", *lines, source=coming.source)
+        return warned(f"the next boot uses kernel {following}: {coming.reason}", *lines, source=coming.source)
     return passed(f"kernel {running}", *lines)
 
 
@@ -73,7 +73,7 @@ def firmware(site: Site, answers: Answers) -> Finding:
     cards = guc_from_log(site.cards, answers.output(kernel_log(0)).out)
     versions = {card["address"]: card["guc"] for card in cards if card["guc"]}
     if not versions:
-        return skipped("neither debugfs nor the kernel's log of this boot says which GuC firmware the cards run")
+        return skipped("neither debugfs nor the kernel's log of this boot names the cards' GuC firmware")
     known = {version: _gpu_driver.judge_guc(version) for version in dict.fromkeys(versions.values())}
     lines = [f"{card['address']}: GuC {card['guc'] or 'unknown'}" for card in cards]
     lines += [f"GuC {version}: {entry.reason}" for version, entry in known.items()]
@@ -100,8 +100,8 @@ def nodes(site: Site, answers: Answers) -> Finding:
         return skipped(f"the service user {site.settings['user']} does not exist yet")
     closed = [row["path"] for row in rows if not row["usable"]]
     if closed:
-        return failed(f"the user {site.settings['user']} may not open {', '.join(closed)}", *lines)
-    return passed(f"the user {site.settings['user']} may open all {len(rows)} render nodes", *lines)
+        return failed(f"the user {site.settings['user']} cannot open {', '.join(closed)}", *lines)
+    return passed(f"the user {site.settings['user']} can open all {len(rows)} render nodes", *lines)
 
 
 def power(site: Site, answers: Answers) -> Finding:
@@ -114,8 +114,8 @@ def power(site: Site, answers: Answers) -> Finding:
         if control != "on":
             wrong.append(address)
     if wrong:
-        return failed(f"{len(wrong)} of {len(lines)} cards may be put to sleep at run time", *lines)
-    return passed("no card is put to sleep at run time", *lines)
+        return failed(f"{len(wrong)} of {len(lines)} cards may be suspended at run time", *lines)
+    return passed("no card is suspended at run time", *lines)
 
 
 def xpu_smi(site: Site, *words: str) -> tuple[Command, ...]:
@@ -142,25 +142,26 @@ def ecc(site: Site, answers: Answers) -> Finding:
     if all(state is None for state in states):
         if small:
             return warned(
-                f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as with ECC on", *said
+                f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as they do with ECC on",
+                *said,
             )
         if len(sizes) == len(site.cards):
-            return passed("the cards have all their memory, so its ECC is off", *said)
+            return passed("the cards have their full memory, so ECC is off", *said)
         return skipped(
-            f"xpu-smi config says nothing of ECC: {outputs[0].why() if not outputs[0].ok else 'no such section'}"
+            f"xpu-smi config does not report ECC: {outputs[0].why() if not outputs[0].ok else 'no such section'}"
         )
     lines = [
         f"card {number}: {' -> '.join(state) if state else 'unknown'}" for number, state in enumerate(states)
     ] + said
     known = [state for state in states if state]
     if len(known) < len(states) or len(set(known)) > 1:
-        return warned("the cards do not agree on ECC of their memory", *lines)
+        return warned("the cards have different ECC settings", *lines)
     current, pending = known[0]
     if current != pending:
-        return warned(f"ECC of the cards' memory is {current} and will be {pending} after a reboot", *lines)
+        return warned(f"ECC is {current}, and becomes {pending} after a reboot", *lines)
     if current == "enabled":
-        return warned("ECC of the cards' memory is on: about 28 of 32 GB are left for models", *lines)
-    return passed("ECC of the cards' memory is off: all 32 GB are there", *lines)
+        return warned("ECC is on: about 28 of 32 GB are left for models", *lines)
+    return passed("ECC is off: all 32 GB are available", *lines)
 
 
 def cap_files(site: Site) -> Read:
@@ -174,16 +175,18 @@ def power_cap(site: Site, answers: Answers) -> Finding:
         if text.strip().isdigit() and int(text)
     }
     if not caps:
-        return skipped("the driver names no power cap of the cards (hwmon power1_cap)")
+        return skipped("the driver reports no power cap (hwmon power1_cap)")
     lines = [f"{address}: {watts:g} W" for address, watts in caps.items()]
     lines += [f"{address}: unknown" for address in site.addresses if address not in caps]
     least, most = POWER_CAPS_W
     strange = [address for address, watts in caps.items() if not least <= watts <= most]
     if strange:
-        return warned(f"{', '.join(strange)} has a power cap that nobody has tried ({least} to {most} W)", *lines)
+        return warned(f"{', '.join(strange)} has a power cap outside the tried range ({least} to {most} W)", *lines)
     if len(set(caps.values())) > 1:
-        return warned("the cards have different power caps: an engine on several goes as fast as the slowest", *lines)
-    return passed(f"every card may take {next(iter(caps.values())):g} W", *lines)
+        return warned(
+            "the cards have different power caps: an engine on several cards runs at the speed of the slowest", *lines
+        )
+    return passed(f"every card is capped at {next(iter(caps.values())):g} W", *lines)
 
 
 def _power_probes(site: Site) -> Sequence[Probe]:
@@ -192,44 +195,45 @@ def _power_probes(site: Site) -> Sequence[Probe]:
 
 CHECKS = (
     Check(
-        "card-count", "cards", "the number of cards (8086:e223) and where they sit",
+        "card-count", "cards", "the number of cards (8086:e223) and their NUMA nodes",
         "An engine for four cards does not start on three.",
-        "Look whether lspci -d 8086:e223 shows it; reseat it, its power cables, and see the BIOS settings of its slot.",
+        "Check whether lspci -d 8086:e223 lists the card; reseat it and its power cables, and check the BIOS "
+        "settings of its slot.",
         lambda site: (), topology,
     ),
     Check(
-        "kernel-driver", "cards", "whether the kernel's xe drives every card",
-        "Without the driver xe no program sees the card.",
+        "kernel-driver", "cards", "whether the kernel driver xe is bound to every card",
+        "Without the driver xe, no program sees the card.",
         "Install a kernel with xe for these cards (the role host does: host_kernel_packages); see journalctl -k -g xe.",
         lambda site: (), driver, needs_cards=True,
     ),
     Check(
-        "kernel", "cards", "the kernel that runs and the one that the next start takes",
-        "Under some kernels cards are reset under load and do not come back.",
+        "kernel", "cards", "the running kernel and the kernel of the next boot",
+        "With some kernels, cards reset under load and do not recover.",
         "Boot a kernel of the series 6.17 (host_kernel_packages), hold it, remove the other one; then run the canary.",
         lambda site: (), kernel, needs_cards=True,
     ),
     Check(
-        "guc-firmware", "cards", "the version of the firmware GuC that every card runs",
-        "With some versions engines of a card are reset under load, and the card does not come back.",
+        "guc-firmware", "cards", "the GuC firmware version of every card",
+        "With some versions, a card's engines reset under load and the card does not recover.",
         "Put xe/bmg_guc_70.bin of a newer linux-firmware below /lib/firmware/updates, update-initramfs -u, reboot.",
         lambda site: (kernel_log(0),), firmware, needs_cards=True, captured_only=True,
     ),
     Check(
-        "device-nodes", "cards", "render nodes, and whether the service user may open them",
-        "The engine runs as the service user: what it may not open it does not see.",
+        "device-nodes", "cards", "render nodes, and whether the service user can open them",
+        "The engine runs as the service user and sees only the cards that this user can open.",
         "Run site.yml --tags host (it puts the user into the groups render and video), then start the engine again.",
         lambda site: (Look("device-nodes"),), nodes, needs_cards=True,
     ),
     Check(
         "card-power", "cards", "runtime power management of the cards",
-        "These cards freeze the host when they are put to sleep at run time.",
+        "These cards freeze the host when they are suspended at run time.",
         "Run site.yml --tags host with host_keep_cards_awake: a udev rule sets power/control to on at the bind.",
         _power_probes, power, needs_cards=True,
     ),
     Check(
-        "card-ecc", "cards", "ECC of the cards' memory",
-        "The shipped profiles are measured with ECC off; with ECC on their models and contexts do not fit.",
+        "card-ecc", "cards", "whether ECC is on in the cards' memory",
+        "The shipped profiles were measured with ECC off; with ECC on, their models and contexts do not fit.",
         "Stop every engine, xpu-smi config -d N --memoryecc 0 for every card, reboot; or choose smaller settings.",
         lambda site: (*xpu_smi(site, "config"), vram_files(site)), ecc, needs_cards=True, captured_only=True,
     ),

@@ -57,18 +57,18 @@ def link(site: Site, answers: Answers) -> Finding:
     if slow:
         return warned(f"{len(slow)} of {len(site.cards)} cards have less than x{wide} at {fast:g} GT/s", *lines)
     if hidden:
-        return skipped(f"the links of {', '.join(hidden)} cannot be seen from here (a virtual machine)")
+        return skipped(f"the links of {', '.join(hidden)} are not visible here (a virtual machine)")
     if alone:
-        return passed(f"{lines[0].partition(': ')[2]}, which is enough for a card that works alone", *lines)
+        return passed(f"{lines[0].partition(': ')[2]}, which is enough for a single card", *lines)
     return passed(f"every card has x{LINK_WIDTH} at {LINK_GT_S:g} GT/s or more", *lines)
 
 
 def aspm(site: Site, answers: Answers) -> Finding:
     if "pcie_aspm=off" in (site.system.get("kernel_arguments") or []):
-        return passed("the kernel's argument pcie_aspm=off keeps the links awake")
+        return passed("the kernel's argument pcie_aspm=off keeps the links out of low-power states")
     policy = chosen_of(answers.text(*ASPM_POLICY.patterns) or "")
     if not policy:
-        return skipped("the kernel names no policy for the sleep of links (ASPM)")
+        return skipped("the kernel reports no ASPM policy")
     on = [
         f"{device}: {name.removeprefix('link/')}"
         for way in answers.look(PATHS).values()
@@ -78,12 +78,13 @@ def aspm(site: Site, answers: Answers) -> Finding:
     ]
     lines = [f"policy {policy}", *dict.fromkeys(on)]
     if policy != "powersupersave" and not on:
-        return passed(f"no link to a card sleeps deeper than L1 (policy {policy})", *lines)
+        return passed(f"no link to a card uses a state deeper than L1 (policy {policy})", *lines)
     if "AuthenticAMD" not in "".join(answers.texts(CPUINFO).values()):
         return passed(
-            f"links to cards may sleep in substates of L1 (policy {policy}); no trouble is known of it here", *lines
+            f"links to cards may use L1 substates (policy {policy}); no problem with that is known on this platform",
+            *lines,
         )
-    return warned(f"links to cards may sleep in substates of L1 (policy {policy})", *lines)
+    return warned(f"links to cards may use L1 substates (policy {policy})", *lines)
 
 
 def window(site: Site, answers: Answers) -> Finding:
@@ -97,14 +98,14 @@ def window(site: Site, answers: Answers) -> Finding:
         if size < VRAM_BYTES // 2:
             small.append(address)
     if small:
-        return warned(f"{len(small)} of {len(lines)} cards show the host only a part of their memory", *lines)
-    return passed("the host sees the whole memory of every card", *lines)
+        return warned(f"{len(small)} of {len(lines)} cards expose only a part of their memory to the host", *lines)
+    return passed("the host can access the whole memory of every card", *lines)
 
 
 def counters(site: Site, answers: Answers) -> Finding:
     texts = answers.texts(device_files(site, *AER_FILES))
     if not texts:
-        return skipped("the kernel counts no errors of the bus for the cards (AER is off)")
+        return skipped("the kernel counts no bus errors for the cards (AER is off)")
     lines, bad = [], []
     for path, text in texts.items():
         found = bus_errors(text)
@@ -117,22 +118,22 @@ def counters(site: Site, answers: Answers) -> Finding:
             if serious or set(found) & set(AER_BAD):
                 bad.append(address)
     if bad:
-        return warned(f"transfers over the bus were damaged for {', '.join(sorted(set(bad)))}", *lines)
-    return passed("no damaged transfer was counted on the bus", *lines)
+        return warned(f"damaged bus transfers were counted for {', '.join(sorted(set(bad)))}", *lines)
+    return passed("no damaged bus transfers were counted", *lines)
 
 
 CHECKS = (
     Check(
         "card-link", "cards", "width and speed of the PCIe link to every card, read at the bridge above it (8086:e2ff)",
-        "All-reduce goes over this link: half of it costs a few per cent of decoding and much of prefill. The card's "
+        "All-reduce uses this link: half its speed costs a few per cent of decoding and much of prefill. The card's "
         "own link always shows 2.5 GT/s x1, which means nothing.",
         "Use x16 slots of generation 4 or 5 and see the BIOS for bifurcation; where the bridge stays below what the "
         "slot gives: xpu-smi config -d N --pciedowngrade 0, then switch the machine off and on.",
         lambda site: (PATHS,), link, needs_cards=True, captured_only=True,
     ),
     Check(
-        "aspm", "cards", "how deep the links to the cards may sleep (ASPM)",
-        "On AMD machines a card whose link slept in L1.1 did not come back at the boot. Links that never sleep cost "
+        "aspm", "cards", "power saving of the links to the cards (ASPM)",
+        "On AMD machines, a card whose link was in L1.1 was missing after a boot. Links without power saving cost "
         "about 25 W.",
         "Boot with pcie_aspm.policy=default or pcie_aspm=off (host_kernel_arguments).",
         lambda site: (PATHS, ASPM_POLICY, CPUINFO), aspm, needs_cards=True, captured_only=True,
@@ -140,13 +141,14 @@ CHECKS = (
     ),
     Check(
         "card-bar", "cards", "resizable BAR",
-        "Without it the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to each other.",
+        "Without it, the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to "
+        "each other.",
         "Turn on Above 4G Decoding and Resizable BAR in the BIOS.",
         lambda site: (device_files(site, "resource"),), window, needs_cards=True,
     ),
     Check(
-        "card-bus-errors", "cards", "errors that the PCIe bus reported for the cards",
-        "Damaged transfers are repeated at best; they come from slots, risers and cables.",
+        "card-bus-errors", "cards", "PCIe errors of the cards",
+        "Damaged transfers are repeated at best. Slots, risers and cables cause them.",
         "Reseat the card, replace the riser, or lower the link's generation in the BIOS.",
         lambda site: (device_files(site, *AER_FILES),), counters, needs_cards=True,
     ),

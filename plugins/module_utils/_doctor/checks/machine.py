@@ -49,7 +49,7 @@ def system(site: Site, answers: Answers) -> Finding:
     problems = answers.look(Look("system"))
     name = f"{site.system.get('name', 'unknown')}, kernel {site.system.get('kernel', '?')}"
     if problems:
-        return failed(problems[0], name, *problems[1:], fix="Do what the sentence says, then run this again.")
+        return failed(problems[0], name, *problems[1:], fix="Fix what the message names, then run the doctor again.")
     return passed(name)
 
 
@@ -117,9 +117,9 @@ def disk(site: Site, answers: Answers) -> Finding:
         elif row["free_mib"] < min(DISK_WARN_MIB, row["size_mib"] // 10):
             low.append(row["path"])
     if bad:
-        return failed(f"there is too little space below {', '.join(bad)}", *lines)
+        return failed(f"too little space is free in {', '.join(bad)}", *lines)
     if low:
-        return warned(f"space becomes scarce below {', '.join(low)}", *lines)
+        return warned(f"little space is left in {', '.join(low)}", *lines)
     return passed(f"{min(row['free_mib'] for row in rows)} MiB or more are free", *lines)
 
 
@@ -127,12 +127,13 @@ def memory_errors(site: Site, answers: Answers) -> Finding:
     counters = answers.texts(EDAC)
     if not counters:
         return skipped(
-            "this machine reports no memory errors (no ECC memory, or no EDAC driver): only a memory test tells"
+            "this machine does not report memory errors (no ECC memory, or no EDAC driver): only a memory test "
+            "finds them"
         )
     found = {path: int(text) for path, text in counters.items() if text.strip().isdigit() and int(text)}
     lines = [f"{path}: {count}" for path, count in found.items()]
     if any(path.endswith("ue_count") for path in found):
-        return failed("memory errors that could not be corrected were counted since the boot", *lines)
+        return failed("uncorrectable memory errors were counted since the boot", *lines)
     if found:
         return warned("memory errors were corrected since the boot", *lines)
     return passed("no memory error was counted since the boot")
@@ -146,17 +147,17 @@ def boot_ends(site: Site, answers: Answers) -> Finding:
     lost = unclean(known, journal_stops(stops.out))
     reason = reset_reason(answers.output(kernel_log(0)).out)
     lines = [
-        f"boot {boot.offset} ended without a shutdown, last heard of at {boot.last:%Y-%m-%d %H:%M:%S} UTC"
+        f"boot {boot.offset} ended without a shutdown, last log entry at {boot.last:%Y-%m-%d %H:%M:%S} UTC"
         for boot in lost
     ]
     if reason:
-        lines.append(f"before this boot, says the processor: {reason}")
+        lines.append(f"the processor reports before this boot: {reason}")
     earlier = sum(1 for boot in known if boot.offset < 0)
     if not earlier:
-        return skipped("the journal knows only this boot (a new host, or a journal that is not kept)")
+        return skipped("the journal has only this boot (a new host, or a journal that is not persistent)")
     if lost:
         return warned(f"{len(lost)} of the last {earlier} boots ended without a shutdown", *reversed(lines))
-    return passed(f"the last {earlier} boots ended in order", *lines)
+    return passed(f"the last {earlier} boots ended with a shutdown", *lines)
 
 
 def kernel_trouble(site: Site, answers: Answers) -> Finding:
@@ -164,23 +165,23 @@ def kernel_trouble(site: Site, answers: Answers) -> Finding:
     if not now.ok:
         raise LookupError(f"journalctl --dmesg: {now.why()}")
     if not now.out.strip():
-        return skipped("there is no kernel log here (a container has none)")
+        return skipped("there is no kernel log (a container has none)")
     here, earlier = trouble(now.out), trouble(before.out)
     if here.dead:
-        return failed("a card or the machine was given up by the kernel in this boot", *here.dead, *here.faults)
+        return failed("the kernel gave up on a card or on the machine in this boot", *here.dead, *here.faults)
     if here:
         return warned("the kernel reports faults in this boot", *here.faults, *here.hardware)
     if earlier:
         return warned(
             "the kernel reported faults in the boot before this one", *earlier.dead, *earlier.faults, *earlier.hardware
         )
-    return passed(f"nothing in {len(now.out.splitlines())} lines of this boot, nor in the boot before")
+    return passed(f"no faults in the {len(now.out.splitlines())} lines of this boot, nor in the boot before")
 
 
 def settings(site: Site, answers: Answers) -> Finding:
     panic = answers.text("/proc/sys/kernel/hardlockup_panic")
     if panic is None:
-        return skipped("this kernel has no detector of hard lockups")
+        return skipped("this kernel has no hard lockup detector")
     if panic == "1":
         return warned(
             "kernel.hardlockup_panic is 1: a lockup halts the host without a trace unless a crash capture is set up",
@@ -200,14 +201,14 @@ def installed(answers: Answers) -> dict[str, str]:
 def kernel_upgrades(site: Site, answers: Answers) -> Finding:
     output = answers.output(APT)
     if not output.ok:
-        return skipped(f"apt-config does not say what is upgraded unattended: {output.why()}")
+        return skipped(f"apt-config does not report the unattended upgrades: {output.why()}")
     said = apt_settings(output.out)
     last = dict(said)
     on = (
         last.get("APT::Periodic::Unattended-Upgrade", "0") not in ("0", "") and last.get("APT::Periodic::Enable") != "0"
     )
     if not on or "unattended-upgrades" not in installed(answers):
-        return passed("nothing is upgraded unattended")
+        return passed("unattended upgrades are off")
     # A package that nobody holds; dpkg-query ends with 1 where there is none at all.
     rows = [line.split() for line in answers.output(HELD).out.splitlines()]
     free = [row[1] for row in rows if len(row) == 3 and row[0] == "install" and _KERNELS.fullmatch(row[1])]
@@ -215,7 +216,7 @@ def kernel_upgrades(site: Site, answers: Answers) -> Finding:
     free = [name for name in free if not any(_matches(pattern, name) for pattern in barred)]
     if free:
         return warned(
-            f"the kernel is upgraded unattended: {', '.join(free)}",
+            f"unattended upgrades may replace the kernel: {', '.join(free)}",
             f"kept back: {', '.join(barred) or 'nothing'}",
             fix='Keep it: name "linux-" in Unattended-Upgrade::Package-Blacklist '
             f"(/etc/apt/apt.conf.d/50unattended-upgrades), or apt-mark hold {' '.join(free)}.",
@@ -240,51 +241,53 @@ CHECKS = (
     ),
     Check(
         "memory", "host", "memory and swap while the host runs",
-        "An engine that gets no memory is killed by the kernel, and takes its requests with it.",
-        "Stop what else uses memory, add some, or serve a smaller model.",
+        "The kernel kills an engine that runs out of memory, and its requests fail.",
+        "Stop other programs that use memory, add memory, or serve a smaller model.",
         lambda site: (MEMINFO,), ram,
     ),
     Check(
-        "build-memory", "host", "memory, swap and disk for building the stacks that are still to be built from source",
-        "A compiler process that gets no memory is killed in the middle of a build.",
+        "build-memory", "host", "memory, swap and disk for the stacks that are not yet built from source",
+        "The kernel kills a compiler that runs out of memory, and the build fails.",
         "Add that much swap, or free disk for swap that the build makes itself (stack_build_swap_file); a host that "
         "takes the wheels of another one needs neither.",
         lambda site: (BUILD_ROOM,), build_memory, needs_cards=True,
     ),
     Check(
-        "disk", "host", "free space and inodes where models, stacks, caches and the journal are",
+        "disk", "host", "free space and inodes for models, stacks, caches and the journal",
         "A full disk stops downloads, compile caches and the journal of switches.",
         "Remove models, stacks and caches that are not used.",
         lambda site: (Look("disks"),), disk,
     ),
     Check(
-        "memory-errors", "host", "errors of the main memory that EDAC counted",
-        "Wrong bytes in memory are the largest known cause of resets and of corrupt output on such hosts.",
-        "Test nearly all of the memory, locked (memtester), with idle cards; replace what fails.",
+        "memory-errors", "host", "main memory errors counted by EDAC",
+        "Bad memory is the most common known cause of resets and of corrupt output on such hosts.",
+        "Test nearly all of the memory (memtester) while the cards are idle, and replace modules that fail.",
         lambda site: (EDAC,), memory_errors,
     ),
     Check(
         "boots", "host", "whether earlier boots ended with a shutdown",
-        "A host that goes away without a shutdown was reset, lost power or froze; engines were cut off with it.",
-        "See the last lines of that boot (journalctl -b N -n 50), the check kernel-log, and the machine's own "
+        "A boot that ended without a shutdown means a reset, a power loss or a freeze, and engines were cut off.",
+        "Read the last lines of that boot (journalctl -b N -n 50), the check kernel-log, and the machine's own "
         "event log; on boards without ECC test the memory first.",
         lambda site: (LIST_BOOTS, STOPS, kernel_log(0)), boot_ends,
     ),
     Check(
         "kernel-log", "host", "faults of the cards' driver, lockups and hardware errors in the kernel log",
-        "Resets and faults of a card go before a lost device; a card that is wedged takes no more work until a reboot.",
-        "Keep the lines (arcpro.b70.report does), reboot when a card is wedged; lower max_num_seqs when it comes back.",
+        "Resets and faults precede the loss of a card. A wedged card does no more work until a reboot.",
+        "Keep the lines (arcpro.b70.report does), reboot if a card is wedged, and lower max_num_seqs if it "
+        "happens again.",
         lambda site: (kernel_log(0), kernel_log(-1)), kernel_trouble,
     ),
     Check(
         "lockup-setting", "host", "what the kernel does after a hard lockup",
-        "A panic halts the host for ever and, without a capture, leaves no word of why.",
+        "A panic halts the host and, without a crash dump, leaves no trace of the cause.",
         "Set kernel.hardlockup_panic to 0.",
         lambda site: (Read(("/proc/sys/kernel/hardlockup_panic",)),), settings,
     ),
     Check(
         "kernel-upgrades", "host", "whether unattended upgrades may replace the kernel",
-        "Cards are driven by some kernels and lost under others: the next reboot takes one that nobody has tried.",
+        "Some kernels lose the cards, and after an unattended upgrade the next reboot uses a kernel that nobody "
+        "has tried.",
         "Name \"linux-\" in Unattended-Upgrade::Package-Blacklist, or apt-mark hold the kernel's packages.",
         lambda site: (APT, DPKG, HELD), kernel_upgrades, needs_cards=True,
         source="reports of owners whose cards were gone after an upgrade of the kernel",

@@ -44,9 +44,9 @@ def slot(site: Site, answers: Answers) -> Finding:
         )  # fmt: skip
     if info["phase"] in ("switching", "verifying"):
         return warned(
-            f"a switch is at work, or was cut off: {info['phase']}",
+            f"a switch is in progress, or was interrupted: {info['phase']}",
             *lines,
-            fix="Look again in a minute; b70ctl recover settles one that was cut off.",
+            fix="Check again in a minute; b70ctl recover settles an interrupted switch.",
         )
     if info.get("interrupted"):
         return warned("a switch was interrupted and is not settled", *lines, fix="Run b70ctl recover, or switch again.")
@@ -76,7 +76,9 @@ def slot(site: Site, answers: Answers) -> Finding:
             f"{info['profile']} runs and is not verified, so clients get 503", *lines, fix="Run b70ctl verify."
         )
     if info.get("drift"):
-        return warned(f"{info['profile']} runs with other settings than are rendered now: {info['drift']}", *lines)
+        return warned(
+            f"{info['profile']} runs with settings that differ from the rendered ones: {info['drift']}", *lines
+        )
     if engine["restarts"]:
         return warned(
             f"{info['profile']} is served, verified, and was restarted {engine['restarts']} times by systemd", *lines
@@ -87,8 +89,10 @@ def slot(site: Site, answers: Answers) -> Finding:
 def quarantine(site: Site, answers: Answers) -> Finding:
     held = answers.look(Look("slot")).get("quarantine")
     if held is None:
-        return passed("no card of this host is in quarantine")
+        return passed("this host is not in quarantine")
     note = Quarantine(**held)
+    if note.reason:
+        return failed(note.describe())
     return failed(note.describe(), f"log: {note.line}", f"switch: {note.switch_id}")
 
 
@@ -101,7 +105,7 @@ def frontdoor(site: Site, answers: Answers) -> Finding:
         door = body["frontdoor"]
     except (ValueError, KeyError, TypeError):
         return failed(
-            f"what answers at {site.settings['frontdoor_url']}/status is not the frontdoor (HTTP {seen['status']})"
+            f"{site.settings['frontdoor_url']}/status is not answered by the frontdoor (HTTP {seen['status']})"
         )
     lines = [
         f"phase {body.get('phase')}, open {body.get('open')}",
@@ -115,10 +119,10 @@ def frontdoor(site: Site, answers: Answers) -> Finding:
         )
     if door.get("keys_error"):
         return warned(
-            "a file of API keys is wrong, and the keys of before still count, revoked ones too",
+            "a file of API keys is invalid, so the previous keys still count, revoked ones included",
             str(door["keys_error"]),
             *lines,
-            fix="Run site.yml --tags frontdoor again: it writes the file from the keys that you gave the role.",
+            fix="Run site.yml --tags frontdoor again: the role writes the file from its variables.",
         )
     return passed(f"the frontdoor is open for {(body.get('model_slot') or {}).get('name')}", *lines)
 
@@ -145,7 +149,7 @@ def weights(site: Site, answers: Answers) -> Finding:
         if found["state"] != "complete":
             bad.append(profile["name"])
     if bad:
-        return failed(f"the weights of {', '.join(bad)} are not whole", *lines)
+        return failed(f"the weights of {', '.join(bad)} are incomplete", *lines)
     return passed(lines[0], *lines[1:])
 
 
@@ -168,17 +172,17 @@ def _weights(site: Site) -> Sequence[Probe]:
 
 CHECKS = (
     Check(
-        "units", "product", "failed systemd units of ours",
-        "A unit that failed is not started again by itself.",
+        "units", "product", "failed systemd units of this collection",
+        "systemd does not start a failed unit again.",
         "See its journal.", lambda site: (UNITS,), units, needs_product=True,
     ),
     Check(
-        "slot", "product", "what is served, whether it is verified, and whether it is what is rendered",
+        "slot", "product", "what is served, whether it is verified, and whether it matches the rendered profile",
         "Clients get answers from a verified engine only.",
         "Switch to the profile again, or run b70ctl recover.", lambda site: (Look("slot"),), slot, needs_product=True,
     ),
     Check(
-        "quarantine", "product", "whether a card was lost in this boot",
+        "quarantine", "product", "whether a card was lost in this boot, or somebody has set a quarantine",
         "After a lost device nothing is switched to until the host was rebooted or somebody who looked at the evidence "
         "has cleared it: the next engine may answer wrongly.",
         "Keep the evidence (ansible-playbook arcpro.b70.report), then reboot the host, or run b70ctl clear-quarantine.",
@@ -186,7 +190,7 @@ CHECKS = (
     ),
     Check(
         "frontdoor", "product", "whether the frontdoor answers, and is open",
-        "It is the only door for clients.",
+        "Clients reach the model only through it.",
         f"systemctl restart {FRONTDOOR_UNIT}; see journalctl -u {FRONTDOOR_UNIT} -n 50.",
         lambda site: (Look("http", f"{site.settings['frontdoor_url']}/status"),), frontdoor, needs_product=True,
     ),
@@ -196,13 +200,13 @@ CHECKS = (
         "Render it again: site.yml --tags slot.", lambda site: (Look("slot"),), profiles, needs_product=True,
     ),
     Check(
-        "weights", "product", "whether the weights of what is served or boots are whole",
-        "The next start of the engine fails, or loads something else than was verified.",
+        "weights", "product", "whether the weights of the profiles that are served or start at boot are complete",
+        "With incomplete weights, the next start fails or loads something that was not verified.",
         "Run site.yml --tags model_weights.", _weights, weights, needs_product=True,
     ),
     Check(
         "cache-directories", "product", "whether the service user can write to the caches",
-        "Engines compile at start and keep the result; without a cache they fail or take minutes longer.",
+        "Engines compile kernels when they start and cache them. Without the cache they fail, or start minutes later.",
         "chown the directory to the service user, free or remount the disk; site.yml --tags slot makes missing ones.",
         lambda site: (Look("cache-directories"),), caches, needs_product=True,
     ),

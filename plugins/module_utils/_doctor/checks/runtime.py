@@ -58,10 +58,10 @@ def loader(site: Site, answers: Answers) -> Finding:
     if missing:
         names = {LOADER: "libze1", CARD_LIBRARY: "libze-intel-gpu1"}
         return failed(
-            f"the system has no {' and no '.join(missing)}", *lines,
+            f"the system lacks {' and no '.join(missing)}", *lines,
             fix=f"Run site.yml --tags gpu_driver: it installs {' and '.join(names[name] for name in missing)}.",
         )  # fmt: skip
-    return passed("the loader and the driver for the cards are there", *lines)
+    return passed("the loader and the driver for the cards are installed", *lines)
 
 
 def level_zero(site: Site, answers: Answers) -> Finding:
@@ -99,7 +99,7 @@ def opencl(site: Site, answers: Answers) -> Finding:
 def pinned(site: Site, answers: Answers) -> Finding:
     have, wanted, source = installed(answers), site.settings["driver_packages"], site.settings["driver_source"]
     if not wanted:
-        return skipped("no packages of the driver are named (gpu_driver_packages)")
+        return skipped("gpu_driver_packages names no packages")
     if _gpu_driver.others(have, source):
         return skipped("packages of another source are installed (see the check driver-sources)")
     pending = _apt.pending(wanted, have, lambda _one, _other: False)
@@ -110,9 +110,9 @@ def pinned(site: Site, answers: Answers) -> Finding:
     ]
     missing = [item.name for item in pending if not item.installed]
     if set(missing) - set(TOOLS):
-        return failed(f"{len(missing)} of {len(wanted)} packages of the driver are missing", *lines)
+        return failed(f"{len(missing)} of {len(wanted)} driver packages are missing", *lines)
     if lines:
-        return warned(f"{len(lines)} of {len(wanted)} packages of the driver are not as the role wants them", *lines)
+        return warned(f"{len(lines)} of {len(wanted)} driver packages differ from those that the role installs", *lines)
     return passed(f"all {len(wanted)} packages of the driver are those of {source}")
 
 
@@ -120,13 +120,13 @@ def sources(site: Site, answers: Answers) -> Finding:
     have, source = installed(answers), site.settings["driver_source"]
     ours = _gpu_driver.of_driver(have)
     if not ours:
-        return skipped("no package of the driver is installed (see the check packages)")
+        return skipped("no driver package is installed (see the check packages)")
     entries = _apt.entries(answers.texts(APT_SOURCES))
     problems = _gpu_driver.problems(have, entries, source, OWN_SOURCE, remove=False)
     lines = [f"{name} {version}" for name, version in sorted(ours.items())]
     mixed = all(_gpu_driver.others(have, one) for one in _gpu_driver.SOURCES)
     if mixed:
-        return failed("the driver is mixed from several sources", *problems, *lines, fix=problems[0])
+        return failed("the driver packages come from several sources", *problems, *lines, fix=problems[0])
     if problems:
         return warned(f"the driver does not come from {source} alone", *problems, *lines, fix=problems[0])
     return passed(f"the {len(ours)} packages of the driver come from {source} alone", *lines)
@@ -139,7 +139,7 @@ def shadows(site: Site, answers: Answers) -> Finding:
         if row["file"] not in files:
             files.append(row["file"])
     if not found:
-        return skipped("the loader finds no library of the driver (see the check level-zero-loader)")
+        return skipped("the loader finds no driver library (see the check level-zero-loader)")
     lines = [f"{name} => {', then '.join(files)}" for name, files in found.items() if len(files) > 1]
     older = [
         f"{files[0]} hides the newer {newer[0]}"
@@ -149,8 +149,8 @@ def shadows(site: Site, answers: Answers) -> Finding:
     if older:
         return failed(older[0], *lines)
     if lines:
-        return warned(f"{len(lines)} libraries of the driver are there twice", *lines)
-    return passed(f"each of {len(found)} libraries of the driver is there once")
+        return warned(f"{len(lines)} driver libraries are installed twice", *lines)
+    return passed(f"each of {len(found)} driver libraries is installed once")
 
 
 def _release(file: str) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ def compilers(site: Site, answers: Answers) -> Finding:
         releases = named.get(str(profile.get("name")), [])
         if set(releases) - {str(own)}:
             return failed(
-                f"profile {profile['name']} puts the libraries of oneAPI {', '.join(releases)} into the engine's way; "
+                f"profile {profile['name']} loads the libraries of oneAPI {', '.join(releases)} into the engine; "
                 + (f"its stack is for {own}" if own else "its stack brings its own"),
                 *lines,
             )
@@ -218,8 +218,10 @@ def sycl_runtimes(site: Site, answers: Answers) -> Finding:
         if re.search(r"/intel/oneapi\b|\bsetvars\.sh\b", line) and not line.lstrip().startswith("#")
     ]
     if lines:
-        return warned(f"oneAPI is put into the way of what {', '.join(finished)} brings", *lines)
-    return passed(f"nothing puts a second SYCL runtime beside that of {', '.join(finished)}")
+        return warned(
+            f"oneAPI is added to the environment of {', '.join(finished)}, which brings its own runtime", *lines
+        )
+    return passed(f"no second SYCL runtime stands beside that of {', '.join(finished)}")
 
 
 CHECKS = (
@@ -231,46 +233,50 @@ CHECKS = (
     ),
     Check(
         "level-zero-devices", "runtime", "whether Level Zero shows every card",
-        "A card that Level Zero does not show is not there for the engine; one release of the runtime (25.44) is known "
+        "The engine sees only the cards that Level Zero shows; one release of the runtime (25.44) is known "
         "to lose all but the first.",
         "See the checks kernel-driver, device-nodes and packages; unset ZE_AFFINITY_MASK and ONEAPI_DEVICE_SELECTOR.",
         lambda site: (sycl_ls(site), XPU_SMI), level_zero, needs_cards=True, captured_only=True,
     ),
     Check(
         "opencl-devices", "runtime", "whether OpenCL shows every card",
-        "The engine does without OpenCL, but both come from the same packages: a difference is a broken installation.",
+        "The engine does not use OpenCL, but both come from the same packages: a difference means a broken "
+        "installation.",
         "Run site.yml --tags gpu_driver: it installs intel-opencl-icd of the same source as the rest.",
         lambda site: (CLINFO,), opencl, needs_cards=True, captured_only=True,
     ),
     Check(
         "driver-sources", "runtime", "whether the driver's packages and repositories are of one source",
-        "Sources build the same libraries with other versions: mixed ones hide each other, and cards are not found.",
-        "Remove what is of another source, or set gpu_driver_remove_others; then site.yml --tags gpu_driver.",
+        "Each source builds the same libraries in other versions. Mixed ones shadow each other, and cards are "
+        "not found.",
+        "Remove the packages of other sources, or set gpu_driver_remove_others; then site.yml --tags gpu_driver.",
         lambda site: (DPKG, APT_SOURCES), sources, needs_cards=True,
     ),
     Check(
         "packages", "runtime", "the driver's packages against those of the chosen source (gpu_driver_source)",
-        "The role gpu_driver pins these; what is missing or newer was put there, or taken away, by somebody else.",
+        "The role gpu_driver pins these versions; something else installed or removed the ones that differ.",
         "Run site.yml --tags gpu_driver: it installs and holds these versions.",
         lambda site: (DPKG,), pinned, needs_cards=True,
     ),
     Check(
         "driver-libraries", "runtime", "whether the loader finds each library of the driver once",
-        "With an older compiler for the cards (libigc) before the newer one kernels fail, or cards are not found.",
+        "If an older compiler for the cards (libigc) shadows the newer one, kernels fail or cards are not found.",
         "Remove the package or file that hides the other (dpkg -S FILE names its package), then ldconfig.",
         lambda site: (LIBRARIES,), shadows, needs_cards=True,
         source="owners' reports; an image whose libigc 2.36.3 hid 2.41.5",
     ),
     Check(
         "oneapi", "runtime", "which oneAPI compilers are installed, and which the engine's environment names",
-        "setvars.sh takes the newest: headers and libraries of two releases then mix, and builds or kernels fail.",
+        "setvars.sh selects the newest release: headers and libraries of two releases then mix, and builds or "
+        "kernels fail.",
         "Use compiler/RELEASE/env/vars.sh of the pinned release only, never setvars.sh; remove the others.",
         lambda site: (COMPILERS,), compilers, needs_cards=True,
     ),
     Check(
-        "sycl-runtimes", "runtime", "whether something puts oneAPI beside a stack that brings its own SYCL runtime",
+        "sycl-runtimes", "runtime", "whether oneAPI is added to the environment of a stack that brings its own "
+        "SYCL runtime",
         "Triton compiles with the icpx that it finds; two SYCL runtimes in one process end in a segmentation fault.",
-        "Take oneAPI out of these files; the role oneapi keeps the compiler's environment in a file of its own.",
+        "Remove oneAPI from these files; the role oneapi keeps the compiler's environment in a file of its own.",
         lambda site: (ICPX, surroundings(site)), sycl_runtimes, needs_cards=True,
         source="owners' reports on torch 2.13 and newer",
     ),

@@ -89,7 +89,7 @@ def complete(site: Site, answers: Answers) -> Finding:
         return warned(f"{', '.join(broken)} is not complete; nothing that is served or boots needs it", *lines)
     if not lines:
         return skipped(f"there is no stack in {site.settings['stack_root']}")
-    return passed(f"{len(lines)} complete", *lines)
+    return passed(f"{len(lines)} stacks are complete", *lines)
 
 
 def files(site: Site, answers: Answers) -> Finding:
@@ -113,7 +113,7 @@ def extensions(site: Site, answers: Answers) -> Finding:
         looked += fit["looked_at"]
         wrong += [(stack["id"], fit["torch"], item) for item in fit["misfits"]]
     if not wrong:
-        return passed(f"{looked} extensions that use torch find all that they need")
+        return passed(f"{looked} extensions that use torch find all their symbols")
     stack_id, torch, first = wrong[0]
     lines = [f"{item['extension']}: {item['problem']}{_home(item)}" for _stack, _torch, item in wrong]
     package = first["extension"].split("/")[0].split(".")[0]
@@ -172,10 +172,10 @@ def platform(site: Site, answers: Answers) -> Finding:
         for name in ("torch", "vllm"):
             if name in answer["errors"]:
                 return failed(f"{name} of {stack['id']} cannot be imported: {answer['errors'][name]}", *lines)
-        lines.append(f"{stack['id']}: vLLM {answer['vllm']} finds the platform {answer['platform']!r}")
+        lines.append(f"{stack['id']}: vLLM {answer['vllm']} detects the platform {answer['platform']!r}")
         if wanted and answer["platform"] != wanted:
             return failed(
-                f"vLLM of {stack['id']} finds the platform {answer['platform']!r}, it should be {wanted!r}", *lines
+                f"vLLM of {stack['id']} detects the platform {answer['platform']!r}, it should be {wanted!r}", *lines
             )
     return passed(lines[0], *lines)
 
@@ -200,7 +200,7 @@ def matrix(site: Site, answers: Answers) -> Finding:
         if named and named.lower() != here.lower():
             other.append(f"{stack['id']}: the system is {here}, tested on {named}")
     if bad:
-        return failed(f"a version is known not to work: {bad[0]}", *bad, *other)
+        return failed(f"a version is known to fail: {bad[0]}", *bad, *other)
     if other:
         return warned(f"{len(other)} versions are not the tested ones: {other[0]}", *other)
     return passed(f"{seen} pinned versions are the tested ones")
@@ -227,40 +227,40 @@ def _extensions(site: Site) -> Sequence[Probe]:
 AGAIN = "Remove the stack's directory and run site.yml --tags stack; what was downloaded is kept."
 CHECKS = (
     Check(
-        "stacks", "stack", "whether the stacks that profiles need are completely installed",
-        "A stack without its fingerprint was interrupted; an engine on it is not started.",
+        "stacks", "stack", "whether the stacks that profiles need are complete",
+        "A stack without a fingerprint was interrupted during its installation, and no engine is started on it.",
         "Run site.yml --tags stack.", lambda site: (), complete,
     ),
     Check(
         "stack-files", "stack", "whether the stack's files and distributions are those that were verified",
-        "Something changed the environment after it was verified: what runs is not what its fingerprint says.",
+        "The environment was changed after its verification, so its fingerprint no longer describes it.",
         AGAIN, _records, files, needs_stack=True,
     ),
     Check(
         "versions", "stack", "the stack's versions against those that were tested together",
-        "Results are known for the tested combination only; some other ones are known not to work.",
+        "Results are known only for the tested combination, and some others are known to fail.",
         "Install the stack as its manifest says (site.yml --tags stack), or prove the new combination with the canary.",
         _records, matrix, needs_stack=True,
     ),
     Check(
         "native-extensions", "stack", "whether compiled extensions fit the installed torch and the system's libraries",
-        "An extension that was built for another torch cannot be loaded, or calls what is not there.",
+        "An extension that was built for another torch cannot be loaded, or calls symbols that do not exist.",
         "Build the extension against the installed torch.", _extensions, extensions, needs_stack=True,
     ),
     Check(
-        "vllm-platform", "stack", "which platform vLLM finds; not asked anew while a verified engine runs on the stack",
-        "vLLM that finds another platform than the stack is made for cannot serve its profiles.",
+        "vllm-platform", "stack", "the platform that vLLM detects; skipped while a verified engine runs on the stack",
+        "vLLM cannot serve the stack's profiles on another platform than the stack is made for.",
         "See the checks native-extensions, torch-xpu and stack-files; " + AGAIN, _inside, platform, needs_stack=True,
     ),
     Check(
         "torch-xpu", "stack", "whether torch sees every card",
-        "What torch does not see, vLLM cannot use.",
+        "vLLM can use only the cards that torch sees.",
         "See the checks level-zero-devices, driver-sources and packages: torch goes through the vendor's driver.",
         _inside, torch_xpu, needs_cards=True, needs_stack=True, captured_only=True,
     ),
     Check(
         "collectives", "stack", "whether torch has the collectives for the cards (XCCL, oneCCL)",
-        "Tensor parallelism over several cards goes through XCCL.",
+        "Tensor parallelism over several cards uses XCCL.",
         "Install the stack as its manifest says: its torch brings XCCL, its lock oneCCL.",
         _inside, collectives, needs_cards=True, needs_stack=True, captured_only=True,
     ),

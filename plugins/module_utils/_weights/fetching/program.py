@@ -22,17 +22,19 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .transports import CHUNK, SOURCES, Fault, Interrupted, Wrong
+from .transports import CHUNK, SOURCES, Fault, Interrupted, Source, Wrong, arrived
 
 PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
-# A file that arrives wrong is fetched once more: a cache in between may have been at fault.
-WRONG_LIMIT = 2
 
 
-def part_name(name: str, entry: list[Any]) -> str:
-    """Where a file is put together: named by its content too, so that bytes of another version are never continued."""
-    return f".{hashlib.sha256(f'{name} {entry}'.encode()).hexdigest()[:32]}.part"
+def part_name(name: str, entry: list[Any], kind: str) -> str:
+    """Where a file is put together: named by its content too, so that bytes of another version are never continued.
+
+    What came from other hosts has holes, so only they can continue it.
+    """
+    said = f"{name} {entry}{' peers' if kind == 'peers' else ''}"
+    return f".{hashlib.sha256(said.encode()).hexdigest()[:32]}.part"
 
 
 def digests(path: str, size: int) -> tuple[str, str]:
@@ -48,8 +50,9 @@ def digests(path: str, size: int) -> tuple[str, str]:
 class Job:
     """Brings the files of one model, several at once."""
 
-    def __init__(self, job: Mapping[str, Any], source: Any) -> None:
+    def __init__(self, job: Mapping[str, Any], source: Source) -> None:
         self._job, self._source = job, source
+        self._kind: str = job["kind"]
         self._files: dict[str, list[Any]] = job["files"]
         self._lock = threading.Lock()
         self._done: dict[str, tuple[str, int]] = {}
@@ -79,32 +82,34 @@ class Job:
 
     def _bring(self, name: str, entry: list[Any]) -> None:
         target = os.path.join(self._job["folder"], name)
-        part = os.path.join(self._job["folder"], part_name(name, entry))
+        part = os.path.join(self._job["folder"], part_name(name, entry, self._kind))
         wrong = failed = 0
         while not self._over.is_set():
-            before = os.path.getsize(part) if os.path.exists(part) else 0
+            before = self._arrived(part)
             if before > entry[0]:
-                os.unlink(part)
+                remove(part)
                 before = 0
             try:
                 self._fetch(name, entry, part)
                 content = check(name, entry, part)
+                self._source.right(name, part)
                 read = (content, os.stat(part).st_mtime_ns)
                 os.rename(part, target)
+                remove(part)
                 self._done[name] = read
                 self._waiting.pop(name, None)
                 return
             except Wrong as error:
                 wrong += 1
-                if os.path.exists(part):
-                    os.unlink(part)
-                if wrong >= WRONG_LIMIT:
+                again = self._source.another(name, part, wrong, str(error))
+                remove(part)
+                if not again:
                     raise Fault(
                         f"{error}, {wrong} times. It was thrown away, nothing uses it: what {self._source.where} has "
                         "is not what it says; try again later, or take another source"
                     ) from error
             except Interrupted as error:
-                grown = os.path.exists(part) and os.path.getsize(part) > before
+                grown = self._arrived(part) > before
                 failed = 1 if grown else failed + 1
                 if failed >= self._job["attempts"]:
                     raise Fault(self._given_up(name, str(error))) from error
@@ -132,6 +137,9 @@ class Job:
             "b70_mirror_url)"
         )
 
+    def _arrived(self, part: str) -> int:
+        return arrived(part, self._kind) if os.path.exists(part) else 0
+
     def _bytes(self) -> int:
         """Bytes that are there."""
         total: int = sum(self._files[name][0] for name in list(self._done))
@@ -139,7 +147,7 @@ class Job:
             for entry in entries:
                 if entry.name.endswith(".part"):
                     try:
-                        total += entry.stat().st_size
+                        total += arrived(entry.path, self._kind)
                     except FileNotFoundError:
                         continue  # became a file meanwhile
         return total
@@ -161,6 +169,13 @@ class Job:
             if last:
                 return
             self._over.wait(PAUSE_S)
+
+
+def remove(part: str) -> None:
+    """Remove a file that was begun, and what aria2 notes beside it."""
+    for path in (part, f"{part}.aria2"):
+        if os.path.exists(path):
+            os.unlink(path)
 
 
 def check(name: str, entry: list[Any], path: str) -> str:
@@ -212,12 +227,15 @@ def main() -> int:
         spec = json.load(stream)
     os.umask(0o022)
     answer: dict[str, Any]
+    source: Source | None = None
     try:
         source = SOURCES[spec["kind"]](spec, read_token(spec))
         asked = sys.argv[1] == "list"
         answer = listing(source, spec["attempts"]) if asked else {"digests": Job(spec, source).run()}
     except Fault as error:
         answer = {"error": str(error)}
+    if source is not None and source.wrong:
+        answer["wrong"] = source.wrong
     if sys.argv[1] == "list":
         sys.stdout.write(json.dumps(answer) + "\n")
     else:

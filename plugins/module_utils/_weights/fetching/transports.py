@@ -1,16 +1,20 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ways to fetch the files of a model: the hub, a web server, a folder; what goes wrong there as three exceptions."""
+"""Ways to fetch the files of a model: the hub, a web server, a folder, other hosts that have it; what goes wrong there
+as three exceptions."""
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,7 +28,18 @@ CHUNK = 1024 * 1024
 HUB_CHUNK = 256 * 1024
 MANIFEST = ".b70-weights.json"
 SUMS = "SHA256SUMS"
+# A file that arrives wrong is fetched once more: a cache in between may have been at fault.
+WRONG_LIMIT = 2
+ARIA2 = "/usr/bin/aria2c"
+# Connections for one file. Less than this is not worth one.
+_CONNECTIONS = 16
+_PIECE = "1M"
+# aria2's exit statuses: what says that a host does not give the file, and a full disk.
+_REFUSED = (3, 22, 24)
+_DISK_FULL = 9
 _WEB = urllib.request.build_opener()
+# A proxy is no way to a neighbour.
+_NEAR = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Fault(Exception):
@@ -54,13 +69,33 @@ def host_of(url: str) -> str:
     return urllib.parse.urlsplit(url).netloc
 
 
-class Plain:
+class Source:
+    """What all ways have in common. where: names the source in messages; wrong: hosts that gave wrong bytes, with what
+    was wrong."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.wrong: dict[str, str] = {}
+
+    def fetch(self, name: str, entry: list[Any], part: str) -> None:
+        """Bring what is missing of one file; raises Fault, Interrupted or Wrong."""
+        raise NotImplementedError
+
+    def another(self, name: str, part: str, wrong: int, said: str) -> bool:
+        """Whether a file that came wrong so many times is asked for once more; ``said`` is what was wrong."""
+        return wrong < WRONG_LIMIT
+
+    def right(self, name: str, part: str) -> None:
+        """Learn from a file that came right."""
+
+
+class Plain(Source):
     """A directory on a web server with a manifest: this collection's own, or SHA256SUMS."""
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
         self._spec = spec
         self._base = spec["url"].rstrip("/")
-        self.where = host_of(self._base)
+        super().__init__(host_of(self._base))
 
     def _open(self, name: str, offset: int = 0) -> Any:
         url = f"{self._base}/{urllib.parse.quote(name)}"
@@ -144,12 +179,12 @@ class Plain:
             raise Fault(f"{self._base}/{name} answers {error.code}") from error
 
 
-class Folder:
+class Folder(Source):
     """A directory on this host, for example a share."""
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
         self._root = spec["path"]
-        self.where = self._root
+        super().__init__(self._root)
 
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
         try:
@@ -159,7 +194,141 @@ class Folder:
             raise Fault(f"{error.filename} may not be read by this user: see model_weights_user") from error
 
 
-class Hub:
+class Peers(Source):
+    """Other hosts with the same model. aria2 carries each file, in pieces from all of them at once.
+
+    Only the digest of a whole file is known. So a file that came wrong from several hosts is asked of one after the
+    other until it is right. Then each of them is asked for one block in which the two differ. Hosts that gave wrong
+    bytes are named and not asked again.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], token: str) -> None:
+        self._spec = spec
+        self._urls = {peer["host"]: peer["url"] for peer in spec["peers"]}
+        super().__init__(", ".join(self._urls))
+        self._asked: list[str] = []
+        # What an earlier download left of files, as it was found here: no host is to blame for it.
+        self._left: dict[str, bool] = {}
+        # What came wrong from several hosts: what was wrong, and the digests of its blocks.
+        self._mixed: dict[str, tuple[str, list[bytes]]] = {}
+
+    def fetch(self, name: str, entry: list[Any], part: str) -> None:
+        self._asked = list(self._urls)[: 1 if name in self._mixed else None]
+        if not self._asked:
+            said = "; ".join(f"{host}: {what}" for host, what in self.wrong.items())
+            raise Fault(f"no host is left that gives {name} right ({said})")
+        self._left.setdefault(name, os.path.exists(part))
+        urls = [f"{self._urls[host]}/{urllib.parse.quote(name)}" for host in self._asked]
+        done = subprocess.run(
+            aria2_argv(urls, part, self._spec["rate"], self._spec["stall_s"]),
+            env={"PATH": "/usr/bin:/bin"},  # no proxy
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        who = ", ".join(self._asked)
+        if done.returncode == _DISK_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if done.returncode in _REFUSED:
+            raise Fault(f"{who} no longer gives {name}: {aria2_said(done.stdout + done.stderr)}")
+        if done.returncode:
+            raise Interrupted(f"{name} from {who}: {aria2_said(done.stdout + done.stderr)}")
+        size = os.path.getsize(part)
+        if size != entry[0]:
+            raise Wrong(f"{name} came with {size} bytes instead of {entry[0]}")
+
+    def another(self, name: str, part: str, wrong: int, said: str) -> bool:
+        if self._left.get(name):
+            self._left[name] = False  # from here on all of it is from these hosts
+        elif len(self._asked) > 1:
+            self._mixed[name] = (said, block_digests(part))
+        else:
+            self._blame(self._asked[0], said)
+        return True
+
+    def right(self, name: str, part: str) -> None:
+        if name not in self._mixed:
+            return
+        said, wrong = self._mixed.pop(name)
+        good = block_digests(part)
+        differ = [number for number, (one, other) in enumerate(zip(wrong, good, strict=False)) if one != other]
+        number = differ[0] if differ else min(len(wrong), len(good))
+        expected = good[number] if number < len(good) else hashlib.sha256(b"").digest()
+        for host in list(self._urls):
+            block = None if host in self._asked else self._block(host, name, number)
+            if block is not None and hashlib.sha256(block).digest() != expected:
+                self._blame(host, said)
+
+    def _blame(self, host: str, said: str) -> None:
+        self._urls.pop(host)
+        self.wrong[host] = said
+
+    def _block(self, host: str, name: str, number: int) -> bytes | None:
+        """A block of a file as a host has it; None if the host does not answer."""
+        request = urllib.request.Request(f"{self._urls[host]}/{urllib.parse.quote(name)}")
+        request.add_header("Range", f"bytes={number * CHUNK}-{(number + 1) * CHUNK - 1}")
+        try:
+            with network(host), _NEAR.open(request, timeout=self._spec["stall_s"]) as answer:
+                return bytes(answer.read(CHUNK))
+        except urllib.error.HTTPError as error:
+            return b"" if error.code == 416 else None  # 416: its file ends earlier
+        except Interrupted:
+            return None
+
+
+def block_digests(path: str) -> list[bytes]:
+    """The SHA-256 of each block of a file."""
+    with open(path, "rb") as stream:
+        return [hashlib.sha256(block).digest() for block in iter(lambda: stream.read(CHUNK), b"")]
+
+
+def aria2_argv(urls: list[str], part: str, rate: str, stall_s: float) -> list[str]:
+    """The command that brings one file from all of these addresses and goes on where an earlier one stopped."""
+    folder, name = os.path.split(part)
+    options = {
+        "dir": folder,
+        "out": name,
+        "continue": "true",
+        "allow-overwrite": "true",
+        "auto-file-renaming": "false",
+        "auto-save-interval": "1",
+        "connect-timeout": "10",
+        "enable-color": "false",
+        "file-allocation": "none",
+        "follow-metalink": "false",
+        "follow-torrent": "false",
+        "max-connection-per-server": "4",
+        "max-overall-download-limit": rate or "0",
+        "max-tries": "2",
+        "min-split-size": _PIECE,
+        "no-conf": "true",
+        "no-netrc": "true",
+        "retry-wait": "1",
+        "show-console-readout": "false",
+        "split": str(_CONNECTIONS),
+        "summary-interval": "0",
+        "timeout": str(max(1, round(stall_s))),
+        "uri-selector": "feedback",
+    }
+    return [ARIA2, *(f"--{key}={value}" for key, value in options.items()), "--", *urls]
+
+
+def aria2_said(output: str) -> str:
+    """The last thing that aria2 calls an error, without where in its source that is."""
+    found = re.findall(r"errorCode=\d+ (.+)", output)
+    words = [word for word in (found[-1].split() if found else ["aria2", "ended", "early"]) if "://" not in word]
+    return " ".join(words)[:200]
+
+
+def arrived(path: str, kind: str) -> int:
+    """How many bytes of a file are there. aria2 writes pieces in any order, so its files have holes."""
+    status = os.stat(path)
+    return min(status.st_size, status.st_blocks * 512) if kind == "peers" else status.st_size
+
+
+class Hub(Source):
     """The hub, through its own client. Its download function is used with our file, so that a killed process can be
     continued: the client by itself begins every file anew."""
 
@@ -176,7 +345,7 @@ class Hub:
         self._headers = build_hf_headers
         self._endpoint = spec["endpoint"].rstrip("/")
         self._api = huggingface_hub.HfApi(endpoint=self._endpoint, token=self._token, library_name="arcpro.b70")
-        self.where = host_of(self._endpoint)
+        super().__init__(host_of(self._endpoint))
 
     def contents(self) -> dict[str, Any]:
         info = self._info(self._spec.get("revision"))
@@ -300,4 +469,4 @@ def network(where: str) -> Iterator[None]:
         raise
 
 
-SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder}
+SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder, "peers": Peers}

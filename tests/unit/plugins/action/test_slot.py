@@ -77,6 +77,7 @@ def test_the_engine_is_asked_before_a_switch(monkeypatch: pytest.MonkeyPatch) ->
     assert host.asked[1][1] == {**CHECK, "profiles": ["tiny-a"], "fit": ["tiny-a"], "config_dir": "/etc/own"}
     assert host.said == ["h1 | tiny-a fits"]
     assert result["summary"][1] == "frontdoor: http://h1:8000/v1"
+    assert result["layout"] == {"config_dir": "/etc/own"}
 
 
 @pytest.mark.parametrize("check_mode", [False, True])

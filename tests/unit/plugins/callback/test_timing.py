@@ -62,3 +62,19 @@ def test_a_task_counts_from_its_start_to_its_last_result() -> None:
     assert callback.durations() == [("task one", 7.0)]
     callback.v2_playbook_on_stats(None)
     assert lines == ["Took 7.0 s, most of it in:", "         7.0 s  task one"]
+
+
+def test_the_time_between_the_waves_of_a_play_does_not_count() -> None:
+    now = [100.0]
+    callback = CallbackModule(display=SimpleNamespace(verbosity=0), options=None, clock=lambda: now[0])
+    task, switch = Task("drain"), Task("switch")
+
+    def run(one: Task, seconds: float) -> None:
+        callback.v2_playbook_on_task_start(one, is_conditional=False)
+        now[0] += seconds
+        callback.v2_runner_on_ok(SimpleNamespace(task=one, _task=one))
+
+    for _wave in range(3):
+        run(task, 1.0)
+        run(switch, 60.0)
+    assert callback.durations() == [("task drain", 3.0), ("task switch", 180.0)]

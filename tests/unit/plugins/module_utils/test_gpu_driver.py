@@ -64,7 +64,7 @@ def test_cards_that_are_driven_with_good_firmware_are_no_matter():
         (
             "",
             {"kernel": "6.8.0-87-generic", "next_kernel": "6.17.0-23-generic"},
-            "the next start takes 6.17.0-23-generic",
+            "the next boot uses 6.17.0-23-generic",
         ),
         ("", {**SYSTEM, "kernel_arguments": ["nomodeset"]}, "its argument nomodeset prevents that"),
         ("vfio-pci", SYSTEM, "0000:03:00.0 is bound to vfio-pci, not to xe"),

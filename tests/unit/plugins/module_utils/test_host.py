@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -255,3 +256,30 @@ def test_the_next_kernel_is_what_the_link_names(tmp_path):
     assert _host.next_kernel(tmp_path) == "6.17.0-23-generic"
     (tmp_path / "vmlinuz").symlink_to("boot/vmlinuz-6.1.0-40-amd64")
     assert _host.next_kernel(tmp_path) == "6.1.0-40-amd64"
+
+
+def test_a_restart_is_needed_for_arguments_for_a_missing_kernel_and_for_the_kernel_of_the_next_boot():
+    system = {"kernel": "6.8.0-87-generic", "kernel_arguments": ["quiet"], "next_kernel": "6.8.0-87-generic"}
+    assert _host.restart_reasons([], ["quiet"], system) == []
+    assert _host.restart_reasons([], [], system | {"next_kernel": None}) == []
+    following = system | {"next_kernel": "6.17.0-1010-intel"}
+    assert _host.restart_reasons(["linux-a", "linux-a"], ["quiet", "pcie_aspm=off"], following) == [
+        "the running kernel was not given pcie_aspm=off",
+        "a kernel is installed with linux-a",
+        "the next boot uses the kernel 6.17.0-1010-intel",
+    ]
+
+
+def test_directories_are_missing_obstructed_or_not_writable(tmp_path):
+    account = {"uid": 4242, "gids": [4242]}
+    (tmp_path / "closed").mkdir(mode=0o755)
+    (tmp_path / "file").touch()
+    wanted: list[dict[str, Any]] = [
+        {"path": str(tmp_path / name), "writable": name == "closed"} for name in ("absent", "closed", "file")
+    ]
+    wanted.append({"path": str(tmp_path)})
+    paths = {one["path"]: _host.path_facts(one["path"], account) for one in wanted}
+    absent, closed, file = (one["path"] for one in wanted[:3])
+    faults = _host.directory_faults(wanted, paths, account)
+    assert faults == {"missing": [absent], "obstructed": [file], "not_writable": [closed]}
+    assert _host.directory_faults(wanted, paths, None)["not_writable"] == []

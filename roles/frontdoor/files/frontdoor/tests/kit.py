@@ -30,7 +30,8 @@ from fake_engine import read_head as read_head
 from frontdoor.app import _SWEEP_S, App
 from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
-from frontdoor.http.listener import Listener, tls_context
+from frontdoor.http.listener import Listener
+from frontdoor.http.tls import server_context
 from frontdoor.observability.events import EventLog
 
 # What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
@@ -300,7 +301,7 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
     app = App(config, loop, EventLog(log_write), spread=lambda: running.spread())
-    server = Listener(app.server, tls_context(config.tls))
+    server = Listener(app.server, server_context(*config.tls))
     await server.open("127.0.0.1", 0)
     app.start()
     running = Bench(app, engine, server, state_path, log_read)

@@ -14,7 +14,7 @@ import pytest
 from admin_kit import KEY, MEMORY, MODELS, admin, detail, states, write_keys
 from kit import Answer, Call, bench, on_loop, until
 
-from frontdoor.admin.models import Running, runtime_state
+from frontdoor.admin.models import runtime_state
 from frontdoor.config import from_table
 from frontdoor.slot.state import SlotState, fallback
 
@@ -345,23 +345,23 @@ def slot(**changes: Any) -> SlotState:
 @pytest.mark.parametrize(
     ("state", "running", "expected"),
     [
-        (slot(phase="stopped"), None, ("unloaded", "unloaded")),
-        (slot(phase="serving", profile={"name": "a"}), None, ("loaded", "unloaded")),
-        (slot(phase="failed", profile={"name": "a"}), None, ("failed", "unloaded")),
-        (slot(phase="switching", switch={"from": "a", "to": "b"}), None, ("unloading", "loading")),
+        (slot(phase="stopped"), {}, ("unloaded", "unloaded")),
+        (slot(phase="serving", profile={"name": "a"}), {}, ("loaded", "unloaded")),
+        (slot(phase="failed", profile={"name": "a"}), {}, ("failed", "unloaded")),
+        (slot(phase="switching", switch={"from": "a", "to": "b"}), {}, ("unloading", "loading")),
         (
             slot(phase="verifying", switch={"from": "a", "to": "b"}, profile={"name": "b"}),
-            None,
+            {},
             ("unloaded", "loading"),
         ),
-        (slot(phase="switching", switch={"from": "a", "to": "b", "loading": True}), None, ("unloaded", "loading")),
-        (slot(phase="switching", switch={"from": "a", "to": None}), None, ("unloading", "unloaded")),
-        (slot(phase="verifying", switch={"from": "a", "to": "a"}), None, ("loading", "unloaded")),
-        (slot(phase="serving", profile={"name": "a"}), Running("load", "b"), ("loaded", "loading")),
-        (slot(phase="serving", profile={"name": "a"}), Running("unload", "a"), ("unloading", "unloaded")),
+        (slot(phase="switching", switch={"from": "a", "to": "b", "loading": True}), {}, ("unloaded", "loading")),
+        (slot(phase="switching", switch={"from": "a", "to": None}), {}, ("unloading", "unloaded")),
+        (slot(phase="verifying", switch={"from": "a", "to": "a"}), {}, ("loading", "unloaded")),
+        (slot(phase="serving", profile={"name": "a"}), {"b": "loading"}, ("loaded", "loading")),
+        (slot(phase="serving", profile={"name": "a"}), {"a": "unloading"}, ("unloading", "unloaded")),
     ],
 )
-def test_the_state_of_a_profile(state: SlotState, running: Running | None, expected: tuple[str, str]) -> None:
+def test_the_state_of_a_profile(state: SlotState, running: dict[str, str], expected: tuple[str, str]) -> None:
     assert tuple(runtime_state(name, state, running, failed=False) for name in "ab") == expected
-    if expected[1] == "unloaded" and running is None:
+    if expected[1] == "unloaded" and not running:
         assert runtime_state("b", state, running, failed=True) == "failed"

@@ -95,10 +95,10 @@ async def test_what_goes_wrong_inside_is_answered_and_logged(tmp_path: Path, mon
             assert (await client.ask("GET", "/health")).status == 200
 
         with monkeypatch.context() as patch:
-            patch.setattr("frontdoor.admin.api.gpu_memory", broken)
+            patch.setattr("frontdoor.admin.models.gpu_memory", broken)
             await asked("GET", MEMORY)
         with monkeypatch.context() as patch:
-            patch.setattr("frontdoor.admin.api.row", broken)
+            patch.setattr("frontdoor.admin.models.row", broken)
             await asked("GET", MODELS)
             # the load itself was done
             await asked("POST", f"{MODELS}/tiny-b/load")

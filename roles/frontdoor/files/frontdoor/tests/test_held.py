@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import socket
 import ssl
 import tracemalloc
@@ -97,7 +96,7 @@ async def test_silent_connections_count_and_end_with_tls_too(tmp_path: Path, cer
         await until(lambda: not run.app.connection_limiter.handshakes)
         # and when nobody else of them leaves, their time ends
         patient = run.listener._limits
-        run.listener._limits = dataclasses.replace(patient, header_timeout_s=0.3)
+        run.listener._limits = patient._replace(header_timeout_s=0.3)
         silent = [await run.client(address="127.0.0.2") for _ in range(10)]
         for client in silent:
             assert await client.closed()

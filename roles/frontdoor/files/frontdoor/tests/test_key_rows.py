@@ -134,7 +134,7 @@ async def test_who_was_turned_away_is_counted_by_key(tmp_path: Path) -> None:
         assert (await first.answer()).status == 200
         rows = await asked(second)
         assert {row: value for row, value in rows.items() if value} == {("alice", "ok"): 1, ("bob", "refused"): 3}
-        assert run.app.ledger.metrics.refusals == {"busy": 3}
+        assert +run.app.ledger.metrics.refusals == {"busy": 3}
 
 
 def test_without_keys_there_are_no_rows() -> None:

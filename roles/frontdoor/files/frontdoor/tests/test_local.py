@@ -78,7 +78,7 @@ async def test_a_list_that_is_none_passes_as_it_is(tmp_path: Path) -> None:
         assert (await client.ask("GET", "/v1/models")).body == b"not json"
         assert (await client.ask("GET", "/v1/models")).body == b"until the end"
         answer = await client.ask("GET", "/v1/models")
-        assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")
+        assert (answer.status, answer.json["error"]["code"]) == (502, "engine_closed")
         assert (await client.ask("GET", "/health")).status == 200
 
 
@@ -236,7 +236,7 @@ def test_activity_is_bounded() -> None:
     activity = Activity(Metrics())
     for second in range(1000):
         activity.sample(second, 0, 0)
-        activity.request(entry(second), 0.0)
+        activity.requests([entry(second)], 0.0)
         activity.first_token(0.1)
         activity.phase(second, "serving" if second % 2 else "stopped", "a", "")
     report = activity.report()

@@ -49,6 +49,8 @@ def test_a_default_above_the_cap_is_the_cap() -> None:
         ("/v1/messages", '{"max_tokens":999}', '{"max_tokens":200}'),
         ("/generative_scoring", '{"max_tokens":999}', '{"max_tokens":999}'),
         (CHAT, "{}", '{"max_tokens":100}'),
+        (CHAT, '{"":{},"x":1}', '{"":{},"x":1,"max_tokens":100}'),
+        (CHAT, '{"sampling_params":{"max_tokens":9}}', '{"sampling_params":{"max_tokens":9},"max_tokens":100}'),
         (CHAT, '{"max_tokens":"\\ud800"}', '{"max_tokens":100}'),
         (
             CHAT,

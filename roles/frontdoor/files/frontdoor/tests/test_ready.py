@@ -125,3 +125,30 @@ async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch
         run.app.vitals.run()
         await until(lambda: run.app.vitals.cache_used is not None)
         assert (await client.ask("GET", "/status")).json["engine"]["cache_used"] == 0.8
+
+
+@on_loop
+async def test_a_balancer_asks_for_one_model(tmp_path: Path) -> None:
+    async with bench(tmp_path, state={"request": {"model_aliases": ["house-model"]}}) as run:
+        client = await run.client()
+        for name, status in (("tiny-a", 200), ("house-model", 200), ("tiny-b", 503), ("", 200)):
+            answer = await client.ask("GET", f"/ready?model={name}")
+            assert (answer.status, answer.json["ready"]) == (status, status == 200)
+        refused = await client.ask("GET", "/ready?model=tiny-b")
+        assert refused.json["reason"] == "the model 'tiny-b' is not served here"
+        # a name as a query writes it
+        assert (await client.ask("GET", "/ready?model=tiny%2Da")).status == 200
+
+
+@on_loop
+async def test_a_balancer_chooses_the_status(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        client = await run.client()
+        assert (await client.ask("GET", "/ready?unready_status=404")).status == 200
+        run.write_state(open=False, phase="stopped", verified=False)
+        answer = await client.ask("GET", "/ready?unready_status=404")
+        assert (answer.status, answer.json["ready"]) == (404, False)
+        # 200 for what is not ready would be a lie
+        assert (await client.ask("GET", "/ready?unready_status=200")).status == 503
+        run.app.drain()
+        assert (await (await run.client()).ask("GET", "/ready?unready_status=404")).status == 404

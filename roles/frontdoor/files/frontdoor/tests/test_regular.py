@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from kit import serving_state, start_unit
 
-from frontdoor.admin.helper import served
 from frontdoor.config import from_table
 from frontdoor.slot import regular
 from frontdoor.slot.journal import History
@@ -57,7 +56,6 @@ def test_the_state_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
     assert (state.phase, state.open) == ("stopped", False)
     assert state.reason == f"the state file {path} cannot be read: {regular.NOT_REGULAR}"
     assert file.poll() is None
-    assert served(path) is None
     (tmp_path / "new").write_text(json.dumps(serving_state("http://h:1")))
     if path.is_dir() and not path.is_symlink():
         path.rmdir()

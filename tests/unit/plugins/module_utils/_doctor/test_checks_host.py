@@ -33,7 +33,7 @@ def test_without_cards_nothing_about_cards_is_judged_or_asked():
     needing = site(cards=0)
     assert "see the check card-count" in BY_ID["card-power"].waived(needing)
     missing = judge("card-count", needing)
-    assert (missing.level, missing.summary) == (Level.FAIL, "0 of the cards are there, big needs 2")
+    assert (missing.level, missing.summary) == (Level.FAIL, "0 of the cards are present, big needs 2")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,10 @@ def test_boots():
     found = judge("boots", site(), listing, stops, log)
     assert found.level is Level.WARN
     assert (
-        found.evidence[0] == "before this boot, says the processor: software wrote 0x6 to reset control register 0xCF9"
+        found.evidence[0]
+        == "the processor reports before this boot: software wrote 0x6 to reset control register 0xCF9"
     )
-    assert found.evidence[1] == "boot -2 ended without a shutdown, last heard of at 2026-11-19 21:47:11 UTC"
+    assert found.evidence[1] == "boot -2 ended without a shutdown, last log entry at 2026-11-19 21:47:11 UTC"
     lines = captured("list-boots.txt").splitlines()
     first = (machine.LIST_BOOTS, out("\n".join([lines[0], lines[3]])))
     assert judge("boots", site(), first, stops, log).level is Level.SKIP
@@ -145,7 +146,7 @@ def test_disks_count_what_is_still_to_be_installed():
     assert judge("disk", site(), rows(5_000)).level is Level.WARN
     assert judge("disk", site(), rows(500)).level is Level.FAIL
     missing = judge("disk", site(stacks=[]), rows(20_000))
-    assert (missing.level, missing.summary) == (Level.FAIL, "there is too little space below /opt/b70/stacks")
+    assert (missing.level, missing.summary) == (Level.FAIL, "too little space is free in /opt/b70/stacks")
     assert f"the stacks that are missing need {MANIFEST['disk_mib']}" in missing.evidence[1]
 
 
@@ -173,7 +174,7 @@ def test_kernels_that_are_upgraded_unattended():
     found = upgrades(kernels, shipped)
     assert (found.level, found.summary) == (
         Level.WARN,
-        "the kernel is upgraded unattended: linux-generic-hwe-24.04, linux-image-generic-hwe-24.04",
+        "unattended upgrades may replace the kernel: linux-generic-hwe-24.04, linux-image-generic-hwe-24.04",
     )
     assert "apt-mark hold linux-generic-hwe-24.04 linux-image-generic-hwe-24.04" in found.fix
     barred = shipped + 'Unattended-Upgrade::Package-Blacklist:: "linux-";\n'

@@ -180,7 +180,7 @@ INFO: dict[str, Any] = {
         ({}, Level.PASS, "big is served"),
         ({"legacy_units": ["minimax-vllm.service"]}, Level.FAIL, "minimax-vllm.service"),
         ({"interrupted": {"id": "x"}}, Level.WARN, "interrupted"),
-        ({"phase": "verifying", "engine": {**ENGINE, "healthy": False}}, Level.WARN, "a switch is at work"),
+        ({"phase": "verifying", "engine": {**ENGINE, "healthy": False}}, Level.WARN, "a switch is in progress"),
         ({"engine": None}, Level.FAIL, "should run and does not"),
         ({"engine": None, "enabled_units": []}, Level.WARN, "nothing starts at boot"),
         ({"engine": None, "enabled_units": [], "phase": "failed"}, Level.FAIL, "the last switch failed"),
@@ -224,7 +224,7 @@ def test_the_frontdoor():
     keys = found(status=200, body=json.dumps(wrong))
     assert (keys.level, keys.evidence[0]) == (Level.WARN, "keys.toml: the key 'bob' is not")
     assert "Connection refused" in found(status=0, error="[Errno 111] Connection refused").summary
-    assert "is not the frontdoor" in found(body="<html>").summary
+    assert "not answered by the frontdoor" in found(body="<html>").summary
 
 
 def test_profiles_weights_and_caches():

@@ -29,7 +29,7 @@ def test_level_zero_loader():
     assert judge("level-zero-loader", site(), (runtime.LDCONFIG, out(cache))).level is Level.PASS
     without = "\n".join(line for line in cache.splitlines() if "libze_intel_gpu" not in line)
     found = judge("level-zero-loader", site(), (runtime.LDCONFIG, out(without)))
-    assert (found.level, found.summary) == (Level.FAIL, "the system has no libze_intel_gpu.so.1")
+    assert (found.level, found.summary) == (Level.FAIL, "the system lacks libze_intel_gpu.so.1")
     assert "libze-intel-gpu1" in found.fix
 
 
@@ -89,7 +89,7 @@ def test_packages_of_another_source_are_the_matter_of_another_check():
     assert (other.level, other.summary) == (Level.WARN, "the driver does not come from omix alone")
     assert "apt-get remove intel-igc-core-2" in other.fix
     mixed = judge("driver-sources", *dpkg("github", GITHUB + "installed libigc2 2.36.3-1~24.04\n"), clean)
-    assert (mixed.level, mixed.summary) == (Level.FAIL, "the driver is mixed from several sources")
+    assert (mixed.level, mixed.summary) == (Level.FAIL, "the driver packages come from several sources")
     assert "libigc2 2.36.3-1~24.04" in mixed.fix
     assert judge("driver-sources", *dpkg("github", "installed bash 5.2\n"), clean).level is Level.SKIP
 
@@ -163,7 +163,7 @@ def test_oneapi_installations():
     found = judge("oneapi", mixed, compilers("2025.3", "2026.0"))
     assert found.level is Level.FAIL
     assert found.summary == (
-        "profile big puts the libraries of oneAPI 2025.3, 2026.0 into the engine's way; its stack is for 2025.3"
+        "profile big loads the libraries of oneAPI 2025.3, 2026.0 into the engine; its stack is for 2025.3"
     )
     shipped = profile(
         stack=stack("xpu"), engine={"env": {"LD_LIBRARY_PATH": "/opt/intel/oneapi/2026.1/lib"}, "argv": []}

@@ -69,7 +69,7 @@ def test_good_cards_pass_and_everything_of_them_can_be_read(look_at: Look_at) ->
     found = look_at(4, guc="70.65.0")
     assert {item["level"] for item in found.values()} == {"PASS"}, found
     assert found["guc-firmware"]["evidence"][3] == "0000:e3:00.0: GuC 70.65.0"
-    assert found["power-cap"]["summary"] == "every card may take 275 W"
+    assert found["power-cap"]["summary"] == "every card is capped at 275 W"
     assert found["card-ecc"]["evidence"][0] == "0000:03:00.0: the driver manages 32656 MiB"
     assert found["card-link"]["evidence"][1] == "0000:83:00.0: 32 GT/s x16 at 0000:81:00.0"
 

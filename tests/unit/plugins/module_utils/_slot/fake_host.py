@@ -564,6 +564,7 @@ class FakeHttp:
             return Reply(0, error="refused")
         active = sum(1 for end in fake_host.generations if end > fake_host.mono)
         part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
+        part |= {"queued_generations": 0, "max_active_generations": 2}
         return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
 
     def _ready(self) -> FakeUnit | None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import struct
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -141,7 +142,7 @@ def test_repeats_that_differ_are_noted_or_fail():
     one, two = judged(case("contains", "red"), "Red"), judged(case("contains", "red"), "It is red.", attempt=2)
     assert canary.summed_up([one, one], must_agree=True) == one
     noted = canary.summed_up([one, two, one], must_agree=False)
-    assert noted.passed
+    assert (noted.passed, noted.steady) == (True, False)
     assert noted.note == (
         f"the repeats answered differently: 'Red' ({one.sha256[:12]}, answer 1); "
         f"'It is red.' ({two.sha256[:12]}, answer 2)"
@@ -149,7 +150,7 @@ def test_repeats_that_differ_are_noted_or_fail():
     failed = canary.summed_up([one, two], must_agree=True)
     assert (failed.passed, failed.problem) == (False, noted.note)
     wrong = judged(case("contains", "red"), "blue", attempt=2)
-    assert canary.summed_up([one, wrong], must_agree=False) == wrong
+    assert canary.summed_up([one, wrong], must_agree=False) == replace(wrong, steady=False)
 
 
 def test_payload_is_greedy_and_seeded():

@@ -68,6 +68,17 @@ def test_status_in_json_is_what_the_module_says(fake_host):
     assert (code, data["profile"], data["verified"], data["open"]) == (0, "a", True, True)
 
 
+def test_status_in_json_has_stack_generations_and_cards(fake_host):
+    fake_host.cards = 1
+    b70ctl(fake_host, "switch", "a")
+    data = json.loads(b70ctl(fake_host, "status", "--json")[1])
+    assert data["stack"] == json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")))["stack"]["id"]
+    assert data["frontdoor"] == {"active": 0, "queued": 0, "max_active": 2}
+    assert data["cards"] == [{"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}]
+    fake_host.frontdoor_present = False
+    assert json.loads(b70ctl(fake_host, "status", "--json")[1])["frontdoor"] is None
+
+
 def test_a_failed_switch_says_where_the_slot_is(fake_host):
     b70ctl(fake_host, "switch", "a")
     fake_host.unit("b").fault = "wrong_answer"

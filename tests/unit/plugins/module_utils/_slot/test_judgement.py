@@ -171,6 +171,7 @@ def test_current_env_is_quoted():
 
 
 def test_the_journal_is_folded():
+    compared = {"sha256": "5e", "request": "9a", "steady": True}
     lines = [
         encode("begin", id="1", at="t1", kind="switch", **{"from": None, "to": "a"}),
         encode("phase", id="1", phase="health", direction="forward"),
@@ -187,7 +188,7 @@ def test_the_journal_is_folded():
             key="a on s",
             loads=[{"key": "a on s", "seconds": 8.25}],
             canary=[
-                {"profile": "a", "name": "ok", "passed": True, "attempt": 3},
+                {"profile": "a", "name": "ok", "passed": True, "attempt": 3, **compared},
                 {"profile": "b", "name": "no", "passed": True, "attempt": 3},
             ],
         ),
@@ -198,7 +199,8 @@ def test_the_journal_is_folded():
     ]
     memory = remember(lines)
     assert memory.verified is not None
-    assert (memory.verified.profile, memory.verified.cases) == ("a", ({"name": "ok", "repeats": 3},))
+    case = {"name": "ok", "repeats": 3, **compared}
+    assert (memory.verified.profile, memory.verified.cases) == ("a", (case,))
     assert memory.load_times == LoadTimes({"a on s": (8.25,)}, {"a on s": (12.5,)})
     # The next file begins with all of it.
     head = encode_memory(memory)

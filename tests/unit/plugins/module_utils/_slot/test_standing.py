@@ -53,6 +53,17 @@ def asked(**changes: object) -> dict[str, object]:
     return _slot_module.run_switch({**PARAMS, **changes}, check_mode=True)
 
 
+def test_a_restart_is_of_what_is_served(fake_host: FakeHost) -> None:
+    switch(fake_host, "b")
+    predicted = asked(state="restarted", initial_profile="a")
+    assert (predicted["wanted"], predicted["changed"]) == ("b", True)
+
+
+def test_a_slot_that_serves_nothing_is_not_restarted(fake_host: FakeHost) -> None:
+    predicted = asked(state="restarted", initial_profile="a")
+    assert (predicted["wanted"], predicted["changed"], predicted["failed"]) == (None, False, False)
+
+
 def test_what_the_same_play_installs_is_not_looked_for(fake_host: FakeHost) -> None:
     profile = json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")) or "{}")
     planned = {"planned_stacks": [profile["stack"]["id"]], "planned_weights": [profile["model"]["path"]]}

@@ -156,7 +156,7 @@ def test_a_killed_download_goes_on_where_it_was(fetcher: Fetcher, hub: Hub, mode
     hub.pace_s = 0.3
     job = fetcher.job()
     process = fetcher.start("fetch", job)
-    part = fetcher.staging / part_name("model.safetensors", job["files"]["model.safetensors"])
+    part = fetcher.staging / part_name("model.safetensors", job["files"]["model.safetensors"], "hub")
     limit = time.monotonic() + 120
     while not (part.exists() and part.stat().st_size > 500_000):
         assert time.monotonic() < limit, "nothing came"

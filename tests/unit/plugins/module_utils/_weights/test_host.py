@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, service
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, manifest, service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Entry, Wanted, WeightsError
 
 SOURCE = {"kind": "path"}
@@ -70,6 +70,21 @@ def test_a_damaged_file_is_found_and_only_that_one_is_brought_again(source, tmp_
     assert bring(source, target) == ["tokenizer.json"]
     assert (target / "model.safetensors").stat().st_ino == kept
     assert state(source, target) == "complete"
+
+
+def test_a_file_that_rotted_with_its_recorded_size_and_time_is_brought_again_when_all_is_read(
+    source, tmp_path, monkeypatch
+):
+    target = tmp_path / "m"
+    bring(source, target)
+    monkeypatch.setattr(manifest, "ALWAYS_HASH_BELOW", 0)
+    path = target / "model.safetensors"
+    status, content = path.stat(), path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert host.prepare(str(target), wanted_of(source), UID)[1] == []
+    shutil.rmtree(tmp_path / ".m.incoming")
+    assert host.prepare(str(target), wanted_of(source), UID, full=True)[1] == ["model.safetensors"]
 
 
 def test_a_reader_keeps_the_old_files(source, tmp_path):
@@ -163,7 +178,7 @@ def test_links_are_followed(source, tmp_path):
 
 
 def test_a_request_cannot_lead_out_of_the_directory(tmp_path):
-    request = {"step": "prepare", "models": {"../x": {}}, "uploader": UID}
+    request = {"step": "prepare", "models": {"../x": {}}, "uploader": UID, "full": False}
     with pytest.raises(WeightsError, match="cannot name a model directory"):
         service.answer(str(tmp_path), request, write=True)
     request = {"step": "commit", "name": "m", "wanted": {"../x": [1, 1, "a"]}, "source": SOURCE}

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -285,6 +286,12 @@ def test_the_program_runs_as_rendered(tmp_path):
     answer = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert json.loads(answer.stdout) == {"slot": "main", "switches": []}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"load no-such root\n")
+        subprocess.run([*program[:3], "admin"], stdin=theirs.fileno(), capture_output=True, check=True)
+        told = json.loads(ours.recv(4096))
+    assert told == {"exit": 64, "message": "no-such is not a profile of this host"}
 
 
 @pytest.mark.parametrize(

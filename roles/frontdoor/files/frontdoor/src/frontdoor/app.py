@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The application: wires the parts together, and routes requests to them."""
 
@@ -20,7 +19,7 @@ from frontdoor.admission.permits import Permits
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
-from frontdoor.http.exchange import Engine, Exchange, Running
+from frontdoor.http.exchange import Engine, Exchange
 from frontdoor.http.head import RequestHead
 from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
@@ -33,8 +32,7 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.current import STOPPING, Slot
-from frontdoor.slot.engine import Probe, Vitals
-from frontdoor.slot.health import EngineHealth
+from frontdoor.slot.engine import EngineHealth, Probe, Vitals
 from frontdoor.slot.journal import History
 from frontdoor.slot.state import SlotState, StateFile
 
@@ -88,9 +86,9 @@ class App:
         )
         self.health = EngineHealth(events)
         #: requests for the engine that are under way
-        self.running: set[Running] = set()
+        self.running: set[Exchange] = set()
         self.connection_limiter: ConnectionLimiter[ClientConnection] = ConnectionLimiter(
-            limits, networks(config.listen.allowed_networks)
+            limits, networks(config.listen.allowed_networks), networks(config.listen.trusted_proxies)
         )
         self.connections = self.connection_limiter.connections
         #: the last switches
@@ -128,7 +126,6 @@ class App:
             cors=cors.encode() if origin else b"",
             keep_secrets=self.keys is None,
         )
-        self.ledger.metrics.generations_under_way = lambda: self.limiter.requests
         if self.keys is not None:
             keys = self.keys
             self.ledger.metrics.key_names = lambda: keys.names
@@ -136,28 +133,21 @@ class App:
         self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
         self._local = LocalAnswers(
             config=config,
-            slot=self.slot,
-            health=self.health,
-            limiter=self.limiter,
-            memory=self.memory,
-            pool=self.pool,
+            engine=self.engine,
             probe=self.probe,
             vitals=self.vitals,
             history=self.history,
-            ledger=self.ledger,
             connections=self.connections,
-            running=self.running,
             spread=spread,
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(
             config.admin,
             ordinary=self.keys,
-            slot=self.slot,
-            limiter=self.limiter,
-            refusals=self.ledger.metrics.refusals,
+            engine=self.engine,
             events=events,
-            read_state=lambda anyway: self.reload() if anyway else self.poll_state(),
+            reload=self.reload,
+            poll_state=self.poll_state,
         )
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -232,18 +222,19 @@ class App:
     @property
     def keys_error(self) -> str:
         """What is wrong with a file of keys that changed; those of before count until it is right."""
-        return self.keys.error if self.keys is not None and self.keys.error else self._admin.keys_error
+        return next((keys.error for keys in (self.keys, self._admin.keys) if keys is not None and keys.error), "")
 
     def refresh_keys(self) -> None:
         """Read the files of keys again when they changed."""
-        if self.keys is not None:
-            self.keys.refreshed(self.events.emit)
-        self._admin.refresh_keys()
+        for keys in (self.keys, self._admin.keys):
+            if keys is not None:
+                keys.refreshed(self.events.emit)
 
     # --- the slot's state ------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
-        """Read the state file now, whether it looks changed or not."""
+        """Read the state file and the keys now, whether they look changed or not."""
+        self.refresh_keys()
         self._state_file.forget()
         self.poll_state()
 
@@ -348,7 +339,9 @@ class App:
 
     def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Ask the engine for a generation, when there are permits for it."""
-        refusal = self.slot.closed or self.permits.refusal(id(client))
+        refusal = self.slot.closed
+        if refusal is None and self.limiter.full and not self.permits.timeout_s:
+            refusal = self.permits.busy(id(client))
         if refusal is None:
             # a compressed body is read by no engine
             document = Document(body)

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Command line and life of the process."""
 
@@ -19,8 +18,8 @@ import uvloop
 from frontdoor import __version__
 from frontdoor.app import App
 from frontdoor.config import Config, ConfigError, load
-from frontdoor.http import tls as pair
-from frontdoor.http.listener import Listener, load_certificate, tls_context
+from frontdoor.http.listener import Listener
+from frontdoor.http.tls import TlsError, load_pair, server_context
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.status import page
 from frontdoor.policy.keys import Keys, key_line, make_key
@@ -48,20 +47,19 @@ def notify(message: str) -> None:
 
 
 async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = None) -> int:
-    """Run until SIGTERM or SIGINT (or `stop`), then drain; return the exit status."""
+    """Run until SIGTERM or SIGINT (or `stop`), then drain; return the exit status.
+
+    Raises ConfigError and TlsError.
+    """
     loop = asyncio.get_running_loop()
     stop = stop or asyncio.Event()
     listen = config.listen
     # now, since another version may take the place of its files
     page()
+    tls = server_context(*config.tls)
+    app = App(config, loop, events)
+    server = Listener(app.server, tls, listen.backlog)
     try:
-        tls = tls_context(config.tls)
-        app = App(config, loop, events)
-    except ConfigError as exc:
-        print(f"configuration: {exc}", file=sys.stderr)
-        return EXIT_CONFIG
-    try:
-        server = Listener(app.server, tls, listen.backlog)
         await server.open(listen.host, listen.port)
     except OSError as exc:
         events.flush()
@@ -74,8 +72,8 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         app.reload()
         if tls is not None:
             try:
-                load_certificate(tls, config.tls)
-            except ConfigError as exc:
+                load_pair(tls, *config.tls)
+            except TlsError as exc:
                 events.emit("certificate_unusable", error=str(exc))
 
     loop.add_signal_handler(signal.SIGHUP, reload)
@@ -126,13 +124,11 @@ def _check(options: argparse.Namespace) -> str:
     if options.check_keys:
         return f"{options.check_keys}: ok, {len(Keys(options.check_keys).names)} keys"
     if options.check_tls:
-        wrong = pair.check(*options.check_tls)
-        if wrong:
-            raise ConfigError(f"tls: {wrong}")
+        server_context(*options.check_tls)
         return f"{options.check_tls[0]}: ok"
     config = load(options.config)
     if not config.tls.cert_file.startswith(CREDENTIALS):
-        tls_context(config.tls)
+        server_context(*config.tls)
     for keys_file in (config.auth.keys_file, config.admin.keys_file):
         if keys_file:
             Keys(keys_file)
@@ -157,11 +153,11 @@ def main(argv: list[str] | None = None) -> int:
             print(_check(options))
             return 0
         config = load(options.config)
-    except ConfigError as exc:
+        # nothing that exists now will ever be garbage, and requests make next to no cycles
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        return uvloop.run(serve(config, EventLog()))
+    except (ConfigError, TlsError) as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG
-    # nothing that exists now will ever be garbage, and requests make next to no cycles
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-    return uvloop.run(serve(config, EventLog()))

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The codes that clients may be told, as codes.toml lists them, and the types that go with statuses."""
 
@@ -35,23 +34,19 @@ TURNED_AWAY_CODES = _of(503)
 ENGINE_CODES = (*_of(502, 504), "upstream_cut", "upstream_timeout", "http_500")
 OTHER_CODES = tuple(name for name in CODES if name not in TURNED_AWAY_CODES + ENGINE_CODES and CODES[name].statuses)
 
-# The `type` of an error, by its status; other 4xx are invalid_request_error.
-OPENAI_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    408: "timeout_error",
-    429: "rate_limit_error",
-    502: "upstream_error",
-    503: "service_unavailable",
-    504: "timeout_error",
+_TYPES = {
+    401: ("authentication_error", "authentication_error"),
+    403: ("permission_error", "permission_error"),
+    404: ("invalid_request_error", "not_found_error"),
+    408: ("timeout_error", "invalid_request_error"),
+    413: ("invalid_request_error", "request_too_large"),
+    429: ("rate_limit_error", "rate_limit_error"),
+    502: ("upstream_error", "api_error"),
+    503: ("service_unavailable", "overloaded_error"),
+    504: ("timeout_error", "timeout_error"),
 }
-# all else is api_error
-ANTHROPIC_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
+
+
+def types_of(status: int) -> tuple[str, str]:
+    """The `type` of an error with this status, as OpenAI and as Anthropic call it."""
+    return _TYPES.get(status, ("invalid_request_error", "invalid_request_error" if status < 500 else "api_error"))

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What clients are told when there is no answer from the engine."""
 
@@ -16,7 +15,7 @@ from typing import Any
 import orjson
 
 from frontdoor.admission.outlook import told_s
-from frontdoor.codes import ANTHROPIC_TYPES, OPENAI_TYPES
+from frontdoor.codes import types_of
 from frontdoor.policy.routes import Style
 from frontdoor.slot.state import SlotState, epoch
 
@@ -35,21 +34,17 @@ class Refusal:
     details: dict[str, Any] | None = None
     #: whole header lines
     fields: bytes = b""
-    _rendered: dict[tuple[Style, bytes, bytes, bool, int], bytes] = dataclasses.field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _rendered: dict[Any, bytes] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
-    def render(self, style: Style, extra: bytes, connection: bytes, head_only: bool, spread: float = 0.0) -> bytes:
+    def render(self, style: Style, fields: bytes, head_only: bool, spread: float) -> bytes:
         """The complete response; of those that come in floods made once. `spread` is that of `told_s`."""
         seconds = 0 if self.retry_after_s is None else told_s(self.retry_after_s, spread)
-        key = (style, extra, connection, head_only, seconds)
+        key = (style, fields, head_only, seconds)
         done = self._rendered.get(key)
         if done is None:
             after = b"Retry-After: %d\r\n" % seconds if seconds else b""
-            fields = after + self.fields + extra
-            done = response(self.status, body(self, style), extra=fields, connection=connection, head_only=head_only)
+            done = response(self.status, body(self, style), after + self.fields + fields, head_only=head_only)
             if self.status >= 500:
-                # without a date: a server's failures need none (RFC 9110 6.6.1)
                 self._rendered[key] = done
         return done
 
@@ -57,20 +52,16 @@ class Refusal:
 def body(refusal: Refusal, style: Style) -> bytes:
     """The JSON body in the shape the path's clients understand."""
     said = {"message": refusal.message, "code": refusal.code, **(refusal.details or {})}
+    openai, anthropic = types_of(refusal.status)
     if style is Style.ANTHROPIC:
-        usual = "invalid_request_error" if refusal.status < 500 else "api_error"
-        content: dict[str, Any] = {
-            "type": "error",
-            "error": {"type": ANTHROPIC_TYPES.get(refusal.status, usual), **said},
-        }
-    elif style is Style.OPENAI or style is Style.RESPONSES:
-        kind = OPENAI_TYPES.get(refusal.status, "invalid_request_error")
-        content = {"error": {"type": kind, "param": None, **said}}
+        said = {"type": "error", "error": {"type": anthropic, **said}}
+    elif style is not Style.DETAIL:
+        said = {"error": {"type": openai, "param": None, **said}}
     elif refusal.status == 422:
-        content = {"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]}
+        said = {"detail": [{"type": refusal.code, "loc": ["body"], "msg": refusal.message}]}
     else:
-        content = {"detail": said}
-    return orjson.dumps(content)
+        said = {"detail": said}
+    return orjson.dumps(said)
 
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
@@ -95,38 +86,18 @@ CLOSE = b"Connection: close\r\n"
 KEPT = b"Connection: keep-alive\r\n"
 
 
-def status_line(status: int) -> bytes:
-    """First line of a response."""
-    return f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
-
-
-def date_line() -> bytes:
-    """The header line that says when an answer was made."""
-    return f"Date: {formatdate(usegmt=True)}\r\n".encode()
-
-
 def response(
-    status: int,
-    content: bytes,
-    *,
-    content_type: str = "application/json",
-    extra: bytes = b"",
-    connection: bytes = b"",
-    head_only: bool = False,
+    status: int, content: bytes | None, fields: bytes, *, kind: str = "application/json", head_only: bool = False
 ) -> bytes:
-    """A complete response; `extra` is whole header lines, and so is what is said of the connection."""
-    return b"".join(
-        (
-            status_line(status),
-            b"Content-Type: %s\r\nContent-Length: %d\r\n" % (content_type.encode(), len(content)),
-            b"Cache-Control: no-store\r\n",
-            b"" if status >= 500 else date_line(),
-            extra,
-            connection,
-            b"\r\n",
-            b"" if head_only else content,
-        )
-    )
+    """A complete response; `fields` are whole header lines. Without content it has no word on it either."""
+    parts = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()]
+    if content is not None:
+        about = b"Content-Type: %b\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
+        parts.append(about % (kind.encode(), len(content)))
+    if status < 500:
+        # a server's failures need no date (RFC 9110 6.6.1), and are made once
+        parts.append(b"Date: %b\r\n" % formatdate(usegmt=True).encode())
+    return b"".join((*parts, fields, b"\r\n", b"" if head_only else content or b""))
 
 
 def _unauthorized(what: str) -> Refusal:
@@ -154,7 +125,7 @@ def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
 
 @functools.lru_cache(maxsize=256)
 def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
-    """No slot is free, or not enough of them, and the queue is off. Made once: it comes in floods."""
+    """No permit is free, or not enough of them, and the queue is off. Made once: it comes in floods."""
     what = "the generation slot is" if limit == 1 else f"all {limit} generation slots are"
     if places > 1:
         what = f"{places} generation slots are needed at once, and too many of the {limit} are"
@@ -162,13 +133,13 @@ def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
 
 
 def queue_timeout(limit: int, waited_s: float, retry_after_s: int) -> Refusal:
-    """The wait for a slot ran out."""
+    """The wait for a permit ran out."""
     message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
     return Refusal(503, "queue_timeout", message, retry_after_s, {"max_active_generations": limit})
 
 
 def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
-    """More at once than there are slots: waiting is of no use."""
+    """More at once than there are permits: waiting is of no use."""
     message = f"the request asks for {places} generations at once; at most {limit} may run here: ask for fewer"
     details = {"param": param, "max_active_generations": limit}
     return Refusal(400, "too_many_generations", message, details=details)
@@ -187,58 +158,53 @@ def outdated(was: SlotState, state: SlotState) -> Refusal:
     return Refusal(503, "switching", f"{what} while this request waited; send it again", 1, {"phase": state.phase})
 
 
-def _elapsed(since: str | None, now: float) -> float:
-    """Seconds since a timestamp; 0 where it is none, or lies ahead."""
-    return max(0.0, now - (epoch(since) or now))
+_MOVING = ("switching", "verifying")
 
 
 def _retry_after(state: SlotState, now: float) -> int:
     """Seconds until it is worth to ask again: what is left of the time that is expected, or a steady number."""
-    switch = state.switch or {}
-    expected = switch.get("eta_s")
-    left = state.retry_after_s
-    if expected is not None and state.phase in ("switching", "verifying"):
-        if left is not None:
-            left -= _elapsed(state.updated_at, now)
-        else:
-            left = expected - _elapsed(switch.get("started_at") or state.updated_at, now)
+    switch, left = state.switch or {}, state.retry_after_s
+    if state.phase in _MOVING and switch.get("eta_s") is not None:
+        since = state.updated_at
+        if left is None:
+            left, since = switch["eta_s"], switch["started_at"] or since
+        # a time that is none, or lies ahead, is that of now
+        left -= max(0.0, now - (epoch(since) or now))
     return 30 if left is None else max(1, math.ceil(left))
-
-
-def _on_the_move(switch: dict[str, Any], *, loading: bool) -> str:
-    """What a slot does that has no engine which answers."""
-    source, target = switch["from"] or "nothing", switch["to"] or "nothing"
-    if not loading:
-        how = f"starting {target} anew" if source == target else f"switching from {source} to {target}"
-        return f"the model slot is {how}"
-    place = "" if source in ("nothing", target) else f" in the place of {source}"
-    left = "" if switch["eta_s"] is None else f", about {switch['eta_s']} s are left"
-    return f"the model slot is loading {target}{place}{left}"
 
 
 _CLOSED = {
     "failed": "the model slot failed and serves nothing",
     "serving": "the model slot is closed to new requests",
     "stopped": "no model is being served",
+    "switching": "the model slot is switching",
 }
+
+
+def _situation(state: SlotState, retry_after_s: int) -> str:
+    """What the slot does instead of taking requests."""
+    switch = state.switch or {}
+    if state.phase == "verifying":
+        target = switch.get("to") or (state.profile or {}).get("name") or "the model"
+        return f"{target} is loaded and is being verified"
+    if state.phase != "switching" or not switch:
+        return _CLOSED[state.phase]
+    source, target = switch["from"] or "nothing", switch["to"] or "nothing"
+    if not switch.get("loading"):
+        how = f"starting {target} anew" if source == target else f"switching from {source} to {target}"
+        return f"the model slot is {how}"
+    place = "" if source in ("nothing", target) else f" in the place of {source}"
+    left = "" if switch["eta_s"] is None else f", about {retry_after_s} s are left"
+    return f"the model slot is loading {target}{place}{left}"
 
 
 def closed(state: SlotState, now: float) -> Refusal:
     """The slot does not take work; says why and when to come back, seen from a time of day."""
     details: dict[str, Any] = {"phase": state.phase}
     retry = _retry_after(state, now)
-    if state.phase in ("switching", "verifying") and state.switch:
-        details["switch"] = {name: state.switch.get(name) for name in ("from", "to", "started_at", "eta_s")}
-        if details["switch"]["eta_s"] is not None:
-            details["switch"]["eta_s"] = retry
-    if state.phase == "switching" and state.switch:
-        message = _on_the_move(details["switch"], loading=bool(state.switch.get("loading")))
-    elif state.phase == "verifying":
-        target = (state.switch or {}).get("to") or (state.profile or {}).get("name") or "the model"
-        message = f"{target} is loaded and is being verified"
-    else:
-        message = _CLOSED.get(state.phase, f"the model slot is {state.phase}")
-    if state.reason:
-        message = f"{message}: {state.reason}"
-    code = state.phase if state.phase != "serving" else "closed"
+    if state.phase in _MOVING and state.switch:
+        left = None if state.switch["eta_s"] is None else retry
+        details["switch"] = {name: state.switch[name] for name in ("from", "to", "started_at")} | {"eta_s": left}
+    message = _situation(state, retry) + (f": {state.reason}" if state.reason else "")
+    code = "closed" if state.phase == "serving" else state.phase
     return Refusal(503, code, message, retry, details)

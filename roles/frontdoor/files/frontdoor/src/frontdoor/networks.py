@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which clients may connect at all, by their address."""
 
@@ -20,17 +19,10 @@ _WORDS = {
 
 def networks(entries: Iterable[str]) -> tuple[Network, ...]:
     """Networks of a list of networks, addresses and words; raise ValueError, which names the entry."""
-    found: list[Network] = []
-    for entry in entries:
-        for text in _WORDS.get(entry, (entry,)):
-            try:
-                found.append(ipaddress.ip_network(text))
-            except ValueError as exc:
-                known = ", ".join(_WORDS)
-                raise ValueError(
-                    f"{entry!r} is no network such as 192.168.0.0/16, no address and none of {known}: {exc}"
-                ) from exc
-    return tuple(found)
+    try:
+        return tuple(ipaddress.ip_network(text) for entry in entries for text in _WORDS.get(entry, (entry,)))
+    except ValueError as exc:
+        raise ValueError(f"{exc}; write networks such as 192.168.0.0/16, addresses, or {', '.join(_WORDS)}") from exc
 
 
 def _peer(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -49,6 +41,11 @@ def allowed(address: str, among: tuple[Network, ...]) -> bool:
     return peer is not None and any(peer in network for network in among)
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address."""
+    return _peer(text) is not None
+
+
 def plain(address: str) -> str:
     """An address of IPv4 as such, where it came in on a socket for both."""
     return address.removeprefix("::ffff:") if "." in address else address
@@ -59,11 +56,7 @@ def client_key(address: str) -> str:
 
     A host has as many addresses of its /64 as it likes. Those of the link are a network of all, and count one by one.
     """
-    if ":" not in address:
-        return address
     peer = _peer(address)
-    if peer is None:
+    if peer is None or peer.is_link_local:
         return address
-    if peer.version == 4:
-        return str(peer)
-    return address if peer.is_link_local else str(ipaddress.IPv6Network((peer, 64), strict=False))
+    return str(peer if peer.version == 4 else ipaddress.IPv6Network((peer, 64), strict=False))

@@ -1,59 +1,47 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The administration: which models there are, and loading another one, in the words of llm-pool's API.
 
-What changes the slot is done by a privileged helper behind a socket. It goes on when the client, or this very process,
-does not wait for it.
+What changes the slot is done by `b70ctl admin`, a privileged helper behind a socket. It goes on when the client, or
+this very process, does not wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
+import functools
 import os
 import re
 import traceback
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from frontdoor import config, errors
-from frontdoor.admin.helper import CARDS, DONE, LOCKED, REFUSED
-from frontdoor.admin.models import (
-    LOADED,
-    LOADING,
-    MODEL_FAILED,
-    UNLOADED,
-    UNLOADING,
-    Profiles,
-    Running,
-    at_work,
-    fairness,
-    gpu_memory,
-    overrides,
-    refused_overrides,
-    row,
-    runtime_state,
-)
-from frontdoor.admission.limiter import Limiter
+from frontdoor.admin import models
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
+from frontdoor.http.exchange import Engine
 from frontdoor.http.head import RequestHead
-from frontdoor.http.job import Job, respond
+from frontdoor.http.job import Job
 from frontdoor.observability.events import EventLog
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
-from frontdoor.slot.current import Slot
 from frontdoor.slot.state import SlotState
 
+_READS, _CHANGES = (b"GET", b"HEAD"), (b"POST",)
+_METHODS = {ADMIN_MODELS: _READS, ADMIN_MEMORY: _READS, ADMIN_RELOAD: _CHANGES}
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
+# what an action would bring about, and need not
+_SETTLED = {"load": ("loaded", "loading"), "unload": ("unloaded", "failed", "unloading")}
 # for a look at the cards
 _LOOK_S = 10.0
-# what stands for an exit code where there is none: no helper, and no time to wait for it
-NO_HELPER, STOPPING = 1, -1
 _MAX_ANSWER = 4 * 1024 * 1024
+# exit codes of `b70ctl admin`, and one for when there is no time to wait for it; no answer counts as a failure
+DONE, FAILED, LOCKED, REFUSED, STOPPING = 0, 1, 4, 64, -1
 
 Answer = dict[str, Any] | Refusal
 
@@ -63,16 +51,14 @@ async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
     try:
         async with asyncio.timeout(limit_s):
             reader, writer = await asyncio.open_unix_connection(path)
-            try:
+            with contextlib.closing(writer):
                 writer.write(line)
                 # it writes as it likes, and ends when it has said everything
                 said = b""
                 while len(said) <= _MAX_ANSWER and (more := await reader.read(64 * 1024)):
                     said += more
-            finally:
-                writer.close()
         if len(said) > _MAX_ANSWER:
-            return {"exit": NO_HELPER, "message": f"{path} said more than {_MAX_ANSWER >> 20} MiB"}
+            return {"exit": FAILED, "message": f"{path} said more than {_MAX_ANSWER >> 20} MiB"}
         answer = orjson.loads(said)
         return {**answer, "exit": int(answer["exit"]), "message": str(answer["message"])}
     except TimeoutError:
@@ -81,62 +67,32 @@ async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
         message = f"{path} cannot be asked: {exc.strerror or exc}; is its socket unit active?"
     except (LookupError, TypeError, ValueError):
         message = f"{path} gave no answer; read: journalctl -u 'b70-slot-admin@*'"
-    return {"exit": NO_HELPER, "message": message}
+    return {"exit": FAILED, "message": message}
 
 
-class Request(Job):
-    """One request under way; what it has begun goes on without it."""
-
-    def __init__(self, admin: Admin, client: ClientConnection, head: RequestHead, body: bytes) -> None:
-        super().__init__(client, head)
-        self._admin = admin
-        self._body = body
-
-    async def answer(self) -> None:
-        """Write the answer."""
-        await self._admin.answer(self.client, self.head, self._body)
-
-
+@dataclasses.dataclass
 class Admin:
     """Answers below /v1/admin. Without a file of keys there is nothing there."""
 
-    def __init__(
-        self,
-        settings: config.Admin,
-        *,
-        ordinary: Keys | None,
-        slot: Slot,
-        limiter: Limiter,
-        refusals: Counter[str],
-        events: EventLog,
-        read_state: Callable[[bool], None],
-    ) -> None:
-        """Read the keys; raise ConfigError.
+    settings: config.Admin
+    #: keys that may ask the model
+    ordinary: Keys | None
+    engine: Engine
+    events: EventLog
+    #: has the slot's state and the keys read again, or only the state, where it changed
+    reload: Callable[[], None]
+    poll_state: Callable[[], None]
 
-        `ordinary` are the keys that may ask the model; `refusals` counts by code. `read_state` has the slot's state
-        applied: if it changed, or, told True, in any case.
-        """
-        self._settings = settings
-        self._ordinary = ordinary
-        self._slot = slot
-        self._limiter = limiter
-        self._refusals = refusals
-        self._events = events
-        self._read_state = read_state
-        self._keys = Keys(settings.keys_file) if settings.keys_file else None
-        self._profiles = Profiles(settings.profiles_dir if self._keys is not None else "")
+    def __post_init__(self) -> None:
+        """Read the keys; raise ConfigError."""
+        #: those that may change what is served
+        self.keys = Keys(self.settings.keys_file) if self.settings.keys_file else None
+        self._profiles = models.Profiles(self.settings.profiles_dir if self.keys is not None else "")
         # a load or unload under way, and the task that waits for the helper
-        self._running: Running | None = None
-        self._job: asyncio.Task[tuple[int, str]] | None = None
+        self._running: dict[str, str] = {}
+        self._job: asyncio.Task[Refusal | None] | None = None
         #: why the last load of a profile failed
         self._failures: dict[str, str] = {}
-        reads, changes = (b"GET", b"HEAD"), (b"POST",)
-        self._routes: dict[str, tuple[tuple[bytes, ...], Callable[[RequestHead, bytes], Awaitable[Answer]]]] = {
-            ADMIN_MODELS: (reads, self._list),
-            ADMIN_MEMORY: (reads, self._tell_memory),
-            ADMIN_RELOAD: (changes, self._reload),
-        }
-        self._action = (changes, self._change)
 
     def state_applied(self, state: SlotState) -> None:
         """Forget that the load of a profile failed, once it is served."""
@@ -147,25 +103,13 @@ class Admin:
         if self._job is not None:
             self._job.cancel()
 
-    # --- who may ------------------------------------------------------------------------------------------------------
-
-    def refresh_keys(self) -> None:
-        """Read the keys again when they changed."""
-        if self._keys is not None:
-            self._keys.refreshed(self._events.emit)
-
-    @property
-    def keys_error(self) -> str:
-        """What is wrong with the file of keys, while those of before count."""
-        return self._keys.error if self._keys is not None else ""
-
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
-        if self._keys is None:
+        if self.keys is None:
             return errors.unknown_path(head.route.path)
         if self._key_name(head):
             return None
-        if self._ordinary is not None and head.secret and self._ordinary.identify(head.secret):
+        if self.ordinary is not None and head.secret and self.ordinary.identify(head.secret):
             return Refusal(403, "not_an_admin_key", "this API key may ask the model, not change what is served")
         return errors.UNAUTHORIZED_ADMIN
 
@@ -174,164 +118,135 @@ class Admin:
         looks = head.route.kind is Kind.LOCAL or head.route.always
         if self._key_name(head):
             return None if looks else errors.ONLY_ADMIN
-        return errors.UNAUTHORIZED_TO_LOOK if looks and self._keys is not None else errors.UNAUTHORIZED
+        return errors.UNAUTHORIZED_TO_LOOK if looks and self.keys is not None else errors.UNAUTHORIZED
 
     def _key_name(self, head: RequestHead) -> str:
-        return (self._keys.identify(head.secret) if self._keys is not None and head.secret else None) or ""
+        return (self.keys.identify(head.secret) if self.keys is not None and head.secret else None) or ""
 
-    # --- requests -----------------------------------------------------------------------------------------------------
+    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Job:
+        """What answers a complete request; what that has begun goes on without it."""
+        return Job(client, head, functools.partial(self._answer, head, body))
 
-    def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Request:
-        """Begin to answer a complete request."""
-        return Request(self, client, head, body)
-
-    async def answer(self, client: ClientConnection, head: RequestHead, body: bytes) -> None:
-        """Write the answer; never raises."""
+    async def _answer(self, head: RequestHead, body: bytes) -> Answer:
         try:
-            answer = self.refusal(head) or await self._handle(head, body)
-            if not isinstance(answer, Refusal):
-                respond(client, head, answer)
-                return
+            return self.refusal(head) or await self._carry_out(head, body)
         except Exception as exc:
             self._note(exc, head.route.path)
             words = "the frontdoor failed to answer that; its journal says why: journalctl -u b70-openai-frontdoor"
-            answer = Refusal(500, "internal_error", words)
-        client.refuse(answer, head)
+            return Refusal(500, "internal_error", words)
 
-    async def _handle(self, head: RequestHead, body: bytes) -> Answer:
+    async def _carry_out(self, head: RequestHead, body: bytes) -> Answer:
         path = head.route.path
-        methods, handler = self._routes.get(path) or (self._action if _ACTION.fullmatch(path) else ((), None))
-        if handler is None:
-            return errors.unknown_path(head.route.path)
+        action = _ACTION.fullmatch(path)
+        methods = _CHANGES if action else _METHODS.get(path)
+        if methods is None:
+            return errors.unknown_path(path)
         if head.method not in methods:
             return errors.method_not_allowed(path, methods)
-        return await handler(head, body)
+        if action:
+            return await self._change(self._key_name(head), body, *action.groups())
+        if path == ADMIN_RELOAD:
+            return self._reload(self._key_name(head))
+        if path == ADMIN_MODELS:
+            return {"models": self._rows()}
+        answer = await question(self.settings.socket, b"cards\n", _LOOK_S)
+        error = None if answer["exit"] == DONE else answer["message"]
+        return models.gpu_memory(answer.get("cards"), error, self._rows())
 
-    def _note(self, exc: Exception, path: str = "") -> None:
-        place = traceback.extract_tb(exc.__traceback__)[-1:]
-        where = f"{os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
-        self._events.emit("admin_error", path=path, error=f"{type(exc).__name__}: {exc}", where=where)
-
-    async def _list(self, _head: RequestHead, _body: bytes) -> Answer:
-        return {"models": [self._row(name) for name in self._profiles.all()]}
-
-    async def _tell_memory(self, _head: RequestHead, _body: bytes) -> Answer:
-        answer = await question(self._settings.socket, CARDS, _LOOK_S)
-        error = None if answer["exit"] == DONE else str(answer["message"])
-        return gpu_memory(answer.get("cards"), error, [self._row(name) for name in self._profiles.all()])
-
-    async def _reload(self, head: RequestHead, _body: bytes) -> Answer:
-        self._read_state(True)
-        self.refresh_keys()
-        state = self._slot.state
-        found = self._profiles.reload(_served(state) or None, str((state.profile or {}).get("fingerprint") or ""))
+    def _reload(self, key: str) -> Answer:
+        self.reload()
+        state = self.engine.slot.state
+        found = self._profiles.reload(_served(state), (state.profile or {}).get("fingerprint") or "")
         if isinstance(found, Refusal):
             return found
-        fields: dict[str, Any] = dict(found)
-        self._events.emit("admin_reload", key=self._key_name(head), **fields)
+        self.events.emit("admin_reload", key=key, **found)
         # the role starts the frontdoor anew whenever its own settings change
         return {**found, "service_restart_required": False}
 
-    async def _change(self, head: RequestHead, body: bytes) -> Answer:
-        action = _ACTION.fullmatch(head.route.path)
-        assert action is not None
-        name, verb = action.groups()
-        wanted = overrides(verb, body)
+    async def _change(self, key: str, body: bytes, name: str, verb: str) -> Answer:
+        wanted = models.overrides(verb, body)
         if isinstance(wanted, Refusal):
             return wanted
-        if name not in self._profiles.all():
+        profile = self._profiles.read().get(name)
+        if profile is None:
             return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
-        runtime = self._runtime(name)
-        settled = runtime in ((LOADED, LOADING) if verb == "load" else (UNLOADED, MODEL_FAILED, UNLOADING))
-        refusal = refused_overrides(name, wanted, settled=settled) if verb == "load" else None
+        settled = self._runtime(name) in _SETTLED[verb]
+        refusal = models.refused_overrides(name, wanted, settled=settled)
         if refusal is None and not settled:
-            refusal = self._in_the_way(name, verb) or (self._not_served_so(name) if verb == "load" else None)
-        if refusal is None and not settled:
-            code, message = await asyncio.shield(self._begin(Running(verb, name), self._key_name(head)))
-            refusal = failure(verb, name, code, message)
-        return refusal or self._row(name)
+            refusal = self._obstacle(verb, name, profile) or await asyncio.shield(self._begin(verb, name, key))
+        return refusal or self._rows(name)[0]
 
-    def _not_served_so(self, name: str) -> Refusal | None:
-        """A switch refuses some statuses unless they are accepted by name, which is for who stands before the host."""
-        profile = self._profiles.all()[name]
+    def _obstacle(self, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
+        """Why this cannot be done now, or not over HTTP."""
         status = profile.get("status")
-        if status not in self._profiles.refused_statuses():
+        for other, what in models.under_way(self.engine.slot.state, self._running).items():
+            words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
+            return Refusal(409, f"model_{what}", words, details={"model": other})
+        if verb == "unload" or status not in self._profiles.refused_statuses():
             return None
-        why = profile.get("status_reason") or "no reason recorded"
         words = (
-            f"{name} is {status}: {why}; it is not loaded over HTTP. To serve it nevertheless, on the host: "
-            f"b70ctl switch {name} --accept-status {status}"
+            f"{name} is {status}: {profile.get('status_reason') or 'no reason recorded'}; it is not loaded over HTTP. "
+            f"To serve it nevertheless, on the host: b70ctl switch {name} --accept-status {status}"
         )
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
-    def _in_the_way(self, name: str, verb: str) -> Refusal | None:
-        busy = at_work(self._slot.state, self._running)
-        if busy is None:
-            return None
-        other, what = busy
-        words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
-        return Refusal(409, f"model_{what}", words, details={"model": other})
-
     def _runtime(self, name: str) -> str:
-        return runtime_state(name, self._slot.state, self._running, name in self._failures)
+        return models.runtime_state(name, self.engine.slot.state, self._running, name in self._failures)
 
-    def _row(self, name: str) -> dict[str, Any]:
-        limiter, refused = self._limiter, sum(self._refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
-        # one that has gone in the meantime is no more than a name
-        profile = self._profiles.all().get(name, {"name": name})
-        enabled = profile.get("status") not in self._profiles.refused_statuses()
-        shared = fairness(limiter.shares(), refused)
-        error = self._failures.get(name)
-        return row(profile, self._runtime(name), error, limiter.active, limiter.queued, shared, enabled=enabled)
+    def _rows(self, *names: str) -> list[dict[str, Any]]:
+        """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
+        profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
+        limiter, refusals = self.engine.permits.limiter, self.engine.ledger.metrics.refusals
+        turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
+        now = models.traffic(limiter.active, limiter.queued, limiter.shares(), turned_away)
+        rows = []
+        for name in names or profiles:
+            profile = profiles.get(name, {})
+            enabled = profile.get("status") not in refused
+            rows.append(models.row(name, profile, self._runtime(name), self._failures.get(name), now, enabled))
+        return rows
 
-    # --- the helper -------------------------------------------------------------------------------------------------
+    def _note(self, exc: Exception, path: str = "") -> None:
+        place = traceback.extract_tb(exc.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        self.events.emit("admin_error", path=path, error=f"{type(exc).__name__}: {exc}", where=where)
 
-    def _begin(self, running: Running, key: str) -> asyncio.Task[tuple[int, str]]:
-        self._failures.pop(running.name, None)
-        self._running = running
-        self._job = asyncio.ensure_future(self._run(running, key))
-        self._events.emit(f"admin_{running.verb}", model=running.name, key=key)
+    def _begin(self, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
+        self._failures.pop(name, None)
+        self._running = {name: f"{verb}ing"}
+        self._job = asyncio.ensure_future(self._run(verb, name, key))
+        self.events.emit(f"admin_{verb}", model=name, key=key)
         return self._job
 
-    async def _run(self, running: Running, key: str) -> tuple[int, str]:
-        """Ask the helper once, whoever waits for its end; return exit code and message."""
-        line = f"{running.verb} {running.name} {key}\n".encode()
+    async def _run(self, verb: str, name: str, key: str) -> Refusal | None:
+        """Ask the helper once, whoever waits for its end; return what a client is told unless all is well."""
         try:
-            answer = await question(self._settings.socket, line, self._settings.timeout_s)
+            answer = await question(self.settings.socket, f"{verb} {name} {key}\n".encode(), self.settings.timeout_s)
             code, message = answer["exit"], answer["message"]
         except asyncio.CancelledError:
             code = STOPPING
             message = "the frontdoor is stopping; what was begun goes on, and can be seen when it is back"
         except Exception as exc:
             self._note(exc)
-            code = NO_HELPER
-            message = "the helper could not be asked; the journal of the frontdoor says why"
-        self._running = self._job = None
+            code, message = FAILED, "the helper could not be asked; the journal of the frontdoor says why"
+        self._running, self._job = {}, None
         # the slot's newest word, before anybody is told
-        self._read_state(False)
-        served = _served(self._slot.state) == running.name
-        if running.verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and not served:
-            self._failures[running.name] = message
-        self._events.emit(f"admin_{running.verb}_ended", model=running.name, exit=code, message=message)
-        return code, message
+        self.poll_state()
+        if verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and _served(self.engine.slot.state) != name:
+            self._failures[name] = message
+        self.events.emit(f"admin_{verb}_ended", model=name, exit=code, message=message)
+        if code == DONE:
+            return None
+        known = {
+            LOCKED: (409, "model_loading"),
+            STOPPING: (503, "stopping"),
+            # what was asked for was true when it was asked, and is not any more
+            REFUSED: (404, "unknown_model") if verb == "load" else (409, "model_not_loaded"),
+        }
+        status, word = known.get(code, (500, f"model_{verb}_failed"))
+        return Refusal(status, word, message, 5 if code == STOPPING else None, {"model": name})
 
 
 def _served(state: SlotState) -> str:
     """Name of the profile that is served; empty while none is."""
-    return str((state.profile or {}).get("name") or "") if state.phase == "serving" else ""
-
-
-def failure(verb: str, name: str, code: int, message: str) -> Refusal | None:
-    """What a client is told at the end of a job, unless all is well."""
-    details = {"model": name}
-    if code == DONE:
-        return None
-    if code == LOCKED:
-        return Refusal(409, f"model_{LOADING}", message, details=details)
-    if code == STOPPING:
-        return Refusal(503, "stopping", message, 5, details)
-    if code == REFUSED:
-        # what was asked for was true when it was asked, and is not any more
-        status, word = (404, "unknown_model") if verb == "load" else (409, "model_not_loaded")
-        return Refusal(status, word, message, details=details)
-    return Refusal(500, f"model_{verb}_failed", message, details=details)
+    return ((state.profile or {}).get("name") or "") if state.phase == "serving" else ""

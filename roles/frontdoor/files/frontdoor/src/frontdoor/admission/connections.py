@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many connections there may be, in all and from one network, and from where."""
 
@@ -36,23 +35,25 @@ C = TypeVar("C", bound=Connection)
 
 
 class ConnectionLimiter(Generic[C]):
-    """Knows all connections, and whether one more may be served."""
+    """Knows all connections, and whether one more may be served. This host itself has only a limit in all."""
 
-    def __init__(self, limits: Limits, networks: tuple[Network, ...]) -> None:
+    def __init__(self, limits: Limits, networks: tuple[Network, ...], proxies: tuple[Network, ...] = ()) -> None:
+        """`networks` may connect, all if there are none; `proxies` say for whom they ask."""
         self._limits = limits
         self._networks = networks
+        self._proxies = proxies
         self.connections: set[C] = set()
         self._refused: set[C] = set()
-        self._of_network: dict[str, int] = {}
+        self._of_network: Counter[str] = Counter()
         #: TLS handshakes under way, by network
         self.handshakes: Counter[str] = Counter()
 
-    def has_room(self, network: str, *, near: bool) -> bool:
+    def has_room(self, network: str, *, near: bool, proxy: bool = False) -> bool:
         """Whether one more TLS handshake may begin."""
         if self._too_many(self.handshakes.total() + 1, near=near):
             return False
-        there = self._of_network.get(network, 0) + self.handshakes[network]
-        return near or there < self._limits.max_connections_per_address
+        there = self._of_network[network] + self.handshakes[network]
+        return near or proxy or there < self._limits.max_connections_per_address
 
     def _too_many(self, more: int, *, near: bool) -> bool:
         """Whether those that are served, and so many more, exceed the limit."""
@@ -64,37 +65,40 @@ class ConnectionLimiter(Generic[C]):
         """Whether a refused client may be told why."""
         return len(self._refused) <= _MOST_REFUSED
 
+    def is_proxy(self, address: str) -> bool:
+        """Whether it is believed for whom it asks."""
+        return allowed(address, self._proxies)
+
+    def refusal_of(self, address: str) -> Refusal | None:
+        """Why a request of an address is refused, for which a proxy asks."""
+        return _NOT_FROM_THERE if self._networks and not allowed(address, self._networks) else None
+
     def add(self, client: C) -> Refusal | None:
         """Note a connection; return why it is not served."""
+        near = client.from_this_host
+        # a proxy has the connections of many clients
+        exempt = near or self.is_proxy(client.address)
         self.connections.add(client)
-        refusal = self._judge(client)
-        if refusal is not None:
+        refusal = None if exempt else self.refusal_of(client.address)
+        if refusal is None:
+            many_there = self._of_network[client.network] >= self._limits.max_connections_per_address
+            if self._too_many(0, near=near):
+                refusal = _TOO_MANY
+            elif many_there and not exempt:
+                refusal = _TOO_MANY_THERE
+        if refusal is None:
+            self._of_network[client.network] += 1
+        else:
             # takes nobody's place
             self._refused.add(client)
-        else:
-            self._of_network[client.network] = self._of_network.get(client.network, 0) + 1
         return refusal
-
-    def _judge(self, client: C) -> Refusal | None:
-        near = client.from_this_host
-        if self._networks and not near and not allowed(client.address, self._networks):
-            return _NOT_FROM_THERE
-        if self._too_many(0, near=near):
-            return _TOO_MANY
-        if not near and self._of_network.get(client.network, 0) >= self._limits.max_connections_per_address:
-            return _TOO_MANY_THERE
-        return None
 
     def remove(self, client: C) -> None:
         """Forget a connection."""
-        if client not in self.connections:
-            return
-        self.connections.discard(client)
         if client in self._refused:
             self._refused.discard(client)
-            return
-        left = self._of_network[client.network] - 1
-        if left:
-            self._of_network[client.network] = left
-        else:
-            del self._of_network[client.network]
+        elif client in self.connections:
+            self._of_network[client.network] -= 1
+            if not self._of_network[client.network]:
+                del self._of_network[client.network]
+        self.connections.discard(client)

@@ -1,13 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who may generate now: permits, a bounded queue, fair turns. Pure code: no clock, no I/O."""
 
 from __future__ import annotations
 
 import enum
-from collections import Counter, deque
-from operator import itemgetter
+from collections import Counter
 from typing import Protocol
 
 
@@ -22,9 +20,7 @@ class Verdict(enum.Enum):
 
 # looked up for each request
 ADMITTED, QUEUED, BUSY, QUEUE_FULL = Verdict
-
-
-# keys whose last turn is remembered; beyond that the half that was served last
+# keys whose last turn is remembered
 _KEYS_REMEMBERED = 4096
 
 
@@ -57,11 +53,10 @@ class Limiter:
         #: permits in use, and permits that are waited for
         self.active = 0
         self.queued = 0
-        # by waiter: its key, and how many permits it needs
+        # by waiter, in order of arrival: its key, and how many permits it needs
         self._holders: dict[Waiter, tuple[str, int]] = {}
         self._queued: dict[Waiter, tuple[str, int]] = {}
-        self._queues: dict[str, deque[Waiter]] = {}
-        # when a key last got a permit, as a running number
+        # when a key last got a permit, as a running number; the key of the latest is the last
         self._served: dict[str, int] = {}
         self._serial = 0
         # for whom permits are kept
@@ -104,7 +99,6 @@ class Limiter:
             self._forget(other)
         self._queued[waiter] = key, permits
         self.queued += permits
-        self._queues.setdefault(key, deque()).append(waiter)
         if self._turn is None and self.active < self.limit:
             # there are permits, but not enough: they are kept
             self._turn = waiter
@@ -114,9 +108,8 @@ class Limiter:
 
     def leave(self, waiter: Waiter) -> bool:
         """Give the permits or the place in the queue back; True when there were some."""
-        held = self._holders.pop(waiter, None)
-        if held is not None:
-            self.active -= held[1]
+        if waiter in self._holders:
+            self.active -= self._holders.pop(waiter)[1]
         elif waiter in self._queued:
             self._forget(waiter)
         else:
@@ -140,32 +133,30 @@ class Limiter:
     def dismiss(self) -> list[Waiter]:
         """Empty the queue and return those who waited, in order of arrival."""
         waiting = self.waiting()
-        for waiter in waiting:
-            self._forget(waiter)
+        self._queued.clear()
+        self.queued, self._turn = 0, None
         return waiting
 
     def _take(self, waiter: Waiter, key: str, permits: int) -> None:
         self._holders[waiter] = key, permits
         self.active += permits
-        self._serial = self._served[key] = self._serial + 1
+        self._serial += 1
+        self._served.pop(key, None)
+        self._served[key] = self._serial
         if len(self._served) > _KEYS_REMEMBERED:
-            # whoever is forgotten was served before all of these, and is taken for it
-            latest = sorted(self._served.items(), key=itemgetter(1))
-            self._served = dict(latest[-_KEYS_REMEMBERED // 2 :])
+            # who is forgotten was served before all of these, and is taken for it
+            del self._served[next(iter(self._served))]
 
-    def _forget(self, waiter: Waiter) -> None:
+    def _forget(self, waiter: Waiter) -> tuple[str, int]:
         """Take somebody out of the queue."""
         key, permits = self._queued.pop(waiter)
         self.queued -= permits
         if waiter is self._turn:
             self._turn = None
-        queue = self._queues[key]
-        queue.remove(waiter)
-        if not queue:
-            del self._queues[key]
+        return key, permits
 
     def _room_for(self, key: str, permits: int) -> list[Waiter] | None:
-        """Who has to leave the queue for a newcomer; None where nobody has to.
+        """Who has to leave the queue for a newcomer; None where it has to stay outside.
 
         Those are the last of the keys with the most places, as long as these can give some and could not ask for them
         back. Whose turn has come stays.
@@ -173,39 +164,41 @@ class Limiter:
         lacking = self.queued + permits - self.max_queued
         if lacking <= 0:
             return []
-        if not self._queues:
+        if not self._queued:
             return [] if self.max_queued else None
         waiting, held = _by_key(self._queued), _by_key(self._holders)
-        own = waiting.pop(key, 0) + permits, held[key]
-        lines = {name: reversed(queue) for name, queue in self._queues.items()}
+        own = waiting[key] + permits, held[key]
+
+        def share(waiter: Waiter) -> tuple[int, int]:
+            other = self._queued[waiter][0]
+            return waiting[other], held[other]
+
+        others = [one for one in reversed(self._queued) if one is not self._turn and self._queued[one][0] != key]
         leaving: list[Waiter] = []
         while lacking > 0:
-            most = max(waiting, key=lambda name: (waiting[name], held[name]), default=None)
-            if most is None or own >= (waiting[most], held[most]):
+            last = max(others, key=share, default=None)
+            if last is None or own >= share(last):
                 return None
-            last = next(lines[most])
-            if last is self._turn:
-                del waiting[most]
-                continue
-            given = self._queued[last][1]
-            lacking -= given
-            waiting[most] -= given
+            others.remove(last)
             leaving.append(last)
+            other, given = self._queued[last]
+            waiting[other] -= given
+            lacking -= given
         return leaving
 
     def _grant(self) -> None:
+        """Let those in whose turn it is."""
         held = _by_key(self._holders)
-        while self._queued:
-            waiter = self._turn
-            if waiter is None:
-                if self.active >= self.limit:
-                    return
-                key = min(self._queues, key=lambda name: (held[name], self._served.get(name, 0)))
-                waiter = self._turn = self._queues[key][0]
-            key, permits = self._queued[waiter]
-            if self.active + permits > self.limit:
+
+        def rank(waiter: Waiter) -> tuple[int, int]:
+            key = self._queued[waiter][0]
+            return held[key], self._served.get(key, 0)
+
+        while self._queued and (self._turn or self.active < self.limit):
+            waiter = self._turn = self._turn or min(self._queued, key=rank)
+            if self.active + self._queued[waiter][1] > self.limit:
                 return
-            self._forget(waiter)
+            key, permits = self._forget(waiter)
             self._take(waiter, key, permits)
             held[key] += permits
             waiter.granted()

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many bytes of request bodies are held, in all and for each client. Pure code."""
 
@@ -23,11 +22,9 @@ class MemoryBudget:
     def add(self, client_key: str, size: int) -> None:
         """Count bytes of a client; fewer than 0 take them back."""
         self.held += size
-        held = self._of_client.get(client_key, 0) + size
+        held = self._of_client.pop(client_key, 0) + size
         if held:
             self._of_client[client_key] = held
-        else:
-            self._of_client.pop(client_key, None)
 
     def excess(self, client_key: str) -> str:
         """Why a body of this client may not grow; empty if it may."""

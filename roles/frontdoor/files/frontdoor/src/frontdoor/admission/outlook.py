@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """When a permit will be free for a refused client, by how long generations took lately. Pure: times are passed in."""
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
@@ -25,13 +25,11 @@ _FRESH_S = 0.25
 _MOST_TOLD = 4096
 
 
+@functools.cache
 def _window(seconds: int) -> range:
     earliest = max(1, min(seconds, int(MAX_RETRY_AFTER_S / (1 + _SPREAD))))
     latest = min(MAX_RETRY_AFTER_S, max(earliest, seconds) + max(1, int(seconds * _SPREAD)))
     return range(earliest, latest + 1)
-
-
-_WINDOWS = [_window(seconds) for seconds in range(MAX_RETRY_AFTER_S + 1)]
 
 
 def told_s(seconds: int, spread: float) -> int:
@@ -39,7 +37,7 @@ def told_s(seconds: int, spread: float) -> int:
 
     `spread` is from 0 to 1, without the 1, and another one each time.
     """
-    window = _WINDOWS[seconds if seconds < MAX_RETRY_AFTER_S else MAX_RETRY_AFTER_S]
+    window = _window(seconds if seconds < MAX_RETRY_AFTER_S else MAX_RETRY_AFTER_S)
     return window[int(spread * len(window))]
 
 
@@ -72,14 +70,7 @@ class Outlook:
 
     def __init__(self) -> None:
         self._lasted: deque[float] = deque(maxlen=_KEPT)
-        # by connection: when it was told to come back, and how many permits it needs
-        self._told: dict[int, tuple[float, int]] = {}
-        self._ahead = 0
-        self._turns: list[float] = []
-        self._typical_s = _GUESS_S
-        self._seen = 0.0
-        #: until when nobody who needs one permit is given a time of its own, since there are too many
-        self.crowded_until = 0.0
+        self.forget()
 
     def lasted(self, seconds: Iterable[float]) -> None:
         """Note how long generations held their permits."""
@@ -88,9 +79,13 @@ class Outlook:
     def forget(self) -> None:
         """Another engine takes its own time."""
         self._lasted.clear()
-        self._told.clear()
+        # by connection: when it was told to come back, and how many permits it needs
+        self._told: dict[int, tuple[float, int]] = {}
         self._ahead = 0
-        self._turns.clear()
+        self._turns: list[float] = []
+        self._typical_s = _GUESS_S
+        self._seen = 0.0
+        #: until when nobody who needs one permit is given a time of its own, since there are too many
         self.crowded_until = 0.0
 
     def wait_s(
@@ -110,9 +105,12 @@ class Outlook:
             ages = running()
             self._turns, self._seen = turns_s(ages, limit, self._lasted), now
             self._typical_s = fmean(self._lasted) if self._lasted else max([_GUESS_S, *(age for age, _places in ages)])
-        self._come(now)
-        if who in self._told:
-            return self._told[who][0] - now
+            # those whose time has come are expected no more
+            self._told = {one: told for one, told in self._told.items() if told[0] > now}
+            self._ahead = sum(permits for _at, permits in self._told.values())
+        at, _permits = self._told.get(who, (now, 0))
+        if at > now:
+            return at - now
         wait = turn_s(self._turns, self._ahead + queued, permits, self._typical_s) - (now - self._seen)
         wait = max(1.0, wait)
         if wait < MAX_RETRY_AFTER_S and len(self._told) < _MOST_TOLD:
@@ -121,13 +119,3 @@ class Outlook:
         elif permits == 1:
             self.crowded_until = self._seen + _FRESH_S
         return wait
-
-    def _come(self, now: float) -> None:
-        """Those whose time has come are expected no more."""
-        while self._told:
-            who = next(iter(self._told))
-            at, permits = self._told[who]
-            if at > now:
-                return
-            del self._told[who]
-            self._ahead -= permits

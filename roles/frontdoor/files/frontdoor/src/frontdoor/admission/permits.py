@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Permits to generate: taken at once, waited for with a limit, or refused with a time to come back."""
 
@@ -64,10 +63,6 @@ class Permits:
         for waiter in self.limiter.dismiss():
             assert isinstance(waiter, Permit)
             waiter.refuse(refusal)
-
-    def refusal(self, client: int) -> Refusal | None:
-        """What a client is told before its body is looked at, if no request can be admitted now or later."""
-        return self.busy(client) if not self.timeout_s and self.limiter.full else None
 
     def busy(self, client: int, count: int = 1) -> Refusal:
         """No permit is free for a request that may not wait. In a flood all are told the same."""

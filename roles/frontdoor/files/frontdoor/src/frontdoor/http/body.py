@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A request's body on its way in: put together, counted, limited and timed."""
 
@@ -66,7 +65,7 @@ class BodyReader:
         else:
             assert self._length is not None
             left = self._length - len(self.content)
-            piece, self.rest = (data, b"") if len(data) <= left else (data[:left], data[left:])
+            piece, self.rest = data[:left], data[left:]
             self.complete = len(piece) == left
         self.content += piece
         self._memory.add(self._client_key, len(piece))

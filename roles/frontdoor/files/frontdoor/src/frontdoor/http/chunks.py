@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The chunked transfer coding (RFC 9112 7.1), taken apart strictly: what is ambiguous is an error."""
 
@@ -10,6 +9,12 @@ import re
 LAST_CHUNK = b"0\r\n\r\n"
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*)?\r\n")
+_CHUNK_END = re.compile(rb"\r\n")
+_WRONG = {
+    _SIZE_LINE: "invalid chunk size",
+    _CHUNK_END: "a chunk is longer than its size",
+    _TRAILER: "invalid trailer",
+}
 # of one size line with its extensions, or one trailer field
 _MAX_LINE = 16 * 1024
 
@@ -32,14 +37,10 @@ def is_one_chunk(data: bytes) -> bool:
 class ChunkScanner:
     """Takes reads of any size. Extensions and trailers are discarded (RFC 9110 6.5.1)."""
 
-    __slots__ = ("_behind", "_left", "_line", "_trailers", "complete", "rest")
-
     def __init__(self) -> None:
-        # content that the current chunk lacks, and whether the line end behind it is awaited
+        # content that the current chunk lacks, the line that is next, and the part of it that is there
         self._left = 0
-        self._behind = False
-        self._trailers = False
-        # the part of a line that is not complete
+        self._next = _SIZE_LINE
         self._line = b""
         self.complete = False
         #: what came behind the end of the body
@@ -48,7 +49,7 @@ class ChunkScanner:
     @property
     def between(self) -> bool:
         """Whether the next byte begins a chunk."""
-        return not (self._left or self._behind or self._line or self._trailers)
+        return not self._left and self._next is _SIZE_LINE and not self._line
 
     def feed(self, data: bytes) -> bytes:
         """Return the content in the next bytes; raise ChunkError."""
@@ -61,29 +62,21 @@ class ChunkScanner:
                 parts.append(data[at : at + self._left])
                 at += len(parts[-1])
                 self._left -= len(parts[-1])
-                self._behind = not self._left
                 continue
-            if self._behind:
-                if data.startswith(b"\r\n", at):
-                    self._behind = False
-                    at += 2
-                    continue
-                if data[at:] != b"\r":
-                    raise ChunkError("a chunk is longer than its size")
-                self._line = b"\r"
-                break
-            line = (_TRAILER if self._trailers else _SIZE_LINE).match(data, at)
+            line = self._next.match(data, at)
             if line is None:
-                if data.find(b"\n", at) >= 0 or end - at > _MAX_LINE:
-                    raise ChunkError("invalid trailer" if self._trailers else "invalid chunk size")
-                self._line = data[at:]
+                rest = self._line = data[at:]
+                if rest != b"\r" and (self._next is _CHUNK_END or b"\n" in rest or len(rest) > _MAX_LINE):
+                    raise ChunkError(_WRONG[self._next])
                 break
             at = line.end()
-            if self._trailers:
-                self.complete = line.end() - line.start() == 2
-            else:
+            if self._next is _SIZE_LINE:
                 self._left = int(line[1], 16)
-                self._trailers = not self._left
+                self._next = _CHUNK_END if self._left else _TRAILER
+            elif self._next is _CHUNK_END:
+                self._next = _SIZE_LINE
+            else:
+                self.complete = line[0] == b"\r\n"
         if self.complete:
             self.rest = data[at:]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The client's side of a connection: requests in, one at a time; responses out."""
 
@@ -16,7 +15,7 @@ from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, limit_of, too_large
 from frontdoor.http.head import END, HeadError, RequestHead, request_head
-from frontdoor.networks import client_key, plain
+from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.policy.routes import style_of
@@ -93,7 +92,11 @@ class ClientConnection(asyncio.Protocol):
         self._time = server.loop.time
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
+        #: who connected
+        self.peer = ""
+        #: who asks: the same, unless the proxy is trusted
         self.address = ""
+        self._of_proxy = False
         #: what the engine is told of this connection, in header lines
         self.forwarded = b""
         #: who competes with others (a key, or the network), and the name of the API key
@@ -119,20 +122,35 @@ class ClientConnection(asyncio.Protocol):
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
         own = transport.get_extra_info("sockname")
-        self.address = plain(str(peer[0])) if peer else "local"
-        self.network = self.client_key = client_key(self.address)
-        said = self.address.encode(), self._server.scheme
-        self.forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % said
+        self.peer = plain(str(peer[0])) if peer else "local"
+        self.network = client_key(self.peer)
+        self._asked_by(self.peer)
         self.from_this_host = bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         self.deadline = self._time() + self._limits.header_timeout_s
         connections = self._server.connections
+        self._of_proxy = connections.is_proxy(self.peer)
         refusal = connections.add(self)
         if refusal is not None and connections.may_linger:
             self.refuse(refusal)
             self._linger()
         elif refusal is not None:
             self.abort()
+
+    def _asked_by(self, address: str) -> None:
+        """Note who asks: who connected, or for whom a trusted proxy asks."""
+        self.address = address
+        self.client_key = client_key(address)
+        said = address.encode(), self._server.scheme
+        self.forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % said
+
+    def _forwarded_for(self, head: RequestHead) -> Refusal | None:
+        """Note for whom the proxy asks; one that names nobody asks for itself."""
+        if not is_address(head.forwarded_for):
+            self._asked_by(self.peer)
+            return None
+        self._asked_by(plain(head.forwarded_for))
+        return self._server.connections.refusal_of(self.address)
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
@@ -213,9 +231,12 @@ class ClientConnection(asyncio.Protocol):
             try:
                 head = request_head(data[:end], self._limits.max_headers, self._server.keep_secrets)
             except HeadError as exc:
-                self.reject(Refusal(exc.status, exc.code, exc.message), None, data[:end])
+                self.reject(exc.refusal, None, data[:end])
                 break
             self._head = head
+            if self._of_proxy and (refusal := self._forwarded_for(head)) is not None:
+                self.reject(refusal, head)
+                break
             length, most = head.content_length, self._limits.max_body_bytes
             if length is not None and length > most:
                 self.reject(too_large(most), head)
@@ -324,11 +345,7 @@ class ClientConnection(asyncio.Protocol):
         style = style_of(raw) if head is None else head.route.style
         extra = b"" if head is None else self.cors(head)
         bare = head is not None and head.method == b"HEAD"
-        self.write(refusal.render(style, extra, connection, bare, self._server.spread()))
-
-    def reply(self, head: RequestHead, response: Callable[[bytes], bytes]) -> None:
-        """Write a local answer; `response` is given the line about the connection."""
-        self.write(response(self.connection_field(head)))
+        self.write(refusal.render(style, extra + connection, bare, self._server.spread()))
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""
@@ -360,15 +377,14 @@ class ClientConnection(asyncio.Protocol):
         self._stage = HEAD
         if self._writable:
             self._await_next()
-        if self._buffer:
-            self._process_buffer()
-
-    def _write_deadline(self) -> float:
-        return self._time() + self._limits.write_timeout_s
+        self._process_buffer()
 
     def _await_next(self) -> None:
         self.deadline = self._time() + self._limits.keepalive_timeout_s
         self._set_reading(True)
+
+    def _write_deadline(self) -> float:
+        return self._time() + self._limits.write_timeout_s
 
     def _linger(self) -> None:
         """Close without losing the answer: a reset because of unread bytes would overtake it."""

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One request on its way through: permits, engine connection, response, and exactly one ending."""
 
@@ -7,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import Protocol
 
 from frontdoor import errors
 from frontdoor.admission.memory import MemoryBudget
@@ -22,7 +20,6 @@ from frontdoor.observability.ledger import KEPT, Ledger
 from frontdoor.observability.metrics import (
     CLIENT_CLOSED,
     INTERRUPTED,
-    OK,
     REFUSED,
     UPSTREAM_CUT,
     UPSTREAM_ERROR,
@@ -31,7 +28,7 @@ from frontdoor.observability.metrics import (
     outcome_of,
 )
 from frontdoor.slot.current import Slot
-from frontdoor.slot.health import EngineHealth
+from frontdoor.slot.engine import EngineHealth
 
 _MAX_RESPONSE_HEAD = 64 * 1024
 # How soon after a request was sent on a kept connection its end can be taken for that of an idle connection.
@@ -42,16 +39,6 @@ _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 _WITH_BODY = (b"POST", b"PUT", b"PATCH")
 # bodies below this size are sent in one piece with their head, and what they take is not worth counting
 _SMALL = 16 * 1024
-
-
-class Running(Protocol):
-    """A request that is under way, as the application sees it."""
-
-    def interrupt(self, refusal: Refusal) -> None:
-        """Give up because the frontdoor stops."""
-
-    def expire(self, now: float) -> None:
-        """Give up if the engine has been silent for too long; `now` is the loop's time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class Engine:
     slot: Slot
     health: EngineHealth
     #: requests under way
-    running: set[Running]
+    running: set[Exchange]
     #: whether the engine's own header lines for browsers are dropped
     drop_cors: bool
 
@@ -74,18 +61,12 @@ class Engine:
 class Exchange:
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
-    # how each one begins
-    _connection: UpstreamConnection | None = None
-    _connecting: asyncio.Task[None] | None = None
-    _response: ResponseHead | None = None
-    _relay: Relay | None = None
-    _gaps: Histogram | None = None
-    _head_bytes = b""
-    _received = 0
-    _first_byte_s = -1.0
-    # a stream whose head came alone, as engines send it before they have a token
-    _awaits_first = False
-    _paused = _done = _shut_client = False
+    # slots: CPython 3.11 reads attributes that only the class has ten times slower
+    __slots__ = (
+        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_engine", "_first_byte_s"),
+        *("_gaps", "_head", "_head_bytes", "_last_activity", "_paused", "_permit", "_received", "_relay", "_response"),
+        *("_shut_client", "_size", "_started", "_tail"),
+    )
 
     def __init__(
         self,
@@ -104,16 +85,27 @@ class Exchange:
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = now = engine.loop.time()
         self._permit = Permit(engine.permits, self, id(client), client.client_key, permits, now) if permits else None
-        self._memory_key = client.client_key
-        self._tail = bytearray()
+        self._connection: UpstreamConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._response: ResponseHead | None = None
+        self._relay: Relay | None = None
+        self._gaps: Histogram | None = None
+        self._head_bytes = b""
+        # the last bytes of the body
+        self._tail: bytes | bytearray = b""
+        self._received = 0
+        self._first_byte_s = -1.0
+        # a stream whose head came alone, as engines send it before they have a token
+        self._awaits_first = False
+        self._paused = self._done = self._shut_client = False
 
     def start(self) -> None:
         """Ask for permits where the path needs some, and go on."""
-        engine = self._engine
+        engine, size = self._engine, self._size
         engine.running.add(self)
-        engine.ledger.metrics.request_bytes += self._size
-        if self._size >= _SMALL:
-            engine.memory.add(self._memory_key, self._size)
+        engine.ledger.metrics.request_bytes += size
+        if size >= _SMALL:
+            engine.memory.add(self._client.client_key, size)
         if self._permit is None or self._permit.acquire():
             self._forward()
 
@@ -144,14 +136,14 @@ class Exchange:
         self._connection = connection
         connection.owner = self
         connection.receiver = self._on_head
-        top = head.line + self._engine.pool.host_line + head.fields + self._client.forwarded
         size = len(body)
-        if size or head.content_length != 0 or head.method in _WITH_BODY:
-            top += b"Content-Length: %d\r\n" % size
+        said = size or head.content_length != 0 or head.method in _WITH_BODY
+        end = b"Content-Length: %d\r\n\r\n" % size if said else b"\r\n"
+        top = head.line, self._engine.pool.host_line, head.fields, self._client.forwarded, end
         if size < _SMALL:
-            connection.transport.write(b"".join((top, b"\r\n", body)))
+            connection.transport.write(b"".join((*top, body)))
         else:
-            connection.transport.writelines((top + b"\r\n", body))
+            connection.transport.writelines((*top, body))
 
     # --- from the engine -------------------------------------------------------------------------------------------
 
@@ -166,7 +158,7 @@ class Exchange:
                     self._broken("the response head is too long")
                 return
             try:
-                response = response_head(data[:end], self._head.method == b"HEAD", self._engine.drop_cors)
+                response = self._parsed(data[:end])
             except ResponseError as exc:
                 self._broken(str(exc))
                 return
@@ -181,18 +173,25 @@ class Exchange:
                 self._client.write(response.wire + b"\r\n")
             data = data[end:]
 
-    def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        """The head of the answer is there, and maybe some of its body."""
-        client, head, health, connection = self._client, self._head, self._engine.health, self._connection
-        assert connection is not None
-        http11, now = head.http11, self._engine.loop.time()
-        self._first_byte_s = now - self._last_activity
-        self._last_activity = now
+    def _parsed(self, raw: bytes) -> ResponseHead:
+        return response_head(raw, self._head.method == b"HEAD", self._engine.drop_cors)
+
+    def _heard(self, response: ResponseHead) -> None:
+        """The engine begins to answer."""
+        self._first_byte_s = self._engine.loop.time() - self._last_activity
         # one that fails whatever it is asked is no engine that is well: the probe asks it
         if response.status < FAILURE:
+            health = self._engine.health
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
+
+    def _begin(self, response: ResponseHead, rest: bytes) -> None:
+        """The head of the answer is there, and maybe some of its body."""
+        client, head, connection = self._client, self._head, self._connection
+        assert connection is not None
+        self._heard(response)
+        http11, self._last_activity = head.http11, self._last_activity + self._first_byte_s
         if self._size >= _SMALL and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
             response = dataclasses.replace(response, keep_alive=False)
@@ -204,16 +203,18 @@ class Exchange:
             else:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
-        self._shut_client = said is errors.CLOSE
         # one write for the head and what came with it: two would be two packets
-        top = wire + client.cors(head) + said + b"\r\n"
-        if length is not None and length == len(rest):
+        if length == len(rest):
             # the whole answer in one read
-            client.write(top + rest)
-            self._received = len(rest)
-            self._tail += rest[-KEPT:]
-            self._complete(response.keep_alive, outcome_of(response.status))
+            client.write(b"".join((wire, client.cors(head), said, b"\r\n", rest)))
+            self._received = length
+            self._tail = rest[-KEPT:]
+            self._give_back(response.keep_alive)
+            self.finish(outcome_of(response.status), said is not errors.CLOSE)
             return
+        self._shut_client = said is errors.CLOSE
+        top = b"".join((wire, client.cors(head), said, b"\r\n"))
+        self._tail = bytearray()
         self._relay = relay_for(response, client_chunks=http11)
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
@@ -250,10 +251,11 @@ class Exchange:
         self._received += len(data)
         self._tail += data
         if len(self._tail) > 2 * KEPT:
-            del self._tail[:-KEPT]
+            self._tail = self._tail[-KEPT:]
         if relay.complete:
             assert self._response is not None
-            self._complete(relay.reusable and self._response.keep_alive, outcome_of(self._response.status))
+            self._give_back(relay.reusable and self._response.keep_alive)
+            self.finish(outcome_of(self._response.status), not self._shut_client)
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -268,17 +270,15 @@ class Exchange:
         elif self._gaps is not None:
             self._gaps.observe(now - self._last_activity)
 
-    def _complete(self, reusable: bool, outcome: str = OK) -> None:
-        connection = self._connection
+    def _give_back(self, reusable: bool) -> None:
+        connection, self._connection = self._connection, None
         assert connection is not None
-        self._connection = None
         if reusable:
             if self._paused:
                 connection.transport.resume_reading()
             self._engine.pool.put(connection, self._last_activity)
         else:
             connection.abort()
-        self.finish(outcome, not self._shut_client)
 
     def upstream_lost(self, exc: Exception | None) -> None:
         """The engine's connection ended by itself."""
@@ -307,11 +307,8 @@ class Exchange:
         return self._head.method in _IDEMPOTENT or not connection.heard_all()
 
     def _broken(self, why: str) -> None:
-        self._drop_connection()
-        if self._response is None:
-            self._fail(Refusal(502, "bad_engine_response", f"the engine's answer cannot be passed on: {why}"))
-        else:
-            self._cut(UPSTREAM_CUT, f"the engine's answer cannot be passed on: {why}")
+        message = f"the engine's answer cannot be passed on: {why}"
+        self._give_up(Refusal(502, "bad_engine_response", message), UPSTREAM_ERROR, UPSTREAM_CUT)
 
     # --- endings ---------------------------------------------------------------------------------------------------
 
@@ -323,6 +320,14 @@ class Exchange:
     def refuse(self, refusal: Refusal) -> None:
         """Answer without having asked the engine."""
         self._fail(refusal, REFUSED)
+
+    def _give_up(self, refusal: Refusal, outcome: str, cut: str, code: str = "engine_cut") -> None:
+        """Leave the engine; `cut` is the outcome, and `code` the client's, where the response was begun."""
+        self._drop_connection()
+        if self._response is None:
+            self._fail(refusal, outcome)
+        else:
+            self._cut(cut, refusal.message, code)
 
     def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
         """The response was begun and cannot be completed."""
@@ -336,26 +341,23 @@ class Exchange:
             self._client.write(last)
         self.finish(outcome, False)
 
+    @property
+    def _limit_s(self) -> float:
+        """For how long the engine may be silent."""
+        return self._engine.slot.state.backend_timeout_s
+
     def expire(self, now: float) -> None:
         """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
-        limit_s = self._engine.slot.state.backend_timeout_s
+        limit_s = self._limit_s
         waits = self._permit is not None and self._permit.waiting
         if waits or self._paused or now - self._last_activity <= limit_s:
             return
-        self._drop_connection()
-        why = f"the engine sent nothing for {limit_s:g} s"
-        if self._response is None:
-            self._fail(Refusal(504, "engine_timeout", why), UPSTREAM_TIMEOUT)
-        else:
-            self._cut(UPSTREAM_TIMEOUT, why)
+        refusal = Refusal(504, "engine_timeout", f"the engine sent nothing for {limit_s:g} s")
+        self._give_up(refusal, UPSTREAM_TIMEOUT, UPSTREAM_TIMEOUT)
 
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops: an answer that was begun is ended as validly as it can be."""
-        self._drop_connection()
-        if self._response is None:
-            self.refuse(refusal)
-        else:
-            self._cut(INTERRUPTED, refusal.message, refusal.code)
+        self._give_up(refusal, REFUSED, INTERRUPTED, refusal.code)
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
         """Nobody waits for the answer any more: the engine is told at once."""
@@ -385,7 +387,7 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        self._engine.memory.add(self._memory_key, -self._size)
+        self._engine.memory.add(self._client.client_key, -self._size)
         self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:

@@ -1,17 +1,17 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Answers of the frontdoor's own, in one piece."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
 
 from frontdoor import errors
+from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
 
@@ -28,30 +28,30 @@ def respond(
     """Answer with bytes, or anything else as JSON; `fields` are whole header lines."""
     if not isinstance(content, bytes):
         content = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    make = functools.partial(errors.response, content_type=kind, extra=client.cors(head) + fields)
-    bare = head.method == b"HEAD"
-    client.reply(head, lambda line: make(status, content, connection=line, head_only=bare))
+    fields = client.cors(head) + fields + client.connection_field(head)
+    client.write(errors.response(status, content, fields, kind=kind, head_only=head.method == b"HEAD"))
 
 
 class Job:
-    """A request that a coroutine answers; a client that leaves ends it."""
+    """A request that a coroutine answers, with JSON or a refusal; a client that leaves ends it."""
 
-    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
-        self.client = client
-        self.head = head
+    def __init__(
+        self, client: ClientConnection, head: RequestHead, answer: Callable[[], Awaitable[dict[str, Any] | Refusal]]
+    ) -> None:
+        self._client, self._head, self._answer = client, head, answer
         self._task: asyncio.Future[None] | None = None
-
-    async def answer(self) -> None:
-        """Write the answer; never raises."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        await self.answer()
-        self.client.exchange_done(self.head.keep_alive)
+        answer = await self._answer()
+        if isinstance(answer, Refusal):
+            self._client.refuse(answer, self._head)
+        else:
+            respond(self._client, self._head, answer)
+        self._client.exchange_done(self._head.keep_alive)
 
     def client_gone(self, outcome: str = "") -> None:
         """Nobody waits for the answer any more."""
@@ -59,7 +59,6 @@ class Job:
             self._task.cancel()
 
     def pause(self) -> None:
-        """The answer is written in one piece."""
+        """The answer is written in one piece: there is nothing to pause."""
 
-    def resume(self) -> None:
-        """Nothing was paused."""
+    resume = pause

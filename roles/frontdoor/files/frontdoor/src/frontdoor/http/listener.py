@@ -1,24 +1,19 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The addresses that clients connect to, and TLS handshakes."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import functools
 import socket
 import ssl
 from collections import Counter
-from typing import Any
 
-from frontdoor.config import ConfigError, Tls
 from frontdoor.http.client import ClientConnection, Server
-from frontdoor.http.tls import load_pair
-from frontdoor.networks import client_key, plain
+from frontdoor.networks import client_key
 
-# connections that are accepted before others are served, and when it is tried again without descriptors
-_ACCEPTED_AT_ONCE = 64
+# when it is tried again to accept connections, without descriptors
 _ACCEPT_AGAIN_S = 0.2
 
 
@@ -27,10 +22,10 @@ class Listener:
 
     def __init__(self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024) -> None:
         """`backlog` is how many connections the kernel keeps that are not accepted yet."""
-        self._server = server
         self._loop = server.loop
         self._limits = server.limits
         self._limiter = server.connections
+        self._connection = functools.partial(ClientConnection, server)
         self._tls = tls
         self._backlog = backlog
         self._servers: list[asyncio.Server] = []
@@ -40,60 +35,51 @@ class Listener:
     async def open(self, host: str, port: int) -> None:
         """Listen; raises OSError."""
         loop, backlog = self._loop, self._backlog
-        for family, address in await _addresses(loop, host, port):
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, address in dict.fromkeys((family, address) for family, _type, _proto, _name, address in found):
             # as everywhere else :: is all addresses of the host, those of IPv4 too
             both = host == "::"
-            try:
-                listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
-            except OSError as exc:
-                # without what Python adds: the address is said by who reports it
-                raise OSError(exc.errno, os.strerror(exc.errno or 0)) from exc
+            listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
             self.sockets.append(listening)
             listening.setblocking(False)
             _end_dead_connections(listening, self._limits.dead_peer_timeout_s)
             if self._tls is None:
-                server = await loop.create_server(self._connection, sock=listening, backlog=backlog)
-                self._servers.append(server)
+                self._servers.append(await loop.create_server(self._connection, sock=listening, backlog=backlog))
             else:
                 loop.add_reader(listening, self._accept, listening)
-
-    def _connection(self) -> ClientConnection:
-        return ClientConnection(self._server)
 
     def close(self) -> None:
         """Listen no more; connections go on."""
         for server in self._servers:
             server.close()
-        for listening in self.sockets:
-            if self._tls is not None:
-                self._loop.remove_reader(listening)
-                listening.close()
+        for listening in self.sockets if self._tls is not None else ():
+            self._loop.remove_reader(listening)
+            listening.close()
         self.sockets.clear()
 
     # With TLS a connection counts, and its time runs, from the moment it is there and not from the end of a handshake.
 
     def _accept(self, listening: socket.socket) -> None:
         loop, limiter = self._loop, self._limiter
-        for _once in range(_ACCEPTED_AT_ONCE):
-            try:
-                accepted, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                # no descriptors or no memory: whoever waits is served when there are
-                loop.remove_reader(listening)
-                loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
-                return
-            accepted.setblocking(False)
-            network, near = client_key(plain(peer[0])), peer[0] == accepted.getsockname()[0]
-            if not limiter.has_room(network, near=near):
-                # in clear text nobody would understand why, and handshakes are what there are too many of
-                accepted.close()
-                continue
-            limiter.handshakes[network] += 1
-            task = loop.create_task(self._secure(accepted, network))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError:
+            # no descriptors or no memory: whoever waits is served when there are
+            loop.remove_reader(listening)
+            loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
+            return
+        accepted.setblocking(False)
+        network, near = client_key(peer[0]), peer[0] == accepted.getsockname()[0]
+        if not limiter.has_room(network, near=near, proxy=limiter.is_proxy(peer[0])):
+            # in clear text nobody would understand why, and handshakes are what there are too many of
+            accepted.close()
+            return
+        limiter.handshakes[network] += 1
+        task = loop.create_task(self._secure(accepted, network))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
@@ -119,11 +105,6 @@ class Listener:
             handshakes += Counter()
 
 
-async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, address) for family, _type, _proto, _name, address in found))
-
-
 def _end_dead_connections(listening: socket.socket, seconds: float) -> None:
     """Have the kernel find clients that vanished without a word; connections inherit it from where they came in."""
     if seconds <= 0:
@@ -134,22 +115,3 @@ def _end_dead_connections(listening: socket.socket, seconds: float) -> None:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 6)))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """The server's TLS context, or None without a certificate; raise ConfigError."""
-    if not tls.cert_file and not tls.key_file:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    load_certificate(context, tls)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read certificate and key into a context, for connections from now on; raise ConfigError."""
-    try:
-        load_pair(context, tls.cert_file, tls.key_file)
-    except ValueError as exc:
-        raise ConfigError(f"tls: {exc}") from exc

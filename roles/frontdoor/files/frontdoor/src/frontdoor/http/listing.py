@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Requests for the list of models or for one of them: the engine is asked for its list, the slot adds what it knows."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -12,160 +12,131 @@ import orjson
 
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
-from frontdoor.http.exchange import Engine
-from frontdoor.http.fetch import fetch
-from frontdoor.http.head import FAILURE, RequestHead, ResponseHead
-from frontdoor.http.job import Job
-from frontdoor.observability.activity import Entry
-from frontdoor.observability.metrics import CLIENT_CLOSED, INTERRUPTED, OK, UPSTREAM_ERROR, UPSTREAM_TIMEOUT, outcome_of
+from frontdoor.http.exchange import Engine, Exchange
+from frontdoor.http.head import RequestHead, ResponseError, ResponseHead, response_head
+from frontdoor.http.relay import relay_for
+from frontdoor.observability.metrics import OK, outcome_of
 from frontdoor.policy.routes import MODELS
 from frontdoor.slot.state import SlotState
 
 #: what the slot knows stands under this key of each model
 _KEY = "b70"
 _TIMEOUT_S = 10.0
+_MAX_BYTES = 4 * 1024 * 1024
 # what a client says about a form of the answer that it will not get: it is read, changed, and given whole
-_NOT_SENT = re.compile(rb"(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):", re.IGNORECASE)
+_NOT_SENT = re.compile(rb"(?im)^(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):.*\n")
 # what the engine says about bytes that the client does not get
-_FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
-_ABOUT_BYTES = re.compile(rb"(?:etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):", re.IGNORECASE)
-_CORS = re.compile(rb"access-control-", re.IGNORECASE)
+_ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
 
 
-class Listing(Job):
-    """One such request. It is counted, bounded and ended like every other request that takes no slot."""
+class Listing(Exchange):
+    """An exchange whose answer is collected and completed before the client gets it."""
+
+    # there with the relay
+    _listed: ResponseHead
+    _content: bytes
 
     def __init__(self, engine: Engine, client: ClientConnection, head: RequestHead) -> None:
-        super().__init__(client, head)
-        self._engine = engine
-        self._started = engine.loop.time()
+        _path, mark, query = head.line.split(b" ")[1].partition(b"?")
+        line = b"GET %b%b%b HTTP/1.1\r\n" % (MODELS.encode(), mark, query)
+        asked = dataclasses.replace(head, line=line, fields=_NOT_SENT.sub(b"", head.fields))
+        super().__init__(engine, client, asked, 0, b"")
 
-    def start(self) -> None:
-        """Ask the engine."""
-        self._engine.running.add(self)
-        super().start()
+    @property
+    def _limit_s(self) -> float:
+        # of the whole answer: what comes of it does not count as a sign of life
+        return _TIMEOUT_S
 
-    def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
-        """Nobody waits for the answer any more."""
-        super().client_gone()
-        self._note(outcome)
+    def _parsed(self, raw: bytes) -> ResponseHead:
+        # the engine is asked for the list even where the client asks for the head alone
+        return response_head(raw, False, self._engine.drop_cors)
 
-    def interrupt(self, refusal: Refusal) -> None:
-        """Give up because the frontdoor stops."""
-        super().client_gone()
-        self._refuse(refusal, INTERRUPTED)
-        self.client.exchange_done(self.head.keep_alive)
+    def _begin(self, response: ResponseHead, rest: bytes) -> None:
+        assert self._connection is not None
+        self._heard(response)
+        self._listed = response
+        self._relay = relay_for(response, client_chunks=False)
+        self._content = b""
+        self._connection.receiver = self._on_body
+        self._on_body(rest)
 
-    def expire(self, now: float) -> None:
-        """The question has a limit of its own."""
-
-    async def answer(self) -> None:
-        """Ask for the list, and pass on what the engine and the slot say."""
-        engine = self._engine
-        query = self.head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1")
-        lines = (self.head.fields + self.client.forwarded).split(b"\r\n")
-        fields = b"".join(line + b"\r\n" for line in lines if line and not _NOT_SENT.match(line))
-        got = await fetch(engine.pool, MODELS + ("?" + query if query else ""), _TIMEOUT_S, fields)
-        if got.head is None:
-            if not got.connected:
-                engine.health.note(False, got.error)
-            status, code = (504, "engine_timeout") if got.timed_out else (502, "engine_unreachable")
-            refusal = Refusal(status, code, f"the engine cannot be asked for its models: {got.error}")
-            self._refuse(refusal, UPSTREAM_TIMEOUT if got.timed_out else UPSTREAM_ERROR)
+    def _on_body(self, data: bytes, head: bytes = b"") -> None:
+        relay = self._relay
+        assert relay is not None
+        try:
+            self._content += relay.feed(data) if data else b""
+        except ResponseError as exc:
+            self._broken(str(exc))
             return
-        if got.status < FAILURE:
-            engine.health.heard += 1
-            engine.health.note(True)
-        listed = _enriched(got.body, engine.slot.state) if got.status == 200 else None
-        wanted = self.head.route.path.removeprefix(MODELS).lstrip("/")
-        if listed is None:
-            # no list, or a failure: as it came
-            self._reply(got.head, got.body, changed=False)
-        elif not wanted:
-            self._reply(got.head, orjson.dumps(listed), changed=True)
-        elif wanted in (models := _by_name(listed)):
-            self._reply(got.head, orjson.dumps(models[wanted]), changed=True)
+        if len(self._content) > _MAX_BYTES:
+            self._broken("the list is too long")
+        elif relay.complete:
+            self._give_back(relay.reusable and self._listed.keep_alive)
+            self._answer()
+
+    def upstream_lost(self, exc: Exception | None) -> None:
+        """Take the end of the connection for that of the list, where nothing else ends it."""
+        if exc is None and self._relay is not None and self._relay.whole:
+            self._connection = None
+            self._answer()
         else:
-            served = list(models)
-            words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
-            self._refuse(Refusal(404, "model_not_found", words, details={"param": "model", "models": served}), OK)
+            super().upstream_lost(exc)
 
-    def _reply(self, head: ResponseHead, content: bytes, *, changed: bool) -> None:
-        line, *fields = [part for part in head.wire.split(b"\r\n") if part]
-        kept = [
-            field
-            for field in fields
-            if not _FRAMING.match(field)
-            and not (changed and _ABOUT_BYTES.match(field))
-            and not (self._engine.drop_cors and _CORS.match(field))
-        ]
-        if head.status not in (204, 304):
-            kept.append(b"Content-Length: %d" % len(content))
-        top = b"\r\n".join((line, *kept, self.client.cors(self.head)))
-        top += b"" if top.endswith(b"\r\n") else b"\r\n"
-        body = b"" if self.head.method == b"HEAD" else content
-        self.client.reply(self.head, lambda connection: top + connection + b"\r\n" + body)
-        self._note(outcome_of(head.status), head.status, size=len(body))
-
-    def _refuse(self, refusal: Refusal, outcome: str) -> None:
-        self.client.refuse(refusal, self.head)
-        self._note(outcome, refusal.status, refusal.code)
-
-    def _note(self, outcome: str, status: int = 0, code: str | None = None, size: int = 0) -> None:
-        engine, client, now = self._engine, self.client, self._engine.loop.time()
-        engine.running.discard(self)
-        first = now - self._started if size else -1.0
-        about = (client.address, client.key_name, self.head.route, False, outcome, status, code, self._started, now)
-        engine.ledger.note(Entry(*about, first_s=first, received=size))
+    def _answer(self) -> None:
+        """Pass on what the engine and the slot say."""
+        response = self._listed
+        content = self._content
+        listed = _list(content) if response.status == 200 else None
+        # no list, or a failure, passes as it came
+        if listed is not None:
+            models = _complete(listed["data"], self._engine.slot.state)
+            wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
+            if wanted and wanted not in models:
+                served = list(models)
+                words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
+                details = {"param": "model", "models": served}
+                self._fail(Refusal(404, "model_not_found", words, details=details), OK)
+                return
+            content = orjson.dumps(models[wanted] if wanted else listed)
+        client, head = self._client, self._head
+        top = _ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
+        body = b"" if head.method == b"HEAD" else content
+        client.write(b"".join((top, client.cors(head), client.connection_field(head), b"\r\n", body)))
+        self._response, self._received = response, len(body)
+        self.finish(outcome_of(response.status), head.keep_alive)
 
 
-def _enriched(body: bytes, state: SlotState) -> dict[str, Any] | None:
-    """The engine's list with profile, modalities and limits under one key of each model, and the aliases.
-
-    None where the engine's answer is no list.
-    """
+def _list(content: bytes) -> dict[str, Any] | None:
+    """The engine's list, None where the content is none."""
     try:
-        answer = orjson.loads(body)
+        answer = orjson.loads(content)
     except orjson.JSONDecodeError:
         return None
-    data = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(data, list):
-        return None
-    about = _about(state)
-    served = about["served_model_name"]
-    known = {model.get("id") for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)}
-    aliases = []
+    return answer if isinstance(answer, dict) and isinstance(answer.get("data"), list) else None
+
+
+def _complete(data: list[Any], state: SlotState) -> dict[str, dict[str, Any]]:
+    """Add what the slot knows, and the aliases; return the models by name, of those of one name the first one."""
+    about, models = _about(state), dict[str, dict[str, Any]]()
     for model in data:
         if isinstance(model, dict):
             model[_KEY] = about
-            if model.get("id") == served:
-                aliases = [
-                    {**model, "id": alias, "parent": served, _KEY: {**about, "alias_of": served}}
-                    for alias in state.rules.model_aliases
-                    if alias not in known
-                ]
-    data += aliases
-    return dict(answer)
-
-
-def _by_name(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The models in an enriched list; of those with the same name the first one."""
-    found: dict[str, dict[str, Any]] = {}
-    for model in answer["data"]:
-        if isinstance(model, dict) and isinstance(model.get("id"), str):
-            found.setdefault(model["id"], model)
-    return found
+            if isinstance(model.get("id"), str):
+                models.setdefault(model["id"], model)
+    name = about["served_model_name"]
+    for alias in state.rules.model_aliases if name in models else ():
+        if alias not in models:
+            models[alias] = {**models[name], "id": alias, "parent": name, _KEY: {**about, "alias_of": name}}
+            data.append(models[alias])
+    return models
 
 
 def _about(state: SlotState) -> dict[str, Any]:
     profile = state.profile or {}
     return {
         "profile": profile.get("name", ""),
-        "title": profile.get("title", ""),
-        "status": profile.get("status", ""),
-        "served_model_name": profile.get("served_model_name", ""),
+        **{text: profile.get(text, "") for text in ("title", "status", "served_model_name", "fingerprint")},
         "modalities": profile.get("modalities") or [],
-        "fingerprint": profile.get("fingerprint", ""),
         "verified": state.verified,
         "verified_at": state.verified_at,
         "limits": {

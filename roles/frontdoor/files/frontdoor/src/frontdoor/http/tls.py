@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Certificate and key, read together.
 
@@ -13,41 +12,47 @@ import ssl
 import sys
 
 
+class TlsError(ValueError):
+    """Certificate and key cannot be used; the text says which, and why."""
+
+
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read both into a context, for connections from now on; raise ValueError, which says what is wrong with which."""
+    """Read both into a context, for connections from now on; raise TlsError."""
     for path in filter(None, (certificate, key)):
         try:
             with open(path, "rb") as handle:
                 handle.read(1)
         except OSError as exc:
-            raise ValueError(f"{path}: cannot be read: {exc.strerror}") from exc
+            raise TlsError(f"tls: {path}: cannot be read: {exc.strerror}") from exc
     where = key or certificate
     try:
         # a password is never asked for: nobody is there to type it
         context.load_cert_chain(certificate, key or None, password="")
     except ssl.SSLError as exc:
         if exc.reason == "KEY_VALUES_MISMATCH":
-            raise ValueError(f"{where}: this key does not belong to the certificate {certificate}") from exc
-        raise ValueError(f"{_culprit(certificate, where)} cannot be used: {exc.reason or exc}") from exc
+            raise TlsError(f"tls: {where}: this key does not belong to the certificate {certificate}") from exc
+        # which of both cannot be read is not told by the words of OpenSSL
+        culprit = f"{where}: this key (PEM, without a password)"
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
+        except ssl.SSLError:
+            culprit = f"{certificate}: this certificate"
+        raise TlsError(f"tls: {culprit} cannot be used: {exc.reason or exc}") from exc
 
 
-def _culprit(certificate: str, key: str) -> str:
-    """Which of both cannot be read; the words of OpenSSL do not tell."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
-    except ssl.SSLError:
-        return f"{certificate}: this certificate"
-    return f"{key}: this key (PEM, without a password)"
-
-
-def check(certificate: str, key: str) -> str:
-    """What is wrong with a pair; empty when nothing is."""
-    try:
-        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-    except ValueError as exc:
-        return str(exc)
-    return ""
+def server_context(certificate: str, key: str) -> ssl.SSLContext | None:
+    """The context of a server with this pair, None without one; raise TlsError."""
+    if not certificate and not key:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_pair(context, certificate, key)
+    return context
 
 
 if __name__ == "__main__":
-    sys.exit(check(sys.argv[1], sys.argv[2]) or 0)
+    try:
+        server_context(sys.argv[1], sys.argv[2])
+    except TlsError as problem:
+        sys.exit(str(problem))

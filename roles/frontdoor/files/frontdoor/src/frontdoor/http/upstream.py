@@ -1,11 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Connections to the engine."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import struct
 from collections import deque
@@ -37,16 +37,8 @@ class Owner(Protocol):
         """The connection ended before it was given back."""
 
 
-def _unowned(data: bytes) -> None:
-    """Of a connection that is not there yet, or not any more."""
-
-
 class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
-
-    __slots__ = (
-        *("_held", "_pool", "idle_since", "owner", "receiver", "served", "streams", "transport", "unexpected", "url"),
-    )
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -54,9 +46,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.url = pool.url
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.owner: Owner | None = None
-        #: of bytes nobody asked for; made once
-        self.unexpected: Callable[[bytes], None] = _unowned
-        self.receiver: Callable[[bytes], None] = _unowned
+        self.receiver: Callable[[bytes], None] | None = None
         #: whether what comes is the rest of an event stream: requests and answers that begin are served before it
         self.streams = False
         self._held = b""
@@ -65,34 +55,32 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.receiver = self.unexpected = self._unexpected
         self._pool.open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if not self._held and not (self.streams and self._pool.crowded):
+        if self.receiver is None:
+            # bytes nobody asked for: whatever follows them cannot be trusted
+            self.transport.abort()
+        elif not self._held and not (self.streams and self._pool.crowded):
             self.receiver(data)
-            return
-        if not self._held:
-            self._pool.put_off(self)
-        self._held += data
-        if len(self._held) > _MOST_HELD:
-            # the loop reads on and on from one connection, unless its client makes it pause
-            self.deliver()
+        else:
+            if not self._held:
+                self._pool.put_off(self)
+            self._held += data
+            if len(self._held) > _MOST_HELD:
+                # the loop reads on and on from one connection, unless its client makes it pause
+                self.deliver()
 
     def deliver(self) -> None:
         """Hand on what was put off."""
         data, self._held = self._held, b""
-        if data:
+        if data and self.receiver is not None:
             self.receiver(data)
-
-    def eof_received(self) -> bool:
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deliver()
-        owner, self.owner = self.owner, None
-        # they would keep this, and what it was used for
-        self.receiver = self.unexpected = _unowned
+        owner = self.owner
+        self.release()
         self._pool.gone(self)
         if owner is not None:
             owner.upstream_lost(exc)
@@ -113,15 +101,15 @@ class UpstreamConnection(asyncio.Protocol):
         # the handshake counts as one byte
         return not unsent and sent - sent_again <= acknowledged - 1
 
+    def release(self) -> None:
+        """Have no owner any more, who hears nothing from now on."""
+        self.owner = self.receiver = None
+        self.streams = False
+        self._held = b""
+
     def abort(self) -> None:
         """Close at once; the owner hears nothing."""
-        self._held = b""
-        self.owner = None
-        self.receiver = self.unexpected
-        self.transport.abort()
-
-    def _unexpected(self, data: bytes) -> None:
-        # bytes nobody asked for: whatever follows them cannot be trusted
+        self.release()
         self.transport.abort()
 
 
@@ -152,20 +140,19 @@ class Pool:
         if url == self.url:
             return
         self.url = url
-        self.address = split_backend_url(url)
-        host, port = self.address
-        self.host_line = (f"Host: [{host}]:{port}\r\n" if ":" in host else f"Host: {host}:{port}\r\n").encode()
+        self.address = host, port = split_backend_url(url)
+        self.host_line = f"Host: {f'[{host}]' if ':' in host else host}:{port}\r\n".encode()
         self.drop_idle()
 
     def connect(self, owner: Owner) -> asyncio.Task[None]:
         """Open a connection for the owner; cancel the task to give up."""
-        return self._loop.create_task(self._connect(owner, UpstreamConnection(self), *self.address))
+        return self._loop.create_task(self._connect(owner))
 
-    async def _connect(self, owner: Owner, connection: UpstreamConnection, host: str, port: int) -> None:
-        url = connection.url
+    async def _connect(self, owner: Owner) -> None:
+        connection, url = UpstreamConnection(self), self.url
         try:
             async with asyncio.timeout(self._connect_s):
-                await self._loop.create_connection(lambda: connection, host, port)
+                await self._loop.create_connection(lambda: connection, *self.address)
         except TimeoutError:
             owner.upstream_failed(f"{url} did not accept a connection within {self._connect_s:g} s")
         except OSError as exc:
@@ -192,9 +179,7 @@ class Pool:
 
     def put(self, connection: UpstreamConnection, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
-        connection.owner = None
-        connection.streams = False
-        connection.receiver = connection.unexpected
+        connection.release()
         if connection.url != self.url or len(self.idle) >= self._size:
             connection.abort()
             return
@@ -210,13 +195,10 @@ class Pool:
 
     def sweep(self) -> None:
         """Close what has been idle too long."""
-        oldest = self._loop.time() - self._idle_s
-        for connection in [c for c in self.idle if c.idle_since < oldest]:
-            self.idle.remove(connection)
-            connection.abort()
+        self.drop_idle(self._loop.time() - self._idle_s)
 
-    def drop_idle(self) -> None:
-        """Close everything that is not in use."""
-        idle, self.idle = self.idle, []
-        for connection in idle:
+    def drop_idle(self, since: float = math.inf) -> None:
+        """Close what has been idle since before a time, or everything that is not in use."""
+        for connection in [c for c in self.idle if c.idle_since < since]:
+            self.idle.remove(connection)
             connection.abort()

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What happened lately, for the status page: numbers by the second, the last requests, the last phases. No content."""
 
@@ -87,9 +86,9 @@ class Activity:
         if len(self._turned_away) > _FLOODS:
             del self._turned_away[next(iter(self._turned_away))]
 
-    def request(self, entry: Entry, offset: float) -> None:
-        """Add a generation that ended; `offset` is the time of day less the loop's clock."""
-        self._requests.append((entry, offset))
+    def requests(self, entries: list[Entry], offset: float) -> None:
+        """Add generations that ended; `offset` is the time of day less the loop's clock."""
+        self._requests.extend((entry, offset) for entry in entries[-_REQUESTS:])
 
     def phase(self, now: float, phase: str, profile: str, reason: str) -> None:
         """Add the slot's phase and profile, where one of them changed."""

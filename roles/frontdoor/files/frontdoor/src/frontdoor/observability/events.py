@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Structured events: one JSON object per line on standard output. Never prompts, never keys."""
 
@@ -41,7 +40,11 @@ class EventLog:
         """Log one event; `ts_ms` is added, of the time of day `at` or of now."""
         fields["event"] = event
         fields["ts_ms"] = int((self._clock() if at is None else at) * 1000)
-        self._pending.append(orjson.dumps(fields, option=_OPTIONS))
+        self.write(fields)
+
+    def write(self, event: dict[str, Any]) -> None:
+        """Log one event as it stands."""
+        self._pending.append(orjson.dumps(event, option=_OPTIONS))
         if len(self._pending) >= _BATCH:
             self.flush()
 

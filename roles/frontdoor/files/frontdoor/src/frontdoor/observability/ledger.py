@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is written down about requests that ended: they are counted, shown and logged, a batch at a time."""
 
@@ -58,6 +57,7 @@ class Ledger:
         self._later = later
         self._lasted = lasted
         self._entries: list[Entry] = []
+        self._awaited = False
         # by path, code, status and the name of the API key
         self._turned_away: Counter[tuple[str, str, int, str | None]] = Counter()
         self._refused_now = 0
@@ -65,10 +65,15 @@ class Ledger:
     def note(self, entry: Entry) -> None:
         """Take a request that ended."""
         self._entries.append(entry)
-        if len(self._entries) == 1:
-            self._later(_LATER_S, self.settle)
+        if not self._awaited:
+            self._awaited = True
+            self._later(_LATER_S, self._due)
         elif len(self._entries) >= _BATCH:
             self.settle()
+
+    def _due(self) -> None:
+        self._awaited = False
+        self.settle()
 
     def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int) -> None:
         """Take a generation that was refused at the door; in a flood this is all that happens to most of them."""
@@ -76,7 +81,7 @@ class Ledger:
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             now = self._clock()
-            self._log(Entry(address, key_name, route, True, REFUSED, status, code, now, now), time.time())
+            self._log(Entry(address, key_name, route, True, REFUSED, status, code, now, now), time.time() - now)
 
     def sweep(self) -> None:
         """Settle, and say how many refusals were not logged."""
@@ -101,12 +106,14 @@ class Ledger:
         offset = now - self._clock()
         for entry in entries:
             self._count(entry)
-            if entry.generates:
-                self.activity.request(entry, offset)
-                if self._events.requests:
-                    self._log(entry, entry.ended + offset)
+        generations = [entry for entry in entries if entry.generates]
+        metrics.generation_requests += len(generations)
+        self.activity.requests(generations, offset)
+        if self._events.requests:
+            for entry in generations:
+                self._log(entry, offset)
         # who was refused held none
-        self._lasted([e.ended - e.started - e.waited_s for e in entries if e.generates and e.code is None])
+        self._lasted([e.ended - e.started - e.waited_s for e in generations if e.code is None])
 
     def _count(self, entry: Entry) -> None:
         metrics, path, outcome = self.metrics, self.metrics.paths[entry.route.label], entry.outcome
@@ -116,31 +123,33 @@ class Ledger:
             (path.first_token if entry.streamed else path.first_byte).observe(entry.first_s)
             if entry.streamed and entry.generates:
                 self.activity.first_token(entry.first_s)
-        metrics.response_bytes += entry.received
+            metrics.response_bytes += entry.received
         key = None if entry.key_name is None else metrics.keys[entry.key_name]
         if key is not None:
             key.outcomes[outcome] += 1
         if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
-        if entry.generates:
-            metrics.generation_requests += 1
-            if (found := usage(entry.tail)) is not None:
-                for counted in (metrics, key) if key is not None else (metrics,):
-                    counted.prompt_tokens += found[0]
-                    counted.completion_tokens += found[1]
+        if entry.generates and (found := usage(entry.tail)) is not None:
+            for counted in (metrics, key) if key is not None else (metrics,):
+                counted.prompt_tokens += found[0]
+                counted.completion_tokens += found[1]
 
-    def _log(self, entry: Entry, at: float) -> None:
-        self._events.emit(
-            "generation_request",
-            at,
-            bytes=entry.received,
-            client=entry.address,
-            elapsed_s=round(entry.ended - entry.started, 3),
-            error=entry.code,
-            outcome=entry.outcome,
-            path=entry.route.path,
-            queue_wait_s=round(entry.waited_s, 3) if entry.waited_s else 0.0,
-            queued=entry.waited_s > 0,
-            status=entry.status,
+    def _log(self, entry: Entry, offset: float) -> None:
+        """Log one generation; `offset` is the time of day less the loop's clock, which counts in milliseconds."""
+        waited = entry.waited_s
+        self._events.write(
+            {
+                "bytes": entry.received,
+                "client": entry.address,
+                "elapsed_s": int((entry.ended - entry.started) * 1000 + 0.5) / 1000,
+                "error": entry.code,
+                "event": "generation_request",
+                "outcome": entry.outcome,
+                "path": entry.route.path,
+                "queue_wait_s": round(waited, 3) if waited else 0.0,
+                "queued": waited > 0,
+                "status": entry.status,
+                "ts_ms": int((entry.ended + offset) * 1000),
+            }
         )

@@ -1,15 +1,14 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Numbers about what passed, and how they are written for Prometheus."""
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
+from typing import Any
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
 from frontdoor.policy.routes import GATED_PATHS
@@ -44,8 +43,6 @@ def outcome_of(status: int) -> str:
 class Histogram:
     """Counts by upper bound. `counts` has one place more than `bounds`, for what lies above all of them."""
 
-    __slots__ = ("bounds", "counts", "total")
-
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -62,24 +59,32 @@ class Histogram:
         return sum(self.counts)
 
 
-@dataclasses.dataclass(slots=True)
+def _zeros(known: Iterable[str]) -> Counter[str]:
+    """A count of what is known to be possible: a rise from nothing is not seen."""
+    return Counter(dict.fromkeys(known, 0))
+
+
 class PathStats:
     """Numbers of one path."""
 
-    outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
-    duration: Histogram = dataclasses.field(default_factory=lambda: Histogram(LONG))
-    #: of event streams that went well, and of everything else
-    first_token: Histogram = dataclasses.field(default_factory=lambda: Histogram(FIRST))
-    first_byte: Histogram = dataclasses.field(default_factory=lambda: Histogram(FIRST))
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
+        self.duration = Histogram(LONG)
+        #: of event streams that went well, and of everything else
+        self.first_token, self.first_byte = Histogram(FIRST), Histogram(FIRST)
 
 
-@dataclasses.dataclass(slots=True)
 class KeyStats:
     """Numbers of one API key."""
 
-    outcomes: Counter[str] = dataclasses.field(default_factory=Counter)
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
+        self.prompt_tokens = self.completion_tokens = 0
+
+    @property
+    def tokens(self) -> Counter[str]:
+        """By kind."""
+        return Counter(prompt=self.prompt_tokens, completion=self.completion_tokens)
 
 
 class Metrics:
@@ -90,16 +95,15 @@ class Metrics:
         self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
         #: of the API keys that count now, which have rows before their first request
         self.key_names: Callable[[], Iterable[str]] = tuple
-        #: requests that were turned away for want of a slot, or because the slot is closed
-        self.refusals: Counter[str] = Counter()
-        self.engine_errors: Counter[str] = Counter()
+        #: requests that were turned away for want of a permit, or because the slot is closed
+        self.refusals = _zeros(TURNED_AWAY_CODES)
+        self.engine_errors = _zeros(ENGINE_CODES)
         #: other errors that clients were told
-        self.errors: Counter[str] = Counter()
+        self.errors = _zeros(OTHER_CODES)
         self.queue_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
+        #: those that have ended
         self.generation_requests = 0
-        #: those that have not ended, which `generation_requests` does not count yet
-        self.generations_under_way: Callable[[], int] = int
         self.request_bytes = self.response_bytes = 0
         self.prompt_tokens = self.completion_tokens = 0
 
@@ -108,113 +112,108 @@ class Metrics:
         table = self.refusals if status == 503 else self.engine_errors if status in (502, 504) else self.errors
         table[code] += number
 
-    def all_generation_requests(self) -> int:
-        """Requests on paths that take a slot, from their arrival on."""
-        return self.generation_requests + self.generations_under_way()
-
     def outcomes(self) -> Counter[str]:
         """How many exchanges ended how, over all paths."""
         return sum((stats.outcomes for stats in self.paths.values()), Counter())
 
 
-def _labels(labels: dict[str, str]) -> str:
-    def escaped(value: str) -> str:
-        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+# Of what the status shows, too: the name without the prefix, where it stands there, and what it says.
+SHOWN = {
+    "slot_open": ("open", "Whether the slot takes work."),
+    "slot_verified": ("verified", "Whether the running engine is verified."),
+    "ready": ("ok", "Whether a request would be served now."),
+    "state_since_timestamp_seconds": ("since", "When the slot's state was last changed."),
+    "verified_timestamp_seconds": ("verified_at", "When the running engine was verified; 0: it is not."),
+    "start_time_seconds": ("frontdoor.started_at", "When the frontdoor was started."),
+    "state_sequence": ("frontdoor.state_sequence", "Sequence of the slot's state that was last applied."),
+    "engine_reachable": ("engine.reachable", "Whether the engine answered when it was last asked."),
+    "engine_silent_seconds": ("engine.silent_s", "For how long an engine that listens has sent nothing."),
+    "generation_slots": ("frontdoor.max_active_generations", "Permits: generations that may run at once."),
+    "active_generations": ("frontdoor.active_generations", "Generations that run."),
+    "queued_generations": ("frontdoor.queued_generations", "Generations that wait for a permit."),
+    "queue_places": ("frontdoor.max_queued", "Generations that may wait for a permit."),
+    "active_requests": ("frontdoor.active_requests", "Requests for the engine under way."),
+    "client_connections": ("frontdoor.client_connections", "Connections of clients."),
+    "engine_connections": ("engine.connections", "Connections to the engine."),
+    "buffered_bytes": ("frontdoor.buffered_bytes", "Bytes of request bodies held."),
+    "keys_unusable": ("frontdoor.keys_error", "Whether a file of keys is wrong; its last right keys count."),
+    "generation_requests_total": ("frontdoor.total_generation_requests", "Requests on paths that take permits."),
+}
+# Of everything else: the attribute, of what (of all, a path or a key), and what it says.
+_COUNTED = {
+    "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
+    "refusals_total": ("refusals", "", "Requests turned away: no permit was free, or the slot was closed."),
+    "engine_errors_total": ("engine_errors", "", "Failures of the engine, by kind."),
+    "errors_total": ("errors", "", "Other requests answered with an error of the frontdoor's."),
+    "request_body_bytes_total": ("request_bytes", "", "Bytes of request bodies."),
+    "response_body_bytes_total": ("response_bytes", "", "Bytes of the engine's response bodies."),
+    "prompt_tokens_total": ("prompt_tokens", "", "Prompt tokens, where the engine reported usage."),
+    "completion_tokens_total": ("completion_tokens", "", "Generated tokens, where the engine reported usage."),
+    "key_requests_total": ("outcomes", "key", "Requests for the engine by API key and how they ended."),
+    "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
+    "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
+    "inter_chunk_seconds": ("gaps", "", "Time between reads of an event stream, from the first on."),
+    "first_token_seconds": (
+        "first_token",
+        "path",
+        "Time to an event stream's first bytes, without the wait for a permit.",
+    ),
+    "first_byte_seconds": (
+        "first_byte",
+        "path",
+        "The same for all other answers of the engine: whole ones, and errors.",
+    ),
+    "request_duration_seconds": ("duration", "path", "Time from the complete request to the end of the answer."),
+}
+# the label of each counter's own, where it is not a code
+_LABELS = {"outcomes": "outcome", "tokens": "kind"}
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+# what follows the name, labels, and the value
+Sample = tuple[str, Labels, float]
 
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
+
+def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | int) -> Iterator[Sample]:
+    if isinstance(data, Histogram):
+        for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
+            yield "_bucket", {**labels, "le": str(bound)}, value
+        yield "_sum", labels, data.total
+        yield "_count", labels, data.count
+    elif isinstance(data, Counter):
+        for key, value in sorted(data.items()):
+            yield "", {**labels, _LABELS.get(attribute, "code"): key}, value
+    else:
+        yield "", labels, data
 
 
-def _number(value: float) -> str:
-    # not in six digits: a counter would stand still
-    return repr(float(value)).removesuffix(".0")
+def render(metrics: Metrics, now: Mapping[str, float], served: Labels, phase: str, version: str) -> bytes:
+    """The body of /metrics in the text format of Prometheus (version 0.0.4).
 
-
-class _Page:
-    """Collects lines in the text format of Prometheus (version 0.0.4).
-
-    Not with `prometheus_client`: to import it takes 14 MB, as much as is left of what the frontdoor may take.
+    `now` is what the status shows, by name, and `served` are labels. Not with `prometheus_client`: to import it takes
+    14 MB, as much as is left of what the frontdoor may take.
     """
+    lines: list[str] = []
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def add(name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
+        lines.extend((f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"))
+        for suffix, labels, value in samples:
+            inside = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels.items())
+            # not in six digits: a counter would stand still
+            number = repr(float(value)).removesuffix(".0")
+            lines.append(f"{PREFIX}{name}{suffix}{inside and f'{{{inside}}}'} {number}")
 
-    def _head(self, name: str, kind: str, text: str) -> None:
-        self.lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
-
-    def rows(self, name: str, kind: str, text: str, rows: Iterable[tuple[Labels, float]]) -> None:
-        """One metric with its rows."""
-        self._head(name, kind, text)
-        self.lines += [f"{PREFIX}{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
-
-    def counts(
-        self, name: str, text: str, label: str, known: Iterable[str], tables: Iterable[tuple[Labels, Counter[str]]]
-    ) -> None:
-        """Counters by one label more. What is known to be possible begins at 0: a rise from nothing is not seen."""
-        rows = (
-            ({**labels, label: key}, value)
-            for labels, table in tables
-            for key, value in sorted((dict.fromkeys(known, 0) | table).items())
-        )
-        self.rows(name, "counter", text, rows)
-
-    def histogram(self, name: str, text: str, rows: Iterable[tuple[Labels, Histogram]]) -> None:
-        """One histogram, by labels."""
-        self._head(name, "histogram", text)
-        for labels, data in rows:
-            for bound, value in zip((*data.bounds, "+Inf"), accumulate(data.counts), strict=True):
-                self.lines.append(f"{PREFIX}{name}_bucket{_labels({**labels, 'le': str(bound)})} {value}")
-            self.lines.append(f"{PREFIX}{name}_sum{_labels(labels)} {_number(data.total)}")
-            self.lines.append(f"{PREFIX}{name}_count{_labels(labels)} {data.count}")
-
-
-def render(metrics: Metrics, gauges: dict[str, tuple[str, float]], served: Labels, phase: str, version: str) -> bytes:
-    """The body of /metrics; `gauges` maps a name to its explanation and value, `served` are labels."""
-    page = _Page()
-    page.rows("info", "gauge", "Version of the frontdoor.", [({"version": version}, 1)])
-    page.rows("slot_info", "gauge", "The profile in the slot.", [(served, 1)])
-    page.rows("phase", "gauge", "Phase of the slot.", [({"phase": name}, float(name == phase)) for name in PHASES])
-    for name, (text, value) in gauges.items():
-        page.rows(name, "gauge", text, [({}, value)])
-    paths = [
-        ({"path": path}, stats)
-        for path, stats in sorted(({path: PathStats() for path in GATED_PATHS} | metrics.paths).items())
-    ]
-    outcomes = [(labels, stats.outcomes) for labels, stats in paths]
-    page.counts("requests_total", "Requests for the engine by how they ended.", "outcome", OUTCOMES, outcomes)
-    for name, text, known, table in (
-        ("refusals", "Requests turned away: no slot was free, or it was closed.", TURNED_AWAY_CODES, metrics.refusals),
-        ("engine_errors", "Failures of the engine, by kind.", ENGINE_CODES, metrics.engine_errors),
-        ("errors", "Other requests answered with an error of the frontdoor's.", OTHER_CODES, metrics.errors),
-    ):
-        page.counts(f"{name}_total", text, "code", known, [({}, table)])
-    for name, text, total in (
-        ("generation_requests_total", "Requests on paths that take a slot.", metrics.all_generation_requests()),
-        ("request_body_bytes_total", "Bytes of request bodies.", metrics.request_bytes),
-        ("response_body_bytes_total", "Bytes of the engine's response bodies.", metrics.response_bytes),
-        ("prompt_tokens_total", "Prompt tokens, where the engine reported usage.", metrics.prompt_tokens),
-        ("completion_tokens_total", "Generated tokens, where the engine reported usage.", metrics.completion_tokens),
-    ):
-        page.rows(name, "counter", text, [({}, total)])
-    for name, text, data in (
-        ("queue_wait", "Wait for a slot, of those who waited.", metrics.queue_wait),
-        ("inter_chunk", "Time between reads of an event stream, from the first on.", metrics.gaps),
-    ):
-        page.histogram(f"{name}_seconds", text, [({}, data)])
-    text = "Time from the complete request to the first bytes of an event stream, without the wait for a slot."
-    page.histogram("first_token_seconds", text, [(labels, stats.first_token) for labels, stats in paths])
-    text = "The same for all other answers of the engine: whole ones, and errors."
-    page.histogram("first_byte_seconds", text, [(labels, stats.first_byte) for labels, stats in paths])
-    text = "Time from the complete request to the end of the answer."
-    page.histogram("request_duration_seconds", text, [(labels, stats.duration) for labels, stats in paths])
-    # a key that was removed keeps its numbers: what it used does not become less
-    keys = sorted(({name: KeyStats() for name in metrics.key_names()} | metrics.keys).items())
-    outcomes = [({"key": key}, stats.outcomes) for key, stats in keys]
-    text = "Requests for the engine by API key and how they ended."
-    page.counts("key_requests_total", text, "outcome", OUTCOMES, outcomes)
-    tokens = [
-        ({"key": key, "kind": kind}, value)
-        for key, stats in keys
-        for kind, value in (("prompt", stats.prompt_tokens), ("completion", stats.completion_tokens))
-    ]
-    page.rows("key_tokens_total", "counter", "Tokens by API key, where the engine reported usage.", tokens)
-    return ("\n".join(page.lines) + "\n").encode()
+    add("info", "gauge", "Version of the frontdoor.", [("", {"version": version}, 1)])
+    add("slot_info", "gauge", "The profile in the slot.", [("", served, 1)])
+    add("phase", "gauge", "Phase of the slot.", [("", {"phase": name}, name == phase) for name in PHASES])
+    for name, value in now.items():
+        add(name, "counter" if name.endswith("_total") else "gauge", SHOWN[name][1], [("", {}, value)])
+    tables: dict[str, Mapping[str, Any]] = {
+        "": {"": metrics},
+        "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,
+        # a key that was removed keeps its numbers: what it used does not become less
+        "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
+    }
+    for name, (attribute, label, text) in _COUNTED.items():
+        rows = (({label: key} if label else {}, getattr(one, attribute)) for key, one in sorted(tables[label].items()))
+        samples = (sample for labels, data in rows for sample in _samples(labels, attribute, data))
+        add(name, "counter" if name.endswith("_total") else "histogram", text, samples)
+    return "\n".join([*lines, ""]).encode()

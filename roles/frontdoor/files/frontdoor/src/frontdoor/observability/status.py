@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the frontdoor answers itself: status, health, metrics, the page, and browsers that ask first."""
 
@@ -11,26 +10,21 @@ import functools
 import hashlib
 import math
 import os
-import re
+import urllib.parse
 from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
 from frontdoor import __version__, errors
-from frontdoor.admission.limiter import Limiter
-from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
 from frontdoor.http.client import ClientConnection
+from frontdoor.http.exchange import Engine
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import respond
-from frontdoor.http.upstream import Pool
-from frontdoor.observability.ledger import Ledger
-from frontdoor.observability.metrics import render
+from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import Kind
-from frontdoor.slot.current import Slot
 from frontdoor.slot.engine import Probe, Vitals
-from frontdoor.slot.health import EngineHealth
 from frontdoor.slot.journal import History
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
@@ -42,6 +36,9 @@ _PREFLIGHT = (
     b"Access-Control-Max-Age: 600\r\n"
 )
 
+# what a load balancer may be told instead of 503: HAProxy lets running requests end where a check is answered with 404
+_UNREADY = {"404": 404}
+
 
 @functools.cache
 def page() -> tuple[bytes, bytes]:
@@ -49,9 +46,8 @@ def page() -> tuple[bytes, bytes]:
     html = (Path(__file__).parent / "page.html").read_bytes()
 
     def source(tag: str) -> str:
-        found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), html, re.DOTALL)
-        assert found
-        return base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
+        text = html.partition(f"<{tag}>".encode())[2].partition(f"</{tag}>".encode())[0]
+        return base64.b64encode(hashlib.sha256(text).digest()).decode()
 
     policy = (
         f"default-src 'none'; script-src 'sha256-{source('script')}'; style-src 'sha256-{source('style')}'; "
@@ -65,18 +61,11 @@ class LocalAnswers:
     """Answers paths that are not the engine's. `spread` and `keys_error` are asked each time."""
 
     config: Config
-    slot: Slot
-    health: EngineHealth
-    limiter: Limiter
-    memory: MemoryBudget
-    pool: Pool
+    engine: Engine
     probe: Probe
     vitals: Vitals
     history: History
-    ledger: Ledger
     connections: Sized
-    #: requests for the engine
-    running: Sized
     spread: Callable[[], float]
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
@@ -86,7 +75,10 @@ class LocalAnswers:
         """Answer a path that is not the engine's."""
         path = head.route.path
         if head.method == b"OPTIONS":
-            self.preflight(client, head)
+            # a browser asks what it may do
+            cors = client.cors(head)
+            fields = cors + (_PREFLIGHT if cors else b"") + client.connection_field(head)
+            client.write(errors.response(204, None, fields))
         elif head.route.kind is not Kind.LOCAL or path == "*":
             client.refuse(errors.unknown_path(path), head)
         elif head.method not in head.route.methods:
@@ -94,79 +86,66 @@ class LocalAnswers:
         elif path == "/":
             html, fields = page()
             respond(client, head, html, kind="text/html; charset=utf-8", fields=fields)
+        elif path == "/metrics":
+            respond(client, head, self._metrics(), kind="text/plain; version=0.0.4")
+        elif path == "/status":
+            respond(client, head, self._status())
+        elif path == "/frontdoor/activity":
+            self.engine.ledger.settle()
+            respond(client, head, self.engine.ledger.activity.report() | {"switches": self.history.switches()})
+        elif path == "/health":
+            respond(client, head, {"status": "ok"})
         else:
-            # what is shown counts what has ended by now
-            self.ledger.settle()
-            if path == "/metrics":
-                respond(client, head, self._metrics(), kind="text/plain; version=0.0.4")
-                return
-            status, payload, fields = 200, self._payload(path), b""
-            if path == "/ready" and not payload["ready"]:
-                status, seconds = 503, self._retry_after_s(self.spread())
-                fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
-            respond(client, head, payload, status=status, fields=fields)
+            self._answer_ready(client, head)
 
-    def preflight(self, client: ClientConnection, head: RequestHead) -> None:
-        """Tell a browser what it may do."""
-        cors = client.cors(head)
-        top = errors.status_line(204) + errors.date_line() + cors + (_PREFLIGHT if cors else b"")
-        client.reply(head, lambda connection: top + connection + b"\r\n")
+    def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
+        """Answer a load balancer, which may ask about one model, and may want another status than 503."""
+        asked = urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
+        (ready, reason, seconds), state = self._ready(self.spread()), self.engine.slot.state
+        model, served = asked.get("model", [""])[0], str((state.profile or {}).get("served_model_name") or "")
+        if ready and model and model not in (served, *state.rules.model_aliases):
+            ready, reason = False, f"the model {model!r} is not served here"
+        about = {"phase": state.phase, "reason": reason, "verified": state.verified, "gate": state.gate}
+        fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
+        unready = _UNREADY.get(asked.get("unready_status", [""])[0], 503)
+        respond(client, head, {"ready": ready, **about}, status=200 if ready else unready, fields=fields)
 
-    def _payload(self, path: str) -> dict[str, Any]:
-        if path == "/status":
-            return self._status()
-        if path == "/frontdoor/activity":
-            return self.ledger.activity.report() | {"switches": self.history.switches()}
-        if path == "/health":
-            return {"status": "ok"}
-        (ready, reason), state = self._ready(), self.slot.state
-        about = {"verified": state.verified, "gate": state.gate}
-        return {"ready": ready, "phase": state.phase, "reason": reason, **about}
-
-    def _ready(self) -> tuple[bool, str]:
-        """Whether a request would be served now, by a verified engine, and why not.
+    def _ready(self, spread: float = 0.0) -> tuple[bool, str, int | None]:
+        """Whether a request would be served now, by a verified engine; else why not, and in how many seconds to ask.
 
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
-        for.
+        for. The seconds are what generations are told that are refused now.
         """
-        state = self.slot.state
-        if self.slot.draining:
-            return False, "the frontdoor is stopping"
-        if not state.open or state.phase != "serving":
-            return False, state.reason or f"the slot is {state.phase}"
-        if self.health.reachable is False:
-            return False, f"the engine does not answer: {self.health.error}"
-        if self.config.slot.state_file and not state.verified and state.gate == VERIFIED:
-            return False, "the engine is not verified"
-        return True, ""
-
-    def _retry_after_s(self, spread: float = 0.0) -> int | None:
-        """When to ask again, as generations are told that are refused now; None while there is no reason to wait."""
-        if self._ready()[0]:
-            return None
-        closed = self.slot.closed
+        slot, health = self.engine.slot, self.engine.health
+        state, reason = slot.state, ""
+        if slot.draining:
+            reason = "the frontdoor is stopping"
+        elif not state.open or state.phase != "serving":
+            reason = state.reason or f"the slot is {state.phase}"
+        elif health.reachable is False:
+            reason = f"the engine does not answer: {health.error}"
+        elif self.config.slot.state_file and not state.verified and state.gate == VERIFIED:
+            reason = "the engine is not verified"
         # open, but not well: it is looked at again then
-        seconds = self.config.backend.probe_interval_s if closed is None else closed.retry_after_s
-        return None if seconds is None else told_s(math.ceil(seconds), spread)
+        seconds = self.config.backend.probe_interval_s if slot.closed is None else slot.closed.retry_after_s
+        return not reason, reason, told_s(math.ceil(seconds), spread) if reason and seconds is not None else None
 
     def _status(self) -> dict[str, Any]:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
-        state, config, limiter, metrics = self.slot.state, self.config, self.limiter, self.ledger.metrics
-        profile = state.profile or {}
-        is_ready, why_not = self._ready()
+        config, health, metrics, pool = self.config, self.engine.health, self.engine.ledger.metrics, self.engine.pool
+        limiter, state = self.engine.permits.limiter, self.engine.slot.state
+        profile, engine = state.profile or {}, state.engine or {}
+        # what is shown counts what has ended by now
+        self.engine.ledger.settle()
+        is_ready, why_not, retry_after_s = self._ready()
         silent = self.probe.silent_s
         return {
             "ok": is_ready,
-            "phase": state.phase,
-            "open": state.open,
-            "verified": state.verified,
-            "verified_at": state.verified_at,
-            "gate": state.gate,
+            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
             "reason": why_not or state.reason,
-            "retry_after_s": self._retry_after_s(),
+            "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),
-            "switch": state.switch,
             "last_switch": next((switch for switch in self.history.switches() if switch["outcome"]), None),
             "model_slot": {
                 "slot": state.slot,
@@ -175,15 +154,15 @@ class LocalAnswers:
                 "max_model_len": profile.get("max_model_len"),
             },
             "engine": {
-                "reachable": self.health.reachable,
-                "error": self.health.error,
+                "reachable": health.reachable,
+                "error": health.error,
                 "silent_s": None if silent is None else round(silent, 1),
                 "tokens_per_s": self.vitals.tokens_per_s,
                 "cache_used": self.vitals.cache_used,
                 "url": state.backend_url,
-                **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
-                "connections": len(self.pool.open),
-                "idle_connections": len(self.pool.idle),
+                **{name: engine.get(name) for name in ("unit", "invocation_id", "started_at")},
+                "connections": len(pool.open),
+                "idle_connections": len(pool.idle),
             },
             "frontdoor": {
                 "version": __version__,
@@ -198,12 +177,13 @@ class LocalAnswers:
                 "backend_timeout_s": state.backend_timeout_s,
                 "active_generations": limiter.active,
                 "queued_generations": limiter.queued,
-                "total_generation_requests": metrics.all_generation_requests(),
-                "refused_requests": metrics.refusals,
+                # from their arrival on
+                "total_generation_requests": metrics.generation_requests + limiter.requests,
+                "refused_requests": +metrics.refusals,
                 "outcomes": metrics.outcomes(),
-                "active_requests": len(self.running),
+                "active_requests": len(self.engine.running),
                 "client_connections": len(self.connections),
-                "buffered_bytes": self.memory.held,
+                "buffered_bytes": self.engine.memory.held,
                 "request": dataclasses.asdict(state.rules),
                 "event_logging": config.log.events and state.event_log,
                 "auth": "api_key" if config.auth.keys_file else "none",
@@ -211,42 +191,21 @@ class LocalAnswers:
                 "admin": bool(config.admin.keys_file),
                 "tls": bool(config.tls.cert_file),
                 "state_sequence": state.sequence,
-                "draining": self.slot.draining,
+                "draining": self.engine.slot.draining,
                 "started_at": self.started_at,
             },
         }
 
     def _metrics(self) -> bytes:
-        state = self.slot.state
-        profile = state.profile or {}
-        labels = {name: str(profile.get(name) or "") for name in ("status", "served_model_name", "fingerprint")}
-        labels = {"slot": state.slot, "profile": str(profile.get("name") or ""), **labels}
-        return render(self.ledger.metrics, self._gauges(), labels, state.phase, __version__)
-
-    def _gauges(self) -> dict[str, tuple[str, float]]:
-        """What is true now, for the metrics: name to explanation and value."""
-        state, limiter = self.slot.state, self.limiter
-        verified_at = state.verified_at if state.verified else None
-        return {
-            "slot_open": ("Whether the slot takes work.", state.open),
-            "slot_verified": ("Whether the running engine is verified.", state.verified),
-            "ready": ("Whether a request would be served now.", self._ready()[0]),
-            "state_since_timestamp_seconds": ("When the slot's state was last changed.", epoch(state.updated_at)),
-            "verified_timestamp_seconds": ("When the running engine was verified; 0: it is not.", epoch(verified_at)),
-            "start_time_seconds": ("When the frontdoor was started.", epoch(self.started_at)),
-            "state_sequence": ("Sequence of the slot's state that was last applied.", state.sequence),
-            "engine_reachable": ("Whether the engine answered when it was last asked.", bool(self.health.reachable)),
-            "engine_silent_seconds": (
-                "For how long an engine that listens has sent nothing.",
-                self.probe.silent_s or 0,
-            ),
-            "generation_slots": ("Generations that may run at once.", limiter.limit),
-            "active_generations": ("Generations that run.", limiter.active),
-            "queued_generations": ("Generations that wait for a slot.", limiter.queued),
-            "queue_places": ("Generations that may wait for a slot.", self.config.admission.max_queued),
-            "active_requests": ("Requests for the engine under way.", len(self.running)),
-            "client_connections": ("Connections of clients.", len(self.connections)),
-            "engine_connections": ("Connections to the engine.", len(self.pool.open)),
-            "buffered_bytes": ("Bytes of request bodies held.", self.memory.held),
-            "keys_unusable": ("Whether a file of keys is wrong; its last right keys count.", bool(self.keys_error())),
-        }
+        status, now = self._status(), {}
+        for name, (path, _text) in SHOWN.items():
+            part, _dot, key = path.rpartition(".")
+            value = (status[part] if part else status)[key]
+            # a timestamp, or what is wrong
+            now[name] = epoch(value) or bool(value) if isinstance(value, str) else value or 0
+        if not status["verified"]:
+            now["verified_timestamp_seconds"] = 0
+        model = status["model_slot"]
+        served = {"slot": model["slot"], "profile": model["name"]}
+        served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
+        return render(self.engine.ledger.metrics, now, served, status["phase"], __version__)

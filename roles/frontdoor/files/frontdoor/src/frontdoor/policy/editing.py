@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What profile and operator want of a request body: defaults, caps, the model's name, no images for text models."""
 
@@ -47,23 +46,22 @@ class PathRules:
     def __init__(self, path: str, rules: Rules, served: str, modalities: frozenset[str]) -> None:
         self._rules = rules
         self._served = served
-        self._modalities = modalities
-        limited = bool(modalities) and not modalities >= MODALITIES
-        self._taken = modalities if limited else MODALITIES
+        self._taken = modalities or MODALITIES
         # domains are the engine's to compare: two readers of one URL may see two hosts in it
         self._no_fetching = rules.allowed_media_domains == ()
-        self._looks = limited or self._no_fetching
-        self._token_fields = _TOKEN_FIELDS.get(path, ()) if rules.max_tokens_default or rules.max_tokens_cap else ()
-        # where the engine takes the limit from an object of parameters instead
-        self._tokens_within = PARAMETERS if path == GENERATE else ""
+        self._looks = self._no_fetching or not self._taken >= MODALITIES
+        self._cap = rules.max_tokens_cap
+        lengths = [tokens for tokens in (rules.max_tokens_default, self._cap) if tokens]
+        self._length = min(lengths, default=0)
+        self._token_fields = _TOKEN_FIELDS.get(path, ()) if lengths else ()
+        # the engine takes the limit from there
+        self._has_parameters = path == GENERATE
         self._sampling = rules.sampling_defaults if path in _SAMPLED else {}
         self._kwargs = (rules.chat_template_kwargs or {}) if path == CHAT else {}
         self._checks_model = bool(served) and (rules.model_policy != "pass" or bool(rules.model_aliases))
         self._forces = self._looks or bool(self._token_fields or self._sampling or self._checks_model)
         # what cannot be read must not pass then
-        self._strict = bool(self._token_fields and rules.max_tokens_cap) or (
-            self._checks_model and rules.model_policy == "reject"
-        )
+        self._strict = bool(self._token_fields and self._cap) or (self._checks_model and rules.model_policy == "reject")
         self._edits = bool(self._token_fields or self._sampling or self._checks_model or self._kwargs)
         self.idle = not (self._looks or self._edits)
 
@@ -81,83 +79,67 @@ class PathRules:
         if isinstance(content, Refusal):
             # where nothing is forbidden the engine says what is wrong with it
             return body if content is NOT_AN_OBJECT and not (looks or self._strict) else content
-        if looks and (refusal := self._unwanted_media(content)) is not None:
-            return refusal
-        changed = self._edit(content) if self._edits else False
-        if isinstance(changed, Refusal):
-            return changed
-        return document.written() if changed else body
+        if looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
+            return self._unwanted_media(*found)
+        changes = self._changes(content) if self._edits else {}
+        if isinstance(changes, Refusal):
+            return changes
+        return document.written(changes) if changes else body
 
-    def _unwanted_media(self, content: dict[str, Any]) -> Refusal | None:
-        found = unwanted(content, self._taken, no_fetching=self._no_fetching)
-        if found is None:
-            return None
-        member, kind = found
+    def _unwanted_media(self, member: str, kind: str) -> Refusal:
         if kind.startswith(REMOTE):
-            message = (
-                f"media are not fetched from elsewhere here, and {kind.removeprefix(REMOTE)} names a URL; {_INLINE}"
-            )
+            name = kind.removeprefix(REMOTE)
+            message = f"media are not fetched from elsewhere here, and {name} names a URL; {_INLINE}"
             return Refusal(400, "remote_media_refused", message, details={"param": member})
-        takes = " and ".join(sorted(self._modalities, reverse=True))
-        name = self._served or "the model"
-        message = f"{name} takes {takes} only; the request contains a part of type {kind}"
+        takes = " and ".join(sorted(self._taken, reverse=True))
+        message = f"{self._served or 'the model'} takes {takes} only; the request contains a part of type {kind}"
         return Refusal(400, "modality_unsupported", message, details={"param": member})
 
-    def _edit(self, content: dict[str, Any]) -> bool | Refusal:
-        """Change the content as the rules want it; return whether anything changed, or why it may not be asked."""
-        changed = False
-        if self._checks_model:
-            name, policy = content.get("model"), self._rules.model_policy
-            if name != self._served:
-                if name in self._rules.model_aliases or (policy == "rewrite"):
-                    content["model"] = self._served
-                    changed = True
-                elif policy == "reject":
-                    return self._unknown_model(name)
+    def _changes(self, content: dict[str, Any]) -> dict[str, Any] | Refusal:
+        """The members that the rules want otherwise, or why the engine may not be asked."""
+        changes: dict[str, Any] = {}
+        if self._checks_model and (name := content.get("model")) != self._served:
+            if self._rules.model_policy == "rewrite" or name in self._rules.model_aliases:
+                changes["model"] = self._served
+            elif self._rules.model_policy == "reject":
+                return self._unknown_model(name)
         if self._token_fields:
-            within = content.get(self._tokens_within)
-            if isinstance(within, dict):
-                changed |= self._limit(within, default=True)
-            changed |= self._limit(content, default=not isinstance(within, dict))
+            within = content.get(PARAMETERS) if self._has_parameters else None
+            if isinstance(within, dict) and (limits := self._limits(within, default=True)):
+                changes[PARAMETERS] = {**within, **limits}
+            changes.update(self._limits(content, default=not isinstance(within, dict)))
         for name, value in self._sampling.items():
             if content.get(name) is None:
-                content[name] = value
-                changed = True
+                changes[name] = value
         if self._kwargs:
             # what the client sets wins, key by key
             given = content.get(KWARGS)
-            merged = self._kwargs if given is None else {**self._kwargs, **given} if isinstance(given, dict) else given
-            if merged != given:
-                content[KWARGS] = merged
-                changed = True
-        return changed
+            if given is None:
+                changes[KWARGS] = self._kwargs
+            elif isinstance(given, dict) and not self._kwargs.keys() <= given.keys():
+                changes[KWARGS] = {**self._kwargs, **given}
+        return changes
 
     def _unknown_model(self, name: object) -> Refusal:
+        what = "no model is named" if name is None else "the model is not named by a string"
         if isinstance(name, str):
             what = f"the model {name[:_MAX_TOLD]!r} is not served here"
-        else:
-            what = "no model is named" if name is None else "the model is not named by a string"
         names = [self._served, *self._rules.model_aliases]
         details = {"param": "model", "models": names}
         return Refusal(404, "model_not_found", f"{what}; served: {', '.join(names)}", details=details)
 
-    def _limit(self, holder: dict[str, Any], *, default: bool) -> bool:
-        """Cap what is given in the holder; where nothing is, put the default there if told to. True when it changed."""
-        cap = self._rules.max_tokens_cap
-        usual = min(self._rules.max_tokens_default or cap or 0, cap or self._rules.max_tokens_default or 0)
-        changes = {}
-        given = {name: holder[name] for name in self._token_fields if holder.get(name) is not None}
-        for name, value in given.items():
+    def _limits(self, holder: dict[str, Any], *, default: bool) -> dict[str, Any]:
+        """What is to be capped in the holder; where it limits nothing, the default if it is wanted there."""
+        given = [name for name in self._token_fields if holder.get(name) is not None]
+        changes = {self._token_fields[0]: self._length} if default and not given else {}
+        for name in given:
+            value = holder[name]
             # a boolean is no number of tokens, whatever Python thinks
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or value <= 0:
-                changes[name] = usual
-            elif cap and value > cap:
-                changes[name] = cap
-        if default and not given:
-            changes[self._token_fields[0]] = usual
-        holder.update(changes)
-        return bool(changes)
+            if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+                changes[name] = self._length
+            elif self._cap and value > self._cap:
+                changes[name] = self._cap
+        return changes
 
 
 def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRules]:

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """API keys: known by name, kept as digests, compared in constant time."""
 
@@ -7,13 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import tomllib
 from collections.abc import Callable
 
 from frontdoor.config import ConfigError
+from frontdoor.slot.regular import Watched
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -63,10 +62,9 @@ class Keys:
 
     def __init__(self, path: str) -> None:
         """Read the file; raise ConfigError."""
-        self._path = path
+        self._file = Watched(path)
         #: what is wrong with the file now, while the keys of before are kept; empty when nothing is
         self.error = ""
-        self._seen: tuple[int, int] | None = None
         self._keys: dict[str, bytes] = {}
         self.refresh()
 
@@ -78,31 +76,25 @@ class Keys:
     def refresh(self) -> bool:
         """Read the file again when it changed; True when it did. If it is wrong, keep the keys; raise ConfigError."""
         try:
-            found = os.stat(self._path)
-            seen = (found.st_mtime_ns, found.st_ino)
-            if seen == self._seen:
+            raw = self._file.read()
+            if raw is None:
                 return False
-            with open(self._path, encoding="utf-8") as handle:
-                text = handle.read()
+            self._keys = parse_keys(raw.decode())
         except (OSError, UnicodeDecodeError) as exc:
-            self._seen = None
-            self.error = f"{self._path}: cannot be read: {exc}"
-            raise ConfigError(self.error) from exc
-        self._seen = seen
-        try:
-            self._keys = parse_keys(text)
+            self.error = f"{self._file.path}: cannot be read: {exc}"
         except ConfigError as exc:
-            self.error = f"{self._path}: {exc}"
-            raise ConfigError(self.error) from exc
-        self.error = ""
-        return True
+            self.error = f"{self._file.path}: {exc}"
+        else:
+            self.error = ""
+            return True
+        raise ConfigError(self.error)
 
     def refreshed(self, emit: Callable[..., None]) -> None:
         """`refresh`, told to the log: that the keys were read, or once what is wrong with them."""
         known = self.error
         try:
             if self.refresh():
-                emit("keys_read", file=self._path, count=len(self._keys))
+                emit("keys_read", file=self._file.path, count=len(self._keys))
         except ConfigError as exc:
             if str(exc) != known:
                 emit("keys_unusable", error=str(exc), kept=len(self._keys))

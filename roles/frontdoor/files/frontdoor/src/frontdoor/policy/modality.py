@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Finds images, audio and video in a request, where engines look for them and nowhere else.
 
@@ -10,6 +9,7 @@ called, and metadata may hold the same words.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 MODALITIES = frozenset(("image", "audio", "video"))
@@ -36,7 +36,6 @@ _CARRIERS = frozenset(
 )
 # media that were prepared elsewhere, by modality
 _FEATURES = "features"
-_INNER = ("content", "output")
 # a batch, its conversation, the content of a message, a tool result, its content
 _MAX_DEPTH = 8
 
@@ -48,68 +47,57 @@ _LETTER = re.compile(rb"\\u00[4-7]")
 
 def may_hold_media(body: bytes | bytearray) -> bool:
     """Whether a body is worth a look."""
-    return _WORD.search(body) is not None or (b"\\u00" in body and _LETTER.search(body) is not None)
+    return _WORD.search(body) is not None or (b"\\" in body and _LETTER.search(body) is not None)
 
 
 def unwanted(content: dict[str, Any], taken: frozenset[str], *, no_fetching: bool = False) -> tuple[str, str] | None:
     """The member with the first part that needs a modality which is not taken, or has to be fetched, and what it is."""
     for name, value in content.items():
         if name in _CARRIERS:
-            found = _within(value, 0, taken, no_fetching)
-        elif name == _FEATURES:
-            found = _feature(value, taken)
-        else:
-            continue
-        if found is not None:
-            return name, found
+            for part in _parts(value, 0):
+                found = _missing(part, taken) or (no_fetching and _remote(part))
+                if found:
+                    return name, found
+        elif name == _FEATURES and isinstance(value, dict):
+            named = {kind for one in value.values() if isinstance(one, dict) for kind in one}
+            for kind in sorted(named & MODALITIES - taken):
+                return name, f"{_FEATURES}.{kind}"
     return None
 
 
-def _within(value: Any, depth: int, taken: frozenset[str], no_fetching: bool) -> str | None:
-    """Look into a value that holds parts, or is one."""
+def _parts(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """All parts in a value that holds parts, or is one; a message and a tool result are parts with parts."""
     if depth > _MAX_DEPTH:
-        return None
+        return
     if isinstance(value, dict):
-        return _part(value, depth, taken, no_fetching)
+        yield value
+        value = [value.get("content"), value.get("output")]
     if isinstance(value, list):
         for inner in value:
-            if (found := _within(inner, depth + 1, taken, no_fetching)) is not None:
-                return found
+            if isinstance(inner, dict | list):
+                yield from _parts(inner, depth + 1)
+
+
+def _missing(part: dict[str, Any], taken: frozenset[str]) -> str | None:
+    """The type or key of a part that needs a modality which is not taken."""
+    kind = part.get("type")
+    if isinstance(kind, str) and _TYPES.get(kind, kind) in MODALITIES - taken:
+        return kind
+    # nothing under such a key is an image that the engine is to remember; many clients write null into text too
+    hollow = part.get("uuid") is not None or kind is None
+    for name, value in part.items():
+        if name in _KEYS and _KEYS[name] not in taken and (hollow or value is not None):
+            return name
     return None
 
 
-def _part(part: dict[str, Any], depth: int, taken: frozenset[str], no_fetching: bool) -> str | None:
-    """Look at a part, and into those of a message or a tool result."""
+def _remote(part: dict[str, Any]) -> str | None:
+    """The name of a URL that is to be fetched, or of an object with one."""
     kind = part.get("type")
-    needs = _TYPES.get(kind) if isinstance(kind, str) else None
-    if needs is not None and needs not in taken:
-        return str(kind)
-    hollow = None
-    for name, value in part.items():
-        if name in _KEYS and _KEYS[name] not in taken:
-            if value is not None:
-                return name
-            hollow = name
-    for name in _INNER:
-        if name in part and (found := _within(part[name], depth + 1, taken, no_fetching)) is not None:
-            return found
-    if no_fetching:
-        for name in (*_URLS, *_MAYBE_URLS) if needs else _URLS:
-            if _is_remote(part.get(name)):
-                return REMOTE + name
-    # nothing under such a key is an image that the engine is to remember; many clients write null into text too
-    return hollow if part.get("uuid") is not None or kind is None else None
-
-
-def _is_remote(value: Any) -> bool:
-    """Whether a value is a URL that is to be fetched, or an object with one."""
-    if isinstance(value, dict):
-        value = value.get("url")
-    return isinstance(value, str) and value[:6].lower().startswith(("http:", "https:"))
-
-
-def _feature(value: Any, taken: frozenset[str]) -> str | None:
-    """Look at the modalities of prepared media."""
-    inner = value.values() if isinstance(value, dict) else ()
-    named = {name for one in inner if isinstance(one, dict) for name in one}
-    return next((f"{_FEATURES}.{name}" for name in sorted(named & MODALITIES - taken)), None)
+    for name in (*_URLS, *_MAYBE_URLS) if isinstance(kind, str) and kind in _TYPES else _URLS:
+        value = part.get(name)
+        if isinstance(value, dict):
+            value = value.get("url")
+        if isinstance(value, str) and value[:6].lower().startswith(("http:", "https:")):
+            return REMOTE + name
+    return None

@@ -1,14 +1,14 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which path is what. Only canonical spellings reach the engine, so no spelling evades a rule."""
 
 from __future__ import annotations
 
-import dataclasses
 import enum
+import posixpath
 import re
 import urllib.parse
+from typing import NamedTuple
 
 
 class Kind(enum.Enum):
@@ -30,8 +30,7 @@ class Style(enum.IntEnum):
     DETAIL = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """One classified path; `gated` paths take a generation slot on POST."""
 
     kind: Kind
@@ -66,7 +65,7 @@ JSON_PATHS = (
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (MODELS, *JSON_PATHS, "/v1/audio/transcriptions", "/v1/audio/translations", "/version")
 ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
-LOCAL_PATHS = ("/", "/status", "/frontdoor/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
+LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
 
@@ -89,23 +88,12 @@ def canonical_path(raw: str) -> str | None:
             return None
     if not raw.isprintable() or "\\" in raw:
         return None
-    segments: list[str] = []
-    for segment in raw.split("/"):
-        if segment == "..":
-            if segments:
-                segments.pop()
-        elif segment and segment != ".":
-            segments.append(segment)
-    return "/" + "/".join(segments)
+    return posixpath.normpath("/" + raw.lstrip("/"))
 
 
 def quote_path(path: str) -> str:
     """The canonical path as it is written on the wire."""
     return path if _UNRESERVED.fullmatch(path) else urllib.parse.quote(path, safe="/!$&'()*+,;=:@")
-
-
-def _label(path: str) -> str:
-    return next((f"{prefix}/{{id}}" for prefix in (MODELS, RESPONSES) if path.startswith(prefix + "/")), path)
 
 
 def _style(path: str) -> Style:
@@ -121,20 +109,31 @@ def style_of(head: bytes) -> Style:
     return _style(canonical_path(path.decode("latin-1")) or "")
 
 
-def classify(path: str) -> Route:
-    """Find the route of a canonical path."""
-    if path == ENGINE_METRICS:
-        return Route(Kind.ENGINE, "/metrics", label=path, always=True, methods=_READ)
+def _engine(path: str, label: str = "", *, gated: bool = False) -> Route:
+    """A path that the engine answers."""
     style = _style(path)
     # what an engine says to another method has not the shape that these clients read
     methods = (b"POST",) if style is Style.ANTHROPIC else ()
-    if path in GATED_PATHS:
-        return Route(Kind.ENGINE, path, gated=True, style=style, label=path, methods=methods)
-    if path in ENGINE_PATHS or ENGINE_PATTERNS.fullmatch(path):
-        lists = path == MODELS or path.startswith(MODELS + "/")
-        return Route(Kind.ENGINE, path, style=style, label=_label(path), lists_models=lists, methods=methods)
-    if path in LOCAL_PATHS:
-        return Route(Kind.LOCAL, "/status" if path == "/frontdoor/status" else path, methods=_READ)
+    lists = path == MODELS or path.startswith(MODELS + "/")
+    return Route(Kind.ENGINE, path, gated, style, label or path, lists_models=lists, methods=methods)
+
+
+_ROUTES = {
+    **{path: _engine(path, gated=True) for path in GATED_PATHS},
+    **{path: _engine(path) for path in ENGINE_PATHS},
+    **{path: Route(Kind.LOCAL, path, methods=_READ) for path in LOCAL_PATHS},
+    "/frontdoor/status": Route(Kind.LOCAL, "/status", methods=_READ),
+    ENGINE_METRICS: Route(Kind.ENGINE, "/metrics", label=ENGINE_METRICS, always=True, methods=_READ),
+}
+
+
+def classify(path: str) -> Route:
+    """Find the route of a canonical path."""
+    route = _ROUTES.get(path)
+    if route is not None:
+        return route
+    if ENGINE_PATTERNS.fullmatch(path):
+        return _engine(path, "/".join((*path.split("/")[:3], "{id}")))
     if path == ADMIN or path.startswith(ADMIN + "/"):
         return Route(Kind.ADMIN, path, style=Style.DETAIL)
-    return Route(Kind.UNKNOWN, path, style=style)
+    return Route(Kind.UNKNOWN, path, style=_style(path))

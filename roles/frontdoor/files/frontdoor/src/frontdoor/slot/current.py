@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The slot as requests see it: the state that was applied, and whether it is closed."""
 
@@ -20,6 +19,8 @@ class Slot:
 
     def __init__(self, state: SlotState) -> None:
         self.draining = False
+        #: what requests are told while the slot takes no work
+        self.closed: Refusal | None = None
         self.apply(state)
 
     def apply(self, state: SlotState) -> None:
@@ -27,21 +28,17 @@ class Slot:
         self.state = state
         #: rules for bodies, by path
         self.rules: dict[str, PathRules] = policies(state.rules, state.profile)
-        #: what requests are told while the slot takes no work
-        self.closed: Refusal | None = None
-        if self.draining:
-            self.closed = STOPPING
-        elif not state.open:
-            self.closed = errors.closed(state, time.time())
+        self.count_down()
 
     def drain(self) -> None:
         """Take no more work, whatever the state says."""
         self.draining = True
-        self.closed = STOPPING
+        self.count_down()
 
     def count_down(self) -> None:
         """Tell clients what is left of the time until the slot is open."""
-        if self.closed is not None and not self.draining:
-            closed = errors.closed(self.state, time.time())
-            if closed != self.closed:
-                self.closed = closed
+        closed = None if self.state.open else errors.closed(self.state, time.time())
+        closed = STOPPING if self.draining else closed
+        # one that says the same keeps its rendered answers
+        if closed != self.closed:
+            self.closed = closed

@@ -1,5 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The engine, as the frontdoor sees it: whether it answers, and how fast it generates by its own count."""
 
@@ -11,7 +10,7 @@ from collections.abc import Callable
 
 from frontdoor.http.fetch import Fetched, fetch
 from frontdoor.http.upstream import Pool
-from frontdoor.slot.health import EngineHealth
+from frontdoor.observability.events import EventLog
 
 _TIMEOUT_S = 2.0
 _TOKENS = re.compile(rb"^vllm:generation_tokens_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.MULTILINE)
@@ -24,6 +23,28 @@ def values_of(pattern: re.Pattern[bytes], text: bytes) -> list[float]:
         return [float(found) for found in pattern.findall(text)]
     except ValueError:
         return []
+
+
+class EngineHealth:
+    """What was last heard of the engine, or of the attempt to reach it."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        #: None while nothing is known
+        self.reachable: bool | None = None
+        self.error = ""
+        #: answers that began well and reads of streams; anybody can tell whether there were more since the last look
+        self.heard = 0
+
+    def note(self, reachable: bool, error: str = "") -> None:
+        """The engine did or did not answer."""
+        if reachable is not self.reachable:
+            self._events.emit("engine_reachable" if reachable else "engine_unreachable", error=error)
+        self.reachable, self.error = reachable, error
+
+    def forget(self) -> None:
+        """Another engine may run now."""
+        self.reachable, self.error = None, ""
 
 
 class _Asker:
@@ -42,19 +63,22 @@ class _Asker:
             self._task.cancel()
             self._task = None
 
-    def _ask(self, path: str) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(path))
+    def _heard(self) -> bool:
+        """Whether the engine has sent anything to anybody since the last call."""
+        before, self._heard_before = self._heard_before, self._health.heard
+        return before != self._heard_before
 
-    async def _run(self, path: str) -> None:
-        url, asked = self._pool.url, self._clock()
-        got = await fetch(self._pool, path, _TIMEOUT_S)
-        self._task = None
-        if url == self._pool.url:
-            self._answered(asked, got)
+    def _ask(self, path: str, answered: Callable[[float, Fetched], None]) -> None:
+        """Ask; the answer is told with the time at which it was asked for."""
 
-    def _answered(self, asked: float, got: Fetched) -> None:
-        """Take the answer to a question that was asked then."""
-        raise NotImplementedError
+        async def run() -> None:
+            url, asked = self._pool.url, self._clock()
+            got = await fetch(self._pool, path, _TIMEOUT_S)
+            self._task = None
+            if url == self._pool.url:
+                answered(asked, got)
+
+        self._task = asyncio.get_running_loop().create_task(run())
 
 
 class Probe(_Asker):
@@ -77,39 +101,33 @@ class Probe(_Asker):
 
     def run(self) -> None:
         """Ask, unless the engine is well, or the last question is still open."""
-        well = self._heard_of_it() and self._health.reachable
-        if not well and self._task is None:
-            self._ask("/health")
+        heard = self._heard()
+        if heard:
+            self._silent_since = None
+        if not (heard and self._health.reachable) and self._task is None:
+            self._ask("/health", self._answered)
 
     def again(self) -> None:
         """Forget what was known, since another engine may run now, and ask at once."""
         self.stop()
-        self._heard_of_it()
+        self._heard()
         self._silent_since = None
-        self._ask("/health")
-
-    def _heard_of_it(self) -> bool:
-        """Whether the engine has sent anything to anybody since the last call."""
-        before, self._heard_before = self._heard_before, self._health.heard
-        if before == self._heard_before:
-            return False
-        self._silent_since = None
-        return True
+        self._ask("/health", self._answered)
 
     def _answered(self, asked: float, got: Fetched) -> None:
-        if got.status:
+        silent = got.timed_out and not got.status and not self._heard()
+        if not silent:
             self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = asked
+        if got.status:
             alive = got.status < 500
             self._health.note(alive, "" if alive else f"/health answered {got.status}")
         elif not got.timed_out:
-            self._silent_since = None
             self._health.note(False, got.error)
-        elif not self._heard_of_it():
-            if self._silent_since is None:
-                self._silent_since = asked
-            silent = self._clock() - self._silent_since
-            hung = silent >= self._limit_s
-            self._health.note(not hung, f"it has sent nothing for {silent:.0f} s" if hung else "")
+        elif self.silent_s is not None:
+            hung = self.silent_s >= self._limit_s
+            self._health.note(not hung, f"it has sent nothing for {self.silent_s:.0f} s" if hung else "")
 
 
 class Vitals(_Asker):
@@ -119,38 +137,36 @@ class Vitals(_Asker):
         """`active` tells how many generations run."""
         super().__init__(pool, health, clock)
         self._active = active
+        self.forget()
+
+    def run(self) -> None:
+        """Ask, unless the engine is not there, has had nothing to do, or has not answered yet."""
+        if not self._health.reachable:
+            self.forget()
+        elif self._task is None and (self._active() or self._heard() or self.tokens_per_s):
+            self._heard()
+            self._ask("/metrics", self._answered)
+
+    def forget(self) -> None:
+        """What is known is of an engine that is not there any more."""
+        self.stop()
         self._before: tuple[float, float] | None = None
         #: None: the engine does not say
         self.tokens_per_s: float | None = None
         #: share of the engine's cache that is in use, from 0 to 1; of several engines the fullest counts
         self.cache_used: float | None = None
 
-    def run(self) -> None:
-        """Ask, unless the engine is not there, has had nothing to do, or has not answered yet."""
-        if not self._health.reachable:
-            self.forget()
-            return
-        idle = self._active() == 0 and self._heard_before == self._health.heard and not self.tokens_per_s
-        if not idle and self._task is None:
-            self._heard_before = self._health.heard
-            self._ask("/metrics")
-
-    def forget(self) -> None:
-        """What is known is of an engine that is not there any more."""
-        self.stop()
-        self._before = self.tokens_per_s = self.cache_used = None
-
-    def _answered(self, asked: float, got: Fetched) -> None:
+    def _answered(self, _asked: float, got: Fetched) -> None:
+        before = self._before
+        # what it was before it fell silent, or began to count anew, is not what it is
+        pace, self.tokens_per_s, self.cache_used = self.tokens_per_s, None, None
         if got.status != 200:
-            # what it was before it fell silent is not what it is
-            self.tokens_per_s = self.cache_used = None
             return
-        now, tokens = self._clock(), values_of(_TOKENS, got.body)
-        total = sum(tokens) if tokens else None
         self.cache_used = max(values_of(_CACHE, got.body), default=None)
-        before, self._before = self._before, None if total is None else (now, total)
-        if total is None or before is None or total < before[1]:
-            # the engine does not count, or has begun anew
-            self.tokens_per_s = None
-        elif now > before[0]:
-            self.tokens_per_s = (total - before[1]) / (now - before[0])
+        tokens = values_of(_TOKENS, got.body)
+        now, total = self._before = self._clock(), sum(tokens)
+        if not tokens:
+            self._before = None
+        elif before is not None and total >= before[1]:
+            passed = now - before[0]
+            self.tokens_per_s = (total - before[1]) / passed if passed > 0 else pace

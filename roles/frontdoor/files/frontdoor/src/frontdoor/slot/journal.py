@@ -1,16 +1,14 @@
 # Copyright (c) 2026, arcpro.b70 contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The last switches of the slot, as its journal tells them."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import orjson
 
-from frontdoor.slot import regular
+from frontdoor.slot.regular import Watched
 
 KEPT = 10
 # what is read of a journal that has grown: more than ten switches take
@@ -18,15 +16,17 @@ _TAIL_BYTES = 512 * 1024
 _REASON_CHARS = 400
 
 
-def _text(value: Any) -> str | None:
+def _text(entry: Any, name: str) -> str | None:
+    value = entry.get(name) if isinstance(entry, dict) else None
     return value if isinstance(value, str) and value else None
 
 
-def _failed_phase(failures: Any) -> str | None:
-    """All that is told of an end without a reason for everybody: the messages quote logs and command lines."""
-    first = failures[0] if isinstance(failures, list) and failures else None
-    phase = _text(first.get("phase")) if isinstance(first, dict) else None
-    return phase and f"phase {phase}"
+def _reason(end: dict[str, Any]) -> str | None:
+    """Without a reason for everybody only the phase is told: the messages quote logs and command lines."""
+    failures = end.get("failures")
+    phase = _text(failures[0], "phase") if isinstance(failures, list) and failures else None
+    reason = _text(end, "reason") or (phase and f"phase {phase}")
+    return reason and reason[:_REASON_CHARS]
 
 
 def remember(raw: bytes) -> list[dict[str, Any]]:
@@ -39,16 +39,16 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
         except (orjson.JSONDecodeError, LookupError, TypeError):
             continue
         if event == "begin":
-            began = {"id": name, "at": _text(entry.get("at")), "kind": _text(entry.get("kind"))}
-            began |= {"from": _text(entry.get("from")), "to": _text(entry.get("to"))}
-            found[name] = {**began, "outcome": None, "served": None, "seconds": None, "reason": None}
+            began = {key: _text(entry, key) for key in ("at", "kind", "from", "to")}
+            found[name] = {"id": name, **began, **dict.fromkeys(("outcome", "served", "seconds", "reason"))}
         elif event == "end" and name in found:
-            reason = _text(entry.get("reason")) or _failed_phase(entry.get("failures"))
             seconds = entry.get("seconds")
-            found[name]["outcome"] = _text(entry.get("outcome"))
-            found[name]["served"] = _text(entry.get("profile"))
-            found[name]["seconds"] = seconds if isinstance(seconds, int | float) else None
-            found[name]["reason"] = reason and reason[:_REASON_CHARS]
+            found[name] |= {
+                "outcome": _text(entry, "outcome"),
+                "served": _text(entry, "profile"),
+                "seconds": seconds if isinstance(seconds, int | float) else None,
+                "reason": _reason(entry),
+            }
     return list(found.values())[: -KEPT - 1 : -1]
 
 
@@ -56,20 +56,16 @@ class History:
     """Reads the journal when it changed, and only when somebody asks. Without one there are no switches."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._file = Watched(path, _TAIL_BYTES)
         self._switches: list[dict[str, Any]] = []
 
     def switches(self) -> list[dict[str, Any]]:
         """The last switches, newest first. `outcome` is None while one has no end."""
-        if not self._path:
-            return []
         try:
-            found = os.stat(self._path)
-            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if seen != self._seen:
-                self._switches = remember(regular.read(self._path, _TAIL_BYTES))
-                self._seen = seen
+            raw = self._file.read()
         except OSError:
-            self._seen, self._switches = None, []
+            self._switches = []
+        else:
+            if raw is not None:
+                self._switches = remember(raw)
         return self._switches

@@ -1,0 +1,185 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All of b70_rollout: it reads what the hosts of a play returned, asks `_rollout` what comes next, keeps the record.
+
+The record is written before a wave begins and after each step, so a rollout whose controller is killed can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan, refusals, resumable
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import after_rollback, decide
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
+    Rollout,
+    Status,
+    as_dict,
+    from_dict,
+    listed,
+)
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
+    layout_of,
+    look_of,
+    result_of,
+    return_of,
+)
+
+display = Display()
+
+RECORD = "rollout.json"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"type": "str", "choices": ["plan", "judge", "back", "report"], "required": True},
+    "results": {"type": "str"},
+    "record": {"type": "path"},
+    "profile": {"type": "str"},
+    "waves": {"type": "str", "default": "1,25%,100%"},
+    "canary": {"type": "str", "default": ""},
+    "max_fail": {"type": "str", "default": "0"},
+    "on_failure": {"type": "str", "default": "stop"},
+    "dir": {"type": "path"},
+}
+
+
+class ActionModule(ActionBase):
+    """One step, once for all hosts."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        _checked, self._given = self.validate_argument_spec(argument_spec=OPTIONS)
+        steps = {"plan": self._plan, "judge": self._judge, "back": self._back, "report": self._report}
+        try:
+            return {**result, "changed": False, **steps[self._given["step"]]()}
+        except (ValueError, OSError) as error:
+            raise AnsibleActionFail(f"the rollout: {error}") from error
+
+    def _plan(self) -> dict[str, Any]:
+        """What would be done; nothing starts where one host would refuse."""
+        hosts = [str(host) for host in self._vars["ansible_play_hosts_all"]]
+        looks = {host: look_of(self._result(host)) for host in hosts}
+        refused = refusals(looks)
+        if refused:
+            named = "".join(f"\n  {host}: {problem}" for host, problem in refused.items())
+            raise AnsibleActionFail(
+                f"nothing was started, because {len(refused)} of {len(hosts)} hosts would refuse the switch:{named}\n"
+                "A rollout installs nothing: ansible-playbook site.yml "
+                f"-e profile={self._given['profile']} --limit HOSTS does. To leave a host out: --limit 'all:!HOST'."
+            )
+        now = datetime.now(UTC)
+        given = Settings(**{key: self._given[key] for key in ("profile", "waves", "canary", "max_fail", "on_failure")})
+        name = f"{now:%Y%m%dT%H%M%SZ}-{given.profile}"
+        rollout = plan(name, _moment(now), given, looks, self._earlier(given.profile))
+        lines = show.plan_lines(rollout, int(self._vars.get("ansible_forks", 5)))
+        if rollout.id != name:
+            lines.insert(1, f"resumes the rollout that began at {rollout.began}")
+        begins = bool(rollout.batches) and not self._task.check_mode
+        self._show(lines)
+        record = Path(self._given["dir"]) / rollout.id / RECORD
+        if not self._task.check_mode:
+            _write(record, decide(rollout).rollout)
+        return {
+            "changed": bool(rollout.batches),
+            "id": rollout.id,
+            "profile": rollout.profile,
+            "record": str(record),
+            "hosts": [host for batch in rollout.batches for host in batch] if begins else [],
+            "sizes": [len(batch) for batch in rollout.batches] if begins else [],
+            "summary": lines,
+        }
+
+    def _earlier(self, profile: str) -> Rollout | None:
+        """The last rollout of the profile, if it can be resumed. Names of folders begin with their time."""
+        for record in sorted(Path(self._given["dir"]).glob(f"*Z-{profile}/{RECORD}"), reverse=True):
+            try:
+                found = from_dict(json.loads(record.read_text(encoding="utf-8")))
+            except ValueError as error:
+                raise ValueError(f"{record} cannot be read ({error}); move it away to begin a new rollout") from error
+            if found.profile == profile:
+                return self._in_inventory(found) if resumable(found, profile) else None
+        return None
+
+    def _in_inventory(self, rollout: Rollout) -> Rollout:
+        """Without the hosts that left the inventory: no run can reach them any more."""
+        return replace(rollout, members=tuple(m for m in rollout.members if m.host in self._vars["hostvars"]))
+
+    def _judge(self) -> dict[str, Any]:
+        """What the hosts of the first wave that was open say, and what follows."""
+        rollout, record = self._read()
+        wave = rollout.batches[0] if rollout.batches else ()
+        decision = decide(rollout.with_results({host: result_of(self._result(host)) for host in wave}))
+        _write(record, decision.rollout)
+        judged = replace(decision.rollout, members=tuple(m for m in decision.rollout.members if m.host in wave))
+        self._show([*show.table(judged)[:-1], show.sentence(decision.rollout, goes_on=bool(decision.next))])
+        before = {member.host: member.before or "" for member in decision.rollout.members}
+        return {
+            "next": listed(decision.next),
+            "ended": not decision.next,
+            "back": {host: before[host] for host in decision.rollout.back},
+            "quarantine": {
+                host: {**layout_of(self._result(host)), "reason": why} for host, why in decision.quarantine.items()
+            },
+        }
+
+    def _back(self) -> dict[str, Any]:
+        rollout, record = self._read()
+        before = {member.host: member.before for member in rollout.members}
+        results = {host: return_of(self._result(host), before[host]) for host in rollout.back}
+        rollout = after_rollback(rollout.with_results(results))
+        _write(record, rollout)
+        return {}
+
+    def _report(self) -> dict[str, Any]:
+        """The whole table. Fails where the rollout did not finish."""
+        if self._task.check_mode:
+            return {}
+        rollout, record = self._read()
+        rollout = replace(rollout, ended=_moment(datetime.now(UTC)))
+        _write(record, rollout)
+        lines = show.table(rollout)
+        self._show([*lines, *(f"written: {record.with_suffix(kind)}" for kind in (".json", ".md", ".html"))])
+        failed = rollout.status is not Status.FINISHED
+        return {"failed": failed, "msg": lines[-1], "rollout": as_dict(rollout)}
+
+    def _result(self, host: str) -> Mapping[str, Any] | None:
+        found = self._vars["hostvars"][host].get(self._given["results"])
+        return found if isinstance(found, Mapping) else None
+
+    def _read(self) -> tuple[Rollout, Path]:
+        record = Path(self._given["record"])
+        return from_dict(json.loads(record.read_text(encoding="utf-8"))), record
+
+    def _show(self, lines: list[str]) -> None:
+        for line in lines:
+            display.display(line)
+
+
+def _moment(now: datetime) -> str:
+    return f"{now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _write(record: Path, rollout: Rollout) -> None:
+    """The record, and the same for people. The record is replaced in one step: the next run depends on it."""
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = json.dumps(as_dict(rollout), ensure_ascii=False, indent=1) + "\n"
+    new = record.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, record)
+    record.with_suffix(".md").write_text(show.markdown(rollout), encoding="utf-8")
+    record.with_suffix(".html").write_text(show.page(rollout), encoding="utf-8")

@@ -1,0 +1,144 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What HAProxy's master socket is told, and what its answers mean. No input or output happens here."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+DRAINED, READY = "drained", "ready"
+# the words of `set server ... state`
+_WORDS = {DRAINED: "drain", READY: "ready"}
+# of `show servers state`: SRV_ADMF_FDRAIN and SRV_ADMF_FMAINT, SRV_ST_RUNNING, CHK_RES_PASSED
+_FORCED_MAINTENANCE, _FORCED_DRAIN = 0x01, 0x08
+_RUNNING, _PASSED = "2", "3"
+# SRV_ADMF_*MAINT and *DRAIN, whoever set them
+_ANY = 0x3F
+
+SHOW_WORKERS = "show proc"
+SHOW_SERVERS = "show servers state"
+SHOW_SESSIONS = "show stat -1 4 -1"
+
+
+class LoadBalancerFault(Exception):
+    """HAProxy answered something unexpected; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes of one HAProxy. Those of before a reload live on until their last stream ends."""
+
+    current: tuple[int, ...]
+    old: tuple[int, ...]
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """The current ones first."""
+        return self.current + self.old
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of one backend, as the current worker has it, and the line that a state file has for it."""
+
+    backend: str
+    name: str
+    administrative: int
+    up: bool
+    line: str
+
+    @property
+    def state(self) -> str:
+        """`drained` or `ready`; what else an operator set, in HAProxy's own word."""
+        if self.administrative & _FORCED_MAINTENANCE:
+            return "maintenance"
+        return DRAINED if self.administrative & _FORCED_DRAIN else READY
+
+    @property
+    def in_service(self) -> bool:
+        """Whether it gets new requests, because its check passed and nobody took it out."""
+        return self.up and not self.administrative & _ANY
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What `show servers state` says."""
+
+    head: tuple[str, ...]
+    servers: tuple[Server, ...]
+
+    def of(self, name: str) -> tuple[Server, ...]:
+        """The servers of one host; several if it serves under several names."""
+        return tuple(server for server in self.servers if server.name == name)
+
+    def state_file(self) -> str:
+        """The state file that keeps drained servers drained after a reload, and says nothing of any other server."""
+        return "".join(
+            f"{line}\n" for line in (*self.head, *(s.line for s in self.servers if s.administrative & _FORCED_DRAIN))
+        )
+
+
+def to_worker(pid: int, command: str) -> str:
+    """The command as the master passes it on."""
+    return f"@!{pid} {command}"
+
+
+def set_state(server: Server, state: str) -> str:
+    """The command that drains a server or takes it back."""
+    return f"set server {server.backend}/{server.name} state {_WORDS[state]}"
+
+
+def parse_workers(text: str) -> Workers:
+    """Read the answer to `show proc`."""
+    found: dict[bool, list[int]] = {False: [], True: []}
+    old = False
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("# "):
+            old = line.startswith("# old")
+        elif len(words) > 1 and words[0].isdigit() and words[1] == "worker":
+            found[old].append(int(words[0]))
+    if not found[False]:
+        raise LoadBalancerFault(f"HAProxy's master has no worker; look at `journalctl -u haproxy`. It said: {text!r}")
+    return Workers(tuple(found[False]), tuple(found[True]))
+
+
+def parse_servers(text: str) -> Servers:
+    """Read the answer to `show servers state`."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[0] != "1" or not lines[1].startswith("# be_id "):
+        raise LoadBalancerFault(f"`{SHOW_SERVERS}` of HAProxy has another form than version 1: {text[:200]!r}")
+    columns = lines[1].removeprefix("# ").split()
+    servers = []
+    for line in lines[2:]:
+        row = dict(zip(columns, line.split(), strict=False))
+        up = row["srv_op_state"] == _RUNNING and row["srv_check_result"] == _PASSED
+        servers.append(Server(row["be_name"], row["srv_name"], int(row["srv_admin_state"]), up, line))
+    return Servers(tuple(lines[:2]), tuple(servers))
+
+
+def parse_sessions(text: str, name: str) -> int:
+    """How many requests a worker has under way on the servers of one host, from the answer to `show stat`."""
+    rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
+    return sum(int(row["scur"] or 0) for row in rows if row["svname"] == name)
+
+
+def refused(answer: str) -> str:
+    """What HAProxy said against a command; empty if it obeyed."""
+    return answer.strip()
+
+
+def without(state_file: str, name: str) -> str:
+    """A state file that does not drain the servers of one host."""
+    kept = [line for line in state_file.splitlines() if line.split()[3:4] != [name]]
+    return "".join(f"{line}\n" for line in kept)
+
+
+def summary(name: str, state: str, sessions: int, *, in_service: bool) -> str:
+    """One line for the play."""
+    if state == READY and not in_service:
+        return f"{name} gets requests as soon as its health check passes"
+    return f"{name} is {state}, with {sessions} requests under way"

@@ -1,0 +1,137 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_rollout
+short_description: Decide the steps of a rollout
+version_added: 0.1.0
+description:
+  - Makes the plan of a rollout from the predictions of all hosts, judges each wave from the results of its hosts, and
+    says what follows. The playbook C(arcpro.b70.rollout) carries it out.
+  - Hosts with the same fingerprint must answer the canary alike. The answer that most hosts gave is trusted. On a tie,
+    the answer of the canary host is trusted, else that of the host that comes first. Other hosts count as failed.
+  - Keeps a record of the rollout, also as Markdown and as a page. A rollout that was stopped or killed is resumed from
+    its record.
+  - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+    details:
+      - V(step=plan) prints the plan. No host is returned, so nothing follows.
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+    details:
+      - The record contains times.
+options:
+  step:
+    description:
+      - V(plan) fails if a host would refuse the switch, else begins or resumes a rollout. Hosts of a resumed rollout
+        that are not in the play stay in its record. It is not finished before they serve the profile.
+      - V(judge) reads the results of the first open wave.
+      - V(back) reads the results of the hosts that were taken back.
+      - V(report) prints all results, and fails if the rollout did not finish.
+    type: str
+    choices: [plan, judge, back, report]
+    required: true
+  results:
+    description: Name of the variable in which each host registered its result of M(arcpro.b70.b70_model_slot).
+    type: str
+  record:
+    description: The record, as returned by V(step=plan). Required for the other steps.
+    type: path
+  profile:
+    description: The profile that all hosts are to serve.
+    type: str
+  waves:
+    description: The sizes of the waves, as numbers or percentages of all hosts.
+    type: str
+    default: 1,25%,100%
+  canary:
+    description: The host that is switched first. Empty takes the first host.
+    type: str
+    default: ""
+  max_fail:
+    description: How many hosts may fail, as a number or a percentage of all hosts.
+    type: str
+    default: "0"
+  on_failure:
+    description: What a stop does to the hosts that serve the new profile, V(stop), V(rollback_wave) or V(rollback_all).
+    type: str
+    default: stop
+  dir:
+    description: A folder on the controller for the records.
+    type: path
+seealso:
+  - module: arcpro.b70.b70_model_slot
+  - module: arcpro.b70.b70_quarantine
+"""
+
+EXAMPLES = r"""
+- name: Make the plan
+  arcpro.b70.b70_rollout:
+    step: plan
+    results: predicted
+    profile: qwen36-int4-c8
+    dir: rollouts
+  register: planned
+  run_once: true
+"""
+
+RETURN = r"""
+id:
+  description: The id of the rollout.
+  returned: with O(step=plan)
+  type: str
+  sample: 20260607T090844Z-tiny-b
+profile:
+  description: The profile of the rollout.
+  returned: with O(step=plan)
+  type: str
+record:
+  description: Path of the record.
+  returned: with O(step=plan)
+  type: str
+hosts:
+  description: The hosts to switch, in order.
+  returned: with O(step=plan)
+  type: list
+  elements: str
+sizes:
+  description: The sizes of their waves.
+  returned: with O(step=plan)
+  type: list
+  elements: int
+next:
+  description: The hosts of the next wave, as text.
+  returned: with O(step=judge)
+  type: str
+ended:
+  description: Whether no wave follows.
+  returned: with O(step=judge)
+  type: bool
+back:
+  description: The hosts to take back, each with the profile that it served before, or an empty text.
+  returned: with O(step=judge)
+  type: dict
+quarantine:
+  description:
+    - The hosts to put into quarantine now, each with the C(reason) and the C(layout) that
+      M(arcpro.b70.b70_model_slot) returned for the host. These are options of M(arcpro.b70.b70_quarantine).
+  returned: with O(step=judge)
+  type: dict
+rollout:
+  description: The record.
+  returned: with O(step=report)
+  type: dict
+"""

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is behind a load balancer, and which models each host serves, from the inventory and the catalogue."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._catalogue.problems import did_you_mean
+
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_MODEL = re.compile(r"[A-Za-z0-9_.:/@+-]+")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:-]+")
+_DNS_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_EVERYWHERE = ("", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost")
+_MOST_WEIGHT = 256
+
+
+class FleetFault(ValueError):
+    """The inventory does not say enough; the text names the host and what to set."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One frontdoor. No models: nobody says which it serves. tls_name: a name in its certificate; empty without TLS."""
+
+    name: str
+    address: str
+    port: int
+    models: tuple[str, ...] = ()
+    permits: int = 0
+    tls_name: str = ""
+
+    @property
+    def authority(self) -> str:
+        """Address and port as HAProxy reads them."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Hosts that serve the same names. No models: the only pool, whatever it serves."""
+
+    name: str
+    hosts: tuple[Host, ...]
+    models: tuple[str, ...] = ()
+
+    def weight(self, host: Host) -> int:
+        """In proportion to what a host can do at a time, so that the least busy one is asked first; 1 if unknown."""
+        if not all(other.permits for other in self.hosts):
+            return 1
+        most = max(other.permits for other in self.hosts)
+        return host.permits if most <= _MOST_WEIGHT else max(1, host.permits * _MOST_WEIGHT // most)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _tls_name(name: str, address: str, told: Mapping[str, Any]) -> str:
+    """The name that a host's certificate must have. HAProxy compares names only, never addresses in a certificate."""
+    if not told.get("frontdoor_tls_certificate"):
+        return ""
+    found = str(told.get("load_balancer_member_tls_name") or address)
+    if _is_address(found) or not _DNS_NAME.fullmatch(found):
+        raise FleetFault(
+            f"{name}: its frontdoor has TLS, and HAProxy looks for a DNS name in a certificate, not for {found!r}; "
+            f"set load_balancer_member_tls_name for this host to a DNS name that its certificate has"
+        )
+    return found
+
+
+def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> Host:
+    """Read what the inventory says of a host, and the catalogue of its profile."""
+    bound = str(told.get("frontdoor_bind_host") or "")
+    inside = bound if bound not in _EVERYWHERE else ""
+    address = str(told.get("load_balancer_member_address") or inside or told.get("ansible_host") or name)
+    if not _NAME.fullmatch(name):
+        raise FleetFault(f"{name!r} cannot be the name of a server of HAProxy, which has letters, digits and _ . : -")
+    if not _ADDRESS.fullmatch(address):
+        raise FleetFault(f"{name}: {address!r} is no address; set load_balancer_member_address for this host")
+    profile_name = str(told.get("b70_profile") or "")
+    models = [str(model) for model in told.get("load_balancer_member_models") or ()]
+    permits = 0
+    if profile_name:
+        if profile_name not in catalogue:
+            near = did_you_mean(profile_name, catalogue, 3)
+            raise FleetFault(f'{name}: b70_profile is "{profile_name}", which is no profile{near}')
+        profile = catalogue[profile_name]
+        door = profile.get("frontdoor") or {}
+        permits = int(door.get("max_active_generations") or 0)
+        aliases = door.get("model_aliases")
+        if aliases is None:
+            aliases = told.get("frontdoor_model_aliases")
+        models = models or [profile["engine"]["served_model_name"], *(aliases or ())]
+    for model in models:
+        if not _MODEL.fullmatch(model):
+            raise FleetFault(f"{name}: the model name {model!r} has more than letters, digits and _ . : / @ + -")
+    port = int(told.get("frontdoor_port") or 8000)
+    return Host(name, address, port, tuple(dict.fromkeys(models)), permits, _tls_name(name, address, told))
+
+
+def pools_of(hosts: Iterable[Host]) -> tuple[Pool, ...]:
+    """One pool if all hosts serve the same, or nobody says what; else one for all names that the same hosts serve."""
+    members = tuple(hosts)
+    if not members:
+        raise FleetFault("there is no host to balance; put the frontdoors into the group b70_hosts")
+    if len({host.models for host in members}) == 1:
+        return (Pool("b70", members),)
+    unknown = [host.name for host in members if not host.models]
+    if unknown:
+        raise FleetFault(
+            f"hosts serve different models, and nobody says which {', '.join(unknown)} serves; "
+            f"set b70_profile or load_balancer_member_models for each host, or for none"
+        )
+    served: dict[tuple[Host, ...], list[str]] = {}
+    for model in dict.fromkeys(model for host in members for model in host.models):
+        served.setdefault(tuple(host for host in members if model in host.models), []).append(model)
+    return tuple(
+        Pool(f"b70_{number}", serving, tuple(models)) for number, (serving, models) in enumerate(served.items(), 1)
+    )
+
+
+def resolved(name: str) -> tuple[str, ...]:
+    """The addresses of a name."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise FleetFault(
+            f"{name} cannot be resolved here ({error.strerror}); set load_balancer_address for this load balancer"
+        ) from error
+    return tuple(sorted({str(entry[4][0]) for entry in found}))
+
+
+def addresses_of(
+    name: str, told: Mapping[str, Any], resolve: Callable[[str], tuple[str, ...]] = resolved
+) -> tuple[str, ...]:
+    """From where a load balancer asks."""
+    address = str(told.get("load_balancer_address") or told.get("ansible_host") or name)
+    return (str(ipaddress.ip_address(address)),) if _is_address(address) else resolve(address)

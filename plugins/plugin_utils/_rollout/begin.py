@@ -1,0 +1,87 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a rollout begins: from what every host answered to the check, and the record of one that did not finish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .model import WAITING, Member, OnFailure, Result, Rollout, Status, Verdict
+from .waves import SettingError, allowed, waves_of
+
+UNFINISHED = (Status.RUNNING, Status.STOPPED)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator says about the rollout of a profile."""
+
+    profile: str
+    waves: str = "1,25%,100%"
+    canary: str = ""
+    max_fail: str = "0"
+    on_failure: str = OnFailure.STOP
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the check of one host found. result: with the verdict ALREADY where there is nothing to switch, WAITING
+    where the switch would begin. problem: why it would be refused."""
+
+    result: Result = WAITING
+    problem: str = ""
+
+
+def refusals(looks: Mapping[str, Look]) -> dict[str, str]:
+    """The hosts that would refuse the switch. While there is one, nothing starts."""
+    return {host: look.problem for host, look in looks.items() if look.problem}
+
+
+def resumable(earlier: Rollout | None, profile: str) -> bool:
+    """Is this the record of a rollout of the profile that the next run goes on with?"""
+    return earlier is not None and earlier.profile == profile and earlier.status in UNFINISHED
+
+
+def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlier: Rollout | None = None) -> Rollout:
+    """The rollout over these hosts, in this order, the canary host first. Other hosts of an earlier rollout stay in its
+    record.
+
+    name: its id, unless an earlier rollout is resumed. Raises SettingError.
+    """
+    try:
+        on_failure = OnFailure(given.on_failure)
+    except ValueError:
+        raise SettingError(f"on_failure is {given.on_failure!r}; write one of {', '.join(OnFailure)}") from None
+    allowed(given.max_fail, len(looks))
+    before = earlier if earlier is not None and resumable(earlier, given.profile) else None
+    known = {member.host: member for member in before.members} if before is not None else {}
+    waves = waves_of(list(looks), given.waves, given.canary)
+    members = tuple(
+        _member(host, number, given.profile, looks[host].result, known.get(host))
+        for number, hosts in enumerate(waves, 1)
+        for host in hosts
+    )
+    others = tuple(replace(member, outside=True) for host, member in known.items() if host not in looks)
+    return Rollout(
+        id=name if before is None else before.id,
+        profile=given.profile,
+        members=(*members, *others),
+        waves=str(given.waves),
+        max_fail=str(given.max_fail),
+        on_failure=on_failure,
+        began=now if before is None else before.began,
+    )
+
+
+def _member(host: str, wave: int, profile: str, found: Result, earlier: Member | None) -> Member:
+    """What an unfinished rollout wrote down about a host counts where the host does not say it any more."""
+    if earlier is None:
+        return Member(host, wave, found.profile, found)
+    before = found.profile if found.profile not in (None, profile) else earlier.before
+    if found.verdict is not Verdict.ALREADY or before == profile:
+        return Member(host, wave, before, found)
+    phases = earlier.result.phases if earlier.verdict is Verdict.VERIFIED else ()
+    result = Result(Verdict.VERIFIED, found.profile, found.fingerprint, found.answers, phases, "by an earlier run")
+    return Member(host, wave, before, result)

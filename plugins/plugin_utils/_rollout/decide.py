@@ -1,0 +1,85 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What comes next: the next wave, the end, or a stop with the hosts that go back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .agreement import disagreements
+from .model import OnFailure, Rollout, Status, Verdict, listed
+from .waves import allowed
+
+_SERVES = (Verdict.VERIFIED, Verdict.ALREADY)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """rollout: with what was decided about its hosts; where it stops, with those that go back. next: the hosts of the
+    next wave. quarantine: hosts to put into quarantine now, with the reason."""
+
+    rollout: Rollout
+    next: tuple[str, ...] = ()
+    quarantine: Mapping[str, str] = field(default_factory=dict)
+
+
+def decide(rollout: Rollout) -> Decision:
+    """Decide after a wave, or before the first. A host that never gave a result counts as waiting, so the caller
+    gives one to each host of the wave."""
+    known = {member.host: member.result for member in rollout.members}
+    found = disagreements(rollout.members)
+    hosts = [member.host for member in rollout.inside if member.verdict is not Verdict.DISAGREES]
+    named = {host: found[host] for host in hosts if host in found}
+    rollout = rollout.with_results(
+        {host: replace(known[host], verdict=Verdict.DISAGREES, why=why) for host, why in named.items()}
+    )
+    why = _stop(rollout)
+    if why:
+        stopped = replace(rollout, status=Status.STOPPED, reason=why, back=_back(rollout))
+        return Decision(stopped, quarantine=named)
+    batches = rollout.batches
+    if batches:
+        return Decision(rollout, next=batches[0], quarantine=named)
+    left = [member.host for member in rollout.outside if member.verdict not in _SERVES or member.host in found]
+    if left:
+        why = f"{listed(left)} {'is' if len(left) == 1 else 'are'} outside the limit of this run"
+        return Decision(replace(rollout, reason=why), quarantine=named)
+    return Decision(replace(rollout, status=Status.FINISHED, reason=""), quarantine=named)
+
+
+def _stop(rollout: Rollout) -> str:
+    """Why the rollout stops, or nothing."""
+    failed = [member for member in rollout.inside if member.failed]
+    if rollout.canary.failed:
+        return f"the canary host {rollout.canary.host} failed: {rollout.canary.verdict}"
+    limit = allowed(rollout.max_fail, len(rollout.inside))
+    if len(failed) > limit:
+        names = listed([member.host for member in failed])
+        return f"{len(failed)} of {len(rollout.inside)} hosts failed, max_fail allows {limit}: {names}"
+    return ""
+
+
+def _back(rollout: Rollout) -> tuple[str, ...]:
+    """Who goes back. One that failed has gone back by itself or is left for a person; one that could not be reached may
+    have come to serve the new profile meanwhile. What served this profile before cannot go back to anything. A run
+    takes no host back that is outside of it; one over all hosts does."""
+    if rollout.on_failure is OnFailure.STOP:
+        return ()
+    done = [member for member in rollout.inside if member.verdict not in (Verdict.WAITING, Verdict.ALREADY)]
+    if rollout.on_failure is OnFailure.ROLLBACK_WAVE:
+        last = max((member.wave for member in done), default=0)
+        done = [member for member in done if member.wave == last]
+    return tuple(
+        member.host
+        for member in done
+        if member.verdict in (Verdict.VERIFIED, Verdict.UNREACHABLE) and member.before != rollout.profile
+    )
+
+
+def after_rollback(rollout: Rollout) -> Rollout:
+    """The rollout when its hosts have gone back. It is over where nobody serves the new profile because of it."""
+    left = [member for member in rollout.members if member.verdict in (Verdict.VERIFIED, Verdict.STRANDED)]
+    went = [member for member in rollout.members if member.verdict is Verdict.RETURNED]
+    return replace(rollout, status=Status.ROLLED_BACK) if went and not left else rollout

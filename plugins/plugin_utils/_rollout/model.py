@@ -1,0 +1,202 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The values of a rollout, and the record that the controller keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = 1
+
+
+class OnFailure(StrEnum):
+    """What happens to the hosts that already serve the new profile when the rollout stops."""
+
+    STOP = "stop"
+    ROLLBACK_WAVE = "rollback_wave"
+    ROLLBACK_ALL = "rollback_all"
+
+
+class Verdict(StrEnum):
+    """How a host stands. The words are those of the result table."""
+
+    WAITING = "not begun"
+    ALREADY = "already verified"
+    VERIFIED = "verified"
+    ROLLED_BACK = "failed, rolled back"  # by the slot itself
+    UNTOUCHED = "failed, untouched"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    DISAGREES = "disagrees, quarantined"
+    RETURNED = "rolled back"  # by the rollout
+    STRANDED = "rollback failed"
+
+
+FAILURES = frozenset(
+    {Verdict.ROLLED_BACK, Verdict.UNTOUCHED, Verdict.FAILED, Verdict.UNREACHABLE, Verdict.DISAGREES, Verdict.STRANDED}
+)
+
+
+class Status(StrEnum):
+    """How the rollout stands. A rollout that is RUNNING or STOPPED is resumed by the next run."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a host answered to one canary case. request: hash of the question. steady: its repeats were equal."""
+
+    name: str
+    request: str
+    sha256: str
+    steady: bool = True
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of a host. profile: what it serves. phases: (name, seconds) in order."""
+
+    verdict: Verdict
+    profile: str | None = None
+    fingerprint: str = ""
+    answers: tuple[Answer, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    why: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _name, seconds in self.phases)
+
+
+WAITING = Result(Verdict.WAITING)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host of the rollout. wave: its number from 1. before: the profile that it served before the rollout. outside:
+    it is in the record, but not among the hosts of this run, which leaves it as it is."""
+
+    host: str
+    wave: int
+    before: str | None = None
+    result: Result = WAITING
+    outside: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.result.verdict
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict in FAILURES
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The plan and what has happened. Members are in the order in which they are switched; the first is the canary.
+    Those outside of this run come last."""
+
+    id: str
+    profile: str
+    members: tuple[Member, ...]
+    waves: str
+    max_fail: str = "0"
+    on_failure: OnFailure = OnFailure.STOP
+    status: Status = Status.RUNNING
+    reason: str = ""
+    began: str = ""
+    ended: str = ""
+    back: tuple[str, ...] = ()  # the hosts that a stop takes back
+
+    @property
+    def canary(self) -> Member:
+        return self.members[0]
+
+    @property
+    def inside(self) -> tuple[Member, ...]:
+        """The hosts of this run."""
+        return tuple(member for member in self.members if not member.outside)
+
+    @property
+    def outside(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.outside)
+
+    @property
+    def last_wave(self) -> int:
+        return self.inside[-1].wave
+
+    def wave(self, number: int) -> tuple[Member, ...]:
+        return tuple(member for member in self.inside if member.wave == number)
+
+    @property
+    def waiting(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.inside if member.verdict is Verdict.WAITING)
+
+    @property
+    def batches(self) -> tuple[tuple[str, ...], ...]:
+        """The hosts that are still to be switched, wave by wave."""
+        found: dict[int, list[str]] = {}
+        for member in self.waiting:
+            found.setdefault(member.wave, []).append(member.host)
+        return tuple(tuple(hosts) for _wave, hosts in sorted(found.items()))
+
+    def with_results(self, results: Mapping[str, Result]) -> Rollout:
+        members = (replace(member, result=results.get(member.host, member.result)) for member in self.members)
+        return replace(self, members=tuple(members))
+
+
+def as_dict(rollout: Rollout) -> dict[str, Any]:
+    """The record, as it is written to JSON."""
+    data = asdict(rollout)
+    for member in data["members"]:
+        member["result"]["seconds"] = round(sum(seconds for _name, seconds in member["result"]["phases"]), 3)
+    return {"schema": SCHEMA, **data}
+
+
+def from_dict(data: Mapping[str, Any]) -> Rollout:
+    """The rollout of a record. Raises ValueError where it is not one."""
+    try:
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
+        known = {key: data[key] for key in ("id", "profile", "waves", "max_fail", "reason", "began", "ended")}
+        return Rollout(
+            **known,
+            members=tuple(_member(member) for member in data["members"]),
+            on_failure=OnFailure(data["on_failure"]),
+            status=Status(data["status"]),
+            back=tuple(data["back"]),
+        )
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"not the record of a rollout: {error}") from error
+
+
+def _member(data: Mapping[str, Any]) -> Member:
+    result = data["result"]
+    return Member(
+        host=data["host"],
+        wave=data["wave"],
+        before=data["before"],
+        outside=bool(data.get("outside")),
+        result=Result(
+            verdict=Verdict(result["verdict"]),
+            profile=result["profile"],
+            fingerprint=result["fingerprint"],
+            answers=tuple(Answer(**answer) for answer in result["answers"]),
+            phases=tuple((str(name), float(seconds)) for name, seconds in result["phases"]),
+            why=result["why"],
+        ),
+    )
+
+
+def listed(hosts: Sequence[str], most: int = 8) -> str:
+    """Names of hosts in a sentence; only the first of many."""
+    rest = len(hosts) - most
+    return ", ".join(hosts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what b70_model_slot returns for a host to what the rollout knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .begin import Look
+from .model import Answer, Result, Verdict
+
+NO_ANSWER = "it left no result; its own error is above"
+_ENDS = {"rolled_back": Verdict.ROLLED_BACK, "untouched": Verdict.UNTOUCHED}
+Returned = Mapping[str, Any] | None
+
+
+def look_of(returned: Returned) -> Look:
+    """Read the result of the check, which is the module's in check mode."""
+    problem = _unusable(returned)
+    if returned is None or problem:
+        return Look(problem=problem)
+    serves = _text(returned.get("previous_profile")) or None
+    if returned.get("failed") or returned.get("outcome") not in ("unchanged", "committed"):
+        return Look(Result(Verdict.WAITING, serves), str(returned.get("msg") or NO_ANSWER))
+    if returned["outcome"] == "unchanged" and returned.get("verified"):
+        return Look(_served(Verdict.ALREADY, returned))
+    return Look(Result(Verdict.WAITING, serves))
+
+
+def result_of(returned: Returned) -> Result:
+    """Read the result of the switch to the rollout's profile."""
+    problem = NO_ANSWER if returned and returned.get("actions") else _unusable(returned)  # actions: of the check
+    if returned is None or problem:
+        lost = returned is not None and returned.get("unreachable")
+        return Result(Verdict.UNREACHABLE if lost else Verdict.FAILED, why=problem)
+    outcome = str(returned.get("outcome"))
+    if outcome in ("unchanged", "committed") and returned.get("verified"):
+        return _served(Verdict.VERIFIED, returned)
+    verdict = _ENDS.get(outcome, Verdict.FAILED)
+    serves = _text(returned.get("profile")) or None
+    return Result(verdict, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
+
+
+def return_of(returned: Returned, before: str | None) -> Result:
+    """Read the result of the switch back to what the host served before the rollout."""
+    problem = _unusable(returned)
+    if returned is None or problem:
+        return Result(Verdict.STRANDED, why=problem)
+    serves = _text(returned.get("profile")) or None
+    if returned.get("outcome") in ("unchanged", "committed") and serves == before:
+        return Result(Verdict.RETURNED, serves, phases=_phases(returned))
+    return Result(Verdict.STRANDED, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
+
+
+def layout_of(returned: Returned) -> dict[str, str]:
+    """The slot of the host and where its files are, as the switch was told."""
+    return {} if returned is None else dict(returned.get("layout") or {})
+
+
+def _unusable(returned: Returned) -> str:
+    if returned is None:
+        return NO_ANSWER
+    if returned.get("skipped"):
+        return NO_ANSWER
+    if returned.get("unreachable"):
+        return f"unreachable: {_text(returned.get('msg')).strip() or 'no connection'}"
+    return ""
+
+
+def _served(verdict: Verdict, returned: Mapping[str, Any]) -> Result:
+    answers = tuple(
+        Answer(case["name"], case.get("request") or "", case.get("sha256") or "", bool(case.get("steady")))
+        for case in returned.get("verified_by") or ()
+    )
+    return Result(
+        verdict,
+        _text(returned.get("profile")) or None,
+        _text(returned.get("fingerprint")),
+        answers,
+        _phases(returned),
+    )
+
+
+def _phases(returned: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    way = {"forward": "", "back": "back ", "halt": "stop "}
+    return tuple(
+        (f"{way.get(str(phase.get('direction')), '')}{phase['name']}", float(phase["seconds"]))
+        for phase in returned.get("phases") or ()
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

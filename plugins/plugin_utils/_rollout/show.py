@@ -1,0 +1,135 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person reads of a rollout: lines on the screen, Markdown, and a page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import columns
+from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
+
+from .model import FAILURES, Member, Rollout, Status, Verdict, listed
+
+HEAD = ("HOST", "WAVE", "FROM", "TO", "VERDICT", "SECONDS", "PHASES")
+_SHOWN_S = 0.05
+_LEVEL = {Verdict.WAITING: "SKIP", Verdict.ALREADY: "PASS", Verdict.VERIFIED: "PASS", Verdict.RETURNED: "WARN"}
+
+
+def plan_lines(rollout: Rollout, forks: int) -> list[str]:
+    """The plan, before anything is switched."""
+    hosts, done = rollout.inside, [member for member in rollout.inside if member.verdict is not Verdict.WAITING]
+    lines = [f"Rollout {rollout.id} of {rollout.profile} to {len(hosts)} host{'' if len(hosts) == 1 else 's'}"]
+    lines.append(f"waves {rollout.waves}; max_fail {rollout.max_fail}; on_failure {rollout.on_failure}")
+    for number in range(1, rollout.last_wave + 1):
+        members = rollout.wave(number)
+        waiting = [member for member in members if member.verdict is Verdict.WAITING]
+        if waiting:
+            kind = "canary host" if number == 1 else f"{len(waiting)} host{'' if len(waiting) == 1 else 's'}"
+            rounds = -(-len(waiting) // forks)
+            hint = f"; {rounds} rounds, because forks is {forks}" if rounds > 1 else ""
+            lines.append(f"wave {number} ({kind}{hint}): {listed([_from(member) for member in waiting])}")
+    if done:
+        lines.append(f"already verified: {listed([member.host for member in done])}")
+    if rollout.outside:
+        lines.append(f"outside the limit, left as they are: {listed([member.host for member in rollout.outside])}")
+    return lines
+
+
+def _from(member: Member) -> str:
+    return f"{member.host} (serves {member.before or 'nothing'})"
+
+
+def _row(member: Member) -> tuple[str, ...]:
+    result = member.result
+    shown = [f"{name} {seconds:.1f}" for name, seconds in result.phases if seconds >= _SHOWN_S]
+    seconds = f"{result.seconds:.1f}" if result.phases else ""
+    serves = result.profile if member.verdict is not Verdict.WAITING else member.before
+    unknown = member.verdict is Verdict.UNREACHABLE or (member.verdict is Verdict.FAILED and result.profile is None)
+    return (
+        member.host,
+        str(member.wave),
+        member.before or "-",
+        "?" if unknown else serves or "-",
+        f"{member.verdict}{', outside the limit' if member.outside else ''}",
+        seconds,
+        ", ".join(shown),
+    )
+
+
+def table(rollout: Rollout) -> list[str]:
+    """The results as lines of text, with the reasons of failures below."""
+    reasons = [f"{member.host}: {member.result.why}" for member in rollout.members if _told(member)]
+    return [*columns(HEAD, [_row(member) for member in rollout.members]), *reasons, sentence(rollout)]
+
+
+def _told(member: Member) -> bool:
+    return bool(member.result.why) and member.verdict in FAILURES
+
+
+def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
+    """How the rollout stands, in one sentence. goes_on: its next wave follows."""
+    counts = {verdict: sum(member.verdict is verdict for member in rollout.members) for verdict in Verdict}
+    numbers = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
+    again = "run the same command again to go on"
+    if rollout.reason:
+        again = f"{rollout.reason}; run the command without the limit to go on"
+    ends = {
+        Status.RUNNING: "goes on" if goes_on else f"is not finished: {again}",
+        Status.STOPPED: f"stopped because {rollout.reason}",
+        Status.FINISHED: "is finished",
+        Status.ROLLED_BACK: f"was rolled back because {rollout.reason}",
+    }
+    return f"The rollout of {rollout.profile} {ends[rollout.status]} ({numbers})."
+
+
+def markdown(rollout: Rollout) -> str:
+    """The same as Markdown."""
+    rows = [HEAD, ("---",) * len(HEAD), *(_row(member) for member in rollout.members)]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    reasons = [f"- `{member.host}`: {_one_line(member.result.why)}" for member in rollout.members if _told(member)]
+    head = [f"# Rollout {rollout.id}", "", sentence(rollout), ""]
+    return "\n".join([*head, *lines, *(["", *reasons] if reasons else [])]) + "\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def page(rollout: Rollout) -> str:
+    """The same as a page that is complete in itself."""
+    head = "".join(f"<th>{name.lower()}</th>" for name in HEAD)
+    rows = "".join(_page_row(member) for member in rollout.members)
+    about = _facts(
+        {
+            "profile": rollout.profile,
+            "began": rollout.began,
+            "ended": rollout.ended or "not yet",
+            "waves": rollout.waves,
+            "max_fail": rollout.max_fail,
+            "on_failure": str(rollout.on_failure),
+        }
+    )
+    body = f"<p>{html.escape(sentence(rollout))}</p>{about}<table><tr>{head}</tr>{rows}</table>"
+    return document(f"Rollout {rollout.id}", body)
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return f"<p>{'; '.join(f'{name}: {html.escape(value)}' for name, value in facts.items())}</p>"
+
+
+def _page_row(member: Member) -> str:
+    cells = _row(member)
+    level = _LEVEL.get(member.verdict, "FAIL")
+    verdict = f'<td class="{level}">{html.escape(cells[4])}{_why(member)}</td>'
+    return f"<tr>{_cells(cells[:4])}{verdict}{_cells(cells[5:])}</tr>"
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+
+
+def _why(member: Member) -> str:
+    return f"<pre>{html.escape(member.result.why)}</pre>" if _told(member) else ""

@@ -1,0 +1,225 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rollout.yml on four hosts: a sound rollout, and every way in which one goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.outcome import assert_serves, loading, status
+from scenarios.rig import QUARANTINE, Rig, wait_for
+
+pytestmark = pytest.mark.fleet
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LOAD_S = 6.0
+GIVEN = {
+    "b70_profile_dirs": [str(HERE / "profiles")],
+    "b70_stack_dirs": [str(HERE / "stacks")],
+    # The simulated engine is no stack that can be installed.
+    "profiles_choose": False,
+    "profile": "sim-b",
+    "waves": "1,1,2",
+    "rollout_reconnect_timeout": 5,
+}
+
+
+class Play:
+    """rollout.yml to sim-b, with the records of a test in a folder of its own."""
+
+    def __init__(self, fleet: list[Rig], folder: Path) -> None:
+        self.fleet, self.folder = fleet, folder
+
+    def start(self, *words: str, **given: Any) -> subprocess.Popen[str]:
+        values = {**GIVEN, "rollout_dir": str(self.folder), **given}
+        command = ["ansible-playbook", "-i", "inventory/lab.yml", "rollout.yml", *words, "-e", json.dumps(values)]
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "B70_LAB": self.fleet[0].lab.name, "ANSIBLE_NOCOLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words: str, **given: Any) -> tuple[int, str]:
+        """(exit status, everything that was printed, in one line)."""
+        with self.start(*words, **given) as process:
+            output, _none = process.communicate(timeout=600)
+        return process.returncode, " ".join(output.split())
+
+    def record(self) -> dict[str, Any]:
+        """What the controller wrote down of its one rollout."""
+        (path,) = self.folder.glob("*/rollout.json")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def verdicts(self) -> list[str]:
+        return [member["result"]["verdict"] for member in self.record()["members"]]
+
+
+@pytest.fixture
+def play(fleet: list[Rig], tmp_path: Path) -> Play:
+    """All hosts serve sim-a, verified, and their engines are sound."""
+    for rig in fleet:
+        rig.have("sim-a")
+    return Play(fleet, tmp_path)
+
+
+def served(fleet: list[Rig]) -> list[str]:
+    """What each host serves, verified."""
+    for rig in fleet:
+        rig.wait_settled()
+    return [assert_serves(rig, "sim-a", "sim-b") for rig in fleet]
+
+
+def switches(rig: Rig) -> int:
+    return sum(record["event"] == "begin" and record["kind"] == "switch" for record in rig.journal())
+
+
+def test_a_sound_fleet_is_rolled_out_and_then_only_looked_at(play: Play) -> None:
+    code, said = play.run("--check")
+    assert (code, served(play.fleet)) == (0, ["sim-a"] * 4), said
+    code, said = play.run()
+    assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
+    assert play.verdicts() == ["verified"] * 4
+    record = play.record()
+    assert record["status"] == "finished"
+    assert [(member["wave"], member["before"]) for member in record["members"]] == [
+        (1, "sim-a"),
+        (2, "sim-a"),
+        (3, "sim-a"),
+        (3, "sim-a"),
+    ]
+    # The same fingerprint and the same questions, so the same answers.
+    answers = [member["result"]["answers"] for member in record["members"]]
+    assert len(answers[0]) >= 4
+    assert answers == answers[:1] * 4
+    for kind in ("md", "html"):
+        (text,) = play.folder.glob(f"*/rollout.{kind}")
+        assert play.fleet[3].host.name in text.read_text()
+    begun = [switches(rig) for rig in play.fleet]
+    again = Play(play.fleet, play.folder / "again")
+    code, said = again.run()
+    assert (code, again.verdicts(), served(play.fleet)) == (0, ["already verified"] * 4, ["sim-b"] * 4), said
+    assert [switches(rig) for rig in play.fleet] == begun
+
+
+def test_nothing_starts_while_one_host_would_refuse(play: Play) -> None:
+    weights = "/mnt/fast-ai/llm-models/sim/model.safetensors"
+    play.fleet[3].must("mv", weights, f"{weights}.away")
+    try:
+        code, said = play.run()
+    finally:
+        play.fleet[3].must("mv", f"{weights}.away", weights)
+    assert code != 0
+    assert f"{play.fleet[3].host.name}: The switch would fail in phase guard" in said, said
+    assert "ansible-playbook site.yml -e profile=sim-b" in said, said
+    assert (served(play.fleet), list(play.folder.iterdir())) == (["sim-a"] * 4, [])
+
+
+def test_a_canary_host_that_fails_is_the_only_one_that_was_touched(play: Play) -> None:
+    begun = [switches(rig) for rig in play.fleet]
+    play.fleet[2].tell("sim-b", "wrong-answer")
+    code, said = play.run(canary=play.fleet[2].host.name, max_fail="100%")
+    assert (code != 0, served(play.fleet)) == (True, ["sim-a"] * 4), said
+    assert play.verdicts() == ["failed, rolled back", "not begun", "not begun", "not begun"]
+    assert [switches(rig) - before for rig, before in zip(play.fleet, begun, strict=True)] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "wanted", "status"),
+    [
+        ("stop", ["sim-b", "sim-b", "sim-a", "sim-b"], "stopped"),
+        ("rollback_wave", ["sim-b", "sim-b", "sim-a", "sim-a"], "stopped"),
+        ("rollback_all", ["sim-a"] * 4, "rolled back"),
+    ],
+)
+def test_the_third_host_fails(play: Play, on_failure: str, wanted: list[str], status: str) -> None:
+    play.fleet[2].tell("sim-b", "wrong-answer")
+    code, said = play.run(on_failure=on_failure)
+    assert (code != 0, served(play.fleet)) == (True, wanted), said
+    assert (play.record()["status"], play.verdicts()[2]) == (status, "failed, rolled back")
+    if on_failure == "stop":
+        # The fault is mended: the same command goes on, and switches nobody twice.
+        begun = [switches(rig) for rig in play.fleet]
+        play.fleet[2].tell("sim-b")
+        code, said = play.run(on_failure=on_failure)
+        assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
+        assert [switches(rig) - before for rig, before in zip(play.fleet, begun, strict=True)] == [0, 0, 1, 0]
+        assert (play.record()["status"], play.verdicts()) == ("finished", ["verified"] * 4)
+
+
+def test_neither_a_failure_that_max_fail_allows_nor_a_dead_load_balancer_stops_the_others(play: Play) -> None:
+    dead = play.folder.parent / "balancers.yml"
+    dead.write_text("b70_load_balancers: {hosts: {balancer: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n")
+    play.fleet[1].tell("sim-b", "wrong-answer")
+    code, said = play.run("-i", str(dead), max_fail="25%")
+    assert (code, served(play.fleet)) == (0, ["sim-b", "sim-a", "sim-b", "sim-b"]), said
+
+
+def test_a_host_that_cannot_be_reached_any_more_is_a_failed_host(play: Play) -> None:
+    lost = play.fleet[3]
+    for rig in play.fleet[2:]:
+        rig.tell("sim-b", load_s=LOAD_S)
+    with play.start() as process:
+        wait_for(lambda: loading(lost), 300, "the last wave loads")
+        lost.must("systemctl", "stop", "ssh.socket", "ssh.service")
+        lost.must("sh", "-c", "pkill -KILL -f '^sshd: root' || true")
+        try:
+            output, _none = process.communicate(timeout=600)
+        finally:
+            lost.must("systemctl", "start", "ssh.service")
+    assert process.returncode != 0, output
+    assert play.verdicts() == ["verified", "verified", "verified", "unreachable"], output
+    # Its switch belongs to the host, and has gone on.
+    assert served(play.fleet) == ["sim-b"] * 4
+    code, said = play.run()
+    assert (code, play.record()["status"], play.verdicts()) == (0, "finished", ["verified"] * 4), said
+
+
+def test_a_rollout_whose_controller_was_killed_is_finished_by_the_next_run(play: Play) -> None:
+    begun = [switches(rig) for rig in play.fleet]
+    play.fleet[1].tell("sim-b", load_s=15.0)
+    with play.start() as process:
+        wait_for(lambda: loading(play.fleet[1]), 300, "the second wave loads")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=120)
+    assert play.record()["status"] == "running"
+    code, said = play.run()
+    assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
+    record = play.record()
+    assert record["status"] == "finished"
+    assert [member["before"] for member in record["members"]] == ["sim-a"] * 4
+    assert [switches(rig) - before for rig, before in zip(play.fleet, begun, strict=True)] == [1] * 4
+
+
+def test_a_host_that_answers_differently_is_named_and_closed(play: Play) -> None:
+    odd = play.fleet[2]
+    odd.tell("sim-b", "other-words")
+    code, said = play.run()
+    assert code != 0, said
+    assert play.verdicts() == ["verified", "verified", "disagrees, quarantined", "verified"]
+    assert f"{odd.host.name}: canary case identity" in said, said
+    held = json.loads(odd.read(QUARANTINE))
+    assert "canary case identity" in held["reason"]
+    told = status(odd)
+    assert (told["open"], told["phase"]) == (False, "failed"), told
+    assert odd.facts().running == ("b70-slot-main-sim-b.service",), "the engine stays for inspection"
+    assert odd.ctl("switch", "sim-a").code == 5
+    # The way out: mend it, clear it, and have it verified and compared again.
+    odd.tell("sim-b")
+    odd.must("/opt/b70/bin/b70ctl", "clear-quarantine", "--why", "mended")
+    assert odd.ctl("switch", "sim-a").code == 0
+    code, said = play.run()
+    assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said

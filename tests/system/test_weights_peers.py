@@ -1,0 +1,266 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Weights travel once: four real hosts, of which one downloads from a hub that the lab plays and the others take the
+files from hosts that have them, with the distribution's nginx and aria2.
+
+The tests are one story, in this order. They have a lab of their own, which is taken down afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from testinfra.host import Host
+
+from demo import inventory_hosts
+from hub.server import COMMIT, Hub, serve
+from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach
+from vendor.server import gateway
+
+LAB = "peers"
+MODELS = "/mnt/fast-ai/llm-models"
+TOKEN = "hf_secret_of_the_lab"
+SIZE = 48_000_000
+SOURCE = {"big": {"hub": "lab/big", "revision": COMMIT}}
+PORT = 18090
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab() -> Iterator[None]:
+    with bare_hosts(LAB, 4):
+        yield
+
+
+@pytest.fixture(scope="session")
+def hosts(lab: None) -> list[Host]:
+    return [reach(variables) for _name, variables in sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose weights are too large to be read at every run."""
+    root = tmp_path_factory.mktemp("big")
+    for name in ("config.json", "tokenizer.json"):
+        (root / name).write_bytes((ROOT / "tests/lab/models/tiny-a" / name).read_bytes())
+    (root / "model.safetensors").write_bytes(random.Random(70).randbytes(SIZE))
+    return root
+
+
+@pytest.fixture(scope="session")
+def hub(lab: None, model: Path) -> Iterator[Hub]:
+    with serve(Hub(model, repository="lab/big", token=TOKEN), gateway()) as served:
+        yield served
+
+
+class Operator:
+    """Runs roles as site.yml does, on all hosts."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        roles = [{"role": f"arcpro.b70.{name}", "tags": [name]} for name in ("host", "model_weights")]
+        self.playbook = folder / "roles.yml"
+        self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
+        (folder / "token").write_text(f"{TOKEN}\n")
+        self.variables: dict[str, Any] = {
+            "model_weights_hub_url": hub.url,
+            "model_weights_hub_token_file": str(folder / "token"),
+            "model_weights_stall_timeout": 10,
+            "model_weights_attempts": 2,
+            "model_weights_models": SOURCE,
+            "b70_pins_file": str(folder / "b70-pins.yml"),
+        }
+
+    def words(self, *words: str, tags: str = "model_weights", **variables: Any) -> list[str]:
+        return ["--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
+
+    def __call__(self, *words: str, tags: str = "model_weights", **variables: Any) -> Play:
+        done = play(self.playbook, *self.words(*words, tags=tags, **variables), limit_s=1200)
+        assert TOKEN not in done.output
+        return done
+
+    def begin(self, log: Path, **variables: Any) -> subprocess.Popen[bytes]:
+        """Start a run and return at once; what it prints goes to `log`."""
+        command = ["ansible-playbook", "-i", str(INVENTORY), str(self.playbook), *self.words("-v", **variables)]
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+
+
+@pytest.fixture(scope="session")
+def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return Operator(hub, tmp_path_factory.mktemp("operator"))
+
+
+def words_of(output: str) -> str:
+    return " ".join(output.split())
+
+
+def digest(model: Path) -> str:
+    return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+
+
+def sums(hosts: list[Host], directory: str = MODELS) -> set[str]:
+    return {host.file(f"{directory}/big/model.safetensors").sha256sum for host in hosts}
+
+
+def listens(host: Host) -> bool:
+    return f":{PORT} " in host.check_output("ss -Hltn")
+
+
+def received(host: Host) -> int:
+    return int(host.check_output("cat /sys/class/net/host0/statistics/rx_bytes"))
+
+
+def test_a_prediction_names_who_downloads_and_who_takes_from_whom(run: Operator, hub: Hub, hosts: list[Host]):
+    ready = run(tags="host")
+    assert ready.code == 0, ready.output
+    predicted = run("--check", "--diff")
+    assert predicted.code == 0, predicted.output
+    said = words_of(predicted.output)
+    assert f"big: would be fetched from lab/big at {COMMIT[:12]}" in said
+    assert said.count("big: would be fetched from") == 1
+    assert said.count("big: would be taken from peers1, peers2") == 2
+    assert hub.asked == []
+    assert not any(host.file("/usr/bin/aria2c").exists or host.file(f"{MODELS}/big").exists for host in hosts)
+
+
+def test_one_host_downloads_and_every_other_one_takes(run: Operator, hub: Hub, hosts: list[Host], model: Path):
+    done = run("-v")
+    assert done.code == 0, done.output
+    assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == SIZE
+    assert sums(hosts) == {digest(model)}
+    assert f"peers1 | big: fetching 3 files, 48.0 MB from lab/big at {COMMIT[:12]}" in done.output
+    assert "peers2 | big: taking 3 files, 48.0 MB from peers1" in done.output
+    assert "peers3 | big: taking 3 files, 48.0 MB from peers1, peers2" in done.output
+    for host in hosts:
+        record = json.loads(host.file(f"{MODELS}/big/.b70-weights.json").content_string)
+        assert (record["source"]["kind"], record["source"]["revision"]) == ("hub", COMMIT)
+        assert host.check_output(f"ls -A {MODELS}").split() == ["big"]
+        assert not listens(host)
+        assert not host.file("/run/b70-weights-serve").exists
+        assert not host.service("nginx").is_running
+        assert not host.service("nginx").is_enabled
+    assert not hosts[3].file("/usr/sbin/nginx").exists
+    assert not any(host.file("/opt/b70/hub").exists for host in hosts[1:])
+
+
+def test_a_second_run_changes_nothing_and_asks_nobody(run: Operator, hub: Hub, hosts: list[Host]):
+    hub.asked.clear()
+    again = run()
+    assert (again.code, again.changed) == (0, 0), again.output
+    predicted = run("--check")
+    assert (predicted.code, predicted.changed) == (0, 0), predicted.output
+    assert hub.asked == []
+
+
+def test_wrong_bytes_are_caught_their_host_is_named_and_the_others_give_the_right_ones(
+    run: Operator, hub: Hub, hosts: list[Host], model: Path
+):
+    weights = f"{MODELS}/big/model.safetensors"
+    # As a disk that went bad: size and time are those of the record.
+    hosts[1].check_output(
+        f"touch -r {weights} /tmp/time && dd if=/dev/urandom of={weights} bs=1M count=45 conv=notrunc "
+        f"&& touch -r /tmp/time {weights}"
+    )
+    hosts[3].check_output(f"rm -r {MODELS}/big")
+    hub.asked.clear()
+    done = run("-v")
+    assert done.code == 0, done.output
+    said = words_of(done.output)
+    assert "peers2 gave wrong bytes of big to peers4" in said
+    assert "model.safetensors came with sha256" in said
+    assert sums([hosts[3]]) == {digest(model)}
+    assert hub.asked == []
+    repaired = run(model_weights_verify="checksum")
+    assert repaired.code == 0, repaired.output
+    assert sums(hosts) == {digest(model)}
+    assert hub.asked == []
+
+
+def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
+    run: Operator, hub: Hub, hosts: list[Host], model: Path, tmp_path: Path
+):
+    taker = hosts[3]
+    taker.check_output(f"rm -r {MODELS}/big")
+    hub.asked.clear()
+    log = tmp_path / "interrupted.log"
+    limit = time.monotonic() + 300
+    half = f"find {MODELS}/.big.incoming -name '.*.part.aria2'"
+    blocks = f"find {MODELS}/.big.incoming -name '.*.part' -printf '%b\\n'"
+    with run.begin(log, model_weights_peers_rate="2M") as begun:
+        while not taker.run(half).stdout.strip() or int(taker.run(blocks).stdout.strip() or 0) * 512 < SIZE // 2:
+            assert begun.poll() is None, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
+            time.sleep(0.5)
+        assert "--max-overall-download-limit=2M" in taker.check_output("ps -ewwo args")
+        assert taker.check_output("systemctl show -p User b70-weights-big.service") == "User=b70"
+        assert not taker.file("/run/credentials/b70-weights-big.service").exists
+        assert "DynamicUser=yes" in hosts[0].check_output("systemctl show -p DynamicUser b70-weights-serve.service")
+        address = hosts[0].check_output("hostname -I").split()[0]
+        url = f"http://{address}:{PORT}/big"
+        assert requests.get(f"{url}/config.json", timeout=60).status_code == 403  # this machine is no host of the play
+        asked = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).status)"
+        assert taker.check_output(f"python3 -c '{asked}' {url}/config.json") == "200"
+        assert "403: Forbidden" in taker.run(f"python3 -c '{asked}' {url}/.b70-weights.json").stderr
+        os.killpg(begun.pid, signal.SIGKILL)
+    taker.check_output("systemctl kill -s KILL b70-weights-big.service")
+    before = received(taker)
+    done = run("-v")
+    assert done.code == 0, done.output
+    assert sums([taker]) == {digest(model)}
+    assert received(taker) - before < SIZE * 3 // 4
+    assert hub.asked == []
+    assert not any(listens(host) for host in hosts)
+
+
+def test_a_host_that_vanishes_costs_nothing_but_time(
+    run: Operator, hub: Hub, hosts: list[Host], model: Path, tmp_path: Path
+):
+    taker = hosts[3]
+    taker.check_output(f"rm -r {MODELS}/big")
+    log = tmp_path / "vanished.log"
+    limit = time.monotonic() + 300
+    with run.begin(log, model_weights_peers_rate="6M") as begun:
+        while not taker.run(f"find {MODELS}/.big.incoming -name '.*.part' -size +4M").stdout.strip():
+            assert begun.poll() is None, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
+            time.sleep(0.2)
+        for host in hosts[:2]:
+            host.check_output("systemctl kill -s KILL b70-weights-serve.service")
+        assert begun.wait(600) == 0, log.read_text()
+    assert sums([taker]) == {digest(model)}
+    assert hub.asked == []
+
+
+def test_without_any_host_that_gives_it_the_source_does(run: Operator, hub: Hub, hosts: list[Host], model: Path):
+    for host in hosts[1:]:
+        host.check_output(f"rm -r {MODELS}/big")
+    # Something else has the port of the only host that has the model.
+    hosts[0].check_output(f"systemd-run -q --unit taken python3 -m http.server {PORT}")
+    hosts[0].check_output(f"timeout 120 sh -c 'until ss -ltn | grep -q :{PORT}; do sleep 0.1; done'")
+    done = run("-v")
+    hosts[0].check_output("systemctl stop taken")
+    assert done.code == 0, done.output
+    assert "peers1 gives no models to other hosts" in words_of(done.output)
+    assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == SIZE
+    assert sums(hosts) == {digest(model)}
+
+
+def test_hosts_download_by_themselves_when_told_to(run: Operator, hub: Hub, hosts: list[Host], model: Path):
+    hub.asked.clear()
+    done = run(model_weights_peers="off", model_weights_dir="/mnt/fast-ai/own")
+    assert done.code == 0, done.output
+    assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == 4 * SIZE
+    assert sums(hosts, "/mnt/fast-ai/own") == {digest(model)}

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.agreement import disagreements
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import decide
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import Member, Status, Verdict
+
+from .fleet import GOOD, answered, began, names
+
+
+def members(*results):
+    return [Member(f"h{number}", 1, "old", result) for number, result in enumerate(results, 1)]
+
+
+@given(st.integers(1, 500), st.integers(0, 249))
+def test_the_majority_decides(count, others):
+    others = min(others, (count - 1) // 2)
+    odd = answered("b")
+    fleet = members(*[odd] * others, *[GOOD] * (count - others))
+    assert list(disagreements(fleet)) == names(others)
+
+
+@given(st.integers(1, 250))
+def test_on_a_tie_the_side_of_the_canary_host_is_trusted(half):
+    fleet = members(*[GOOD, answered("b")] * half)
+    assert list(disagreements(fleet)) == [f"h{number}" for number in range(2, 2 * half + 1, 2)]
+
+
+def test_a_tie_names_both_sides():
+    found = disagreements(members(GOOD, answered("b" * 64)))
+    assert list(found) == ["h2"]
+    assert found["h2"] == "canary case c0: h2 answered bbbbbbbbbbbb, h1 answered a (a tie, and h1 comes first)"
+
+
+def test_a_majority_can_name_the_canary_host():
+    assert list(disagreements(members(answered("b"), GOOD, GOOD))) == ["h1"]
+
+
+def test_only_the_same_thing_is_compared():
+    other_build = answered("b", fingerprint="g")
+    unknown_build = answered("b", fingerprint="")
+    unsteady = replace(GOOD, answers=tuple(replace(answer, sha256="b", steady=False) for answer in GOOD.answers))
+    other_question = replace(
+        GOOD, answers=tuple(replace(answer, sha256="b", request="other") for answer in GOOD.answers)
+    )
+    without_hash = answered("")
+    fleet = members(GOOD, other_build, unknown_build, unsteady, other_question, without_hash, GOOD)
+    assert disagreements(fleet) == {}
+
+
+def test_each_case_is_compared_on_its_own():
+    fleet = members(answered("a", "x"), answered("b", "x"), answered("a", "y"), answered("a", "x"))
+    found = disagreements(fleet)
+    assert list(found) == ["h2", "h3"]
+    assert "case c0" in found["h2"]
+    assert "case c1" in found["h3"]
+
+
+def test_a_host_that_disagrees_is_quarantined_once_and_counts_as_failed():
+    rollout = began(names(4), waves="1,1,1", max_fail="1")
+    decision = decide(rollout.with_results({"h1": GOOD, "h2": answered("b")}))
+    assert list(decision.quarantine) == ["h2"]
+    assert decision.rollout.members[1].verdict is Verdict.DISAGREES
+    assert decision.next == ("h3",)
+    again = decide(decision.rollout.with_results({"h3": GOOD}))
+    assert (again.quarantine, again.next) == ({}, ("h4",))
+    strict = began(names(4), waves="1,1,1").with_results({"h1": GOOD, "h2": answered("b")})
+    assert decide(strict).rollout.status is Status.STOPPED
+
+
+def test_a_canary_host_that_the_majority_contradicts_later_stops_the_rollout():
+    rollout = began(names(4), waves="1,2,1", max_fail="2")
+    decision = decide(rollout.with_results({"h1": answered("b"), "h2": GOOD, "h3": GOOD}))
+    assert list(decision.quarantine) == ["h1"]
+    assert decision.rollout.status is Status.STOPPED
+
+
+def test_hosts_that_served_the_profile_before_vote():
+    rollout = began(names(3))
+    served = answered("a", verdict=Verdict.ALREADY)
+    decision = decide(rollout.with_results({"h1": answered("b"), "h2": served, "h3": served}))
+    assert list(decision.quarantine) == ["h1"]
