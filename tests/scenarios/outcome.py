@@ -8,24 +8,8 @@ A verified model is served, or nothing is and clients are told why.
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from typing import Any
-
-from scenarios.recording import ask
+from scenarios.recording import ask, status
 from scenarios.rig import Rig, names_of, wait_for
-
-
-def status(rig: Rig) -> dict[str, Any]:
-    """The frontdoor's /status, whatever its HTTP status."""
-    try:
-        with urllib.request.urlopen(f"{rig.url}/status", timeout=30) as reply:
-            text = reply.read()
-    except urllib.error.HTTPError as error:
-        text = error.read()
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def assert_serves(rig: Rig, *profiles: str) -> str:

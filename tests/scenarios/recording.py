@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Clients that never stop asking, a witness of every version of the state file, and the check of both.
 
+A recording begins when the host, the witness and the frontdoor have one state: what a test does to a host before that,
+such as taking its state file away, is told to nobody who is recorded.
+
 All times are this machine's real-time clock in seconds, which is the host's as well.
 """
 
@@ -13,11 +16,13 @@ import json
 import os
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.rig import STATE_FILE, Rig
+from scenarios.rig import STATE_FILE, Rig, wait_for
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
@@ -50,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the state file; at: when it was written."""
+    """One version of the state file; at: when it was written, or was last seen before it was gone."""
 
     at: float
     state: dict[str, Any]
@@ -143,6 +148,7 @@ class Watch:
 
     def begin(self) -> Recording:
         """Return a recording of what is asked from now on; the state in force is part of it. Each client has asked."""
+        wait_for(self._one_state, ANSWER_S, "host, witness and frontdoor have one state")
         with self._change:
             now = time.time()
             self._now = Recording(versions=self._now.during(now - READ_S, now))
@@ -155,6 +161,16 @@ class Watch:
             self._wait(list(self._asked))
             ended, self._now = self._now, Recording(versions=self._now.versions[-1:])
             return ended
+
+    def _one_state(self) -> bool:
+        """Have witness and frontdoor seen what the host's state file says, or that there is none?"""
+        with self._change:
+            seen = [version.state.get("sequence", 0) for version in self._now.versions[-1:]]
+        try:
+            applied = status(self.rig)["frontdoor"]["state_sequence"]
+        except OSError:  # it starts
+            return False
+        return seen == [self.rig.state().get("sequence", 0)] == [applied]
 
     def _wait(self, wanted: list[int]) -> None:
         """Wait until each client has had so many answers."""
@@ -176,7 +192,9 @@ class Watch:
 
     def _witness(self) -> None:
         seen: tuple[int, int] = (-1, 0)
+        now = time.time()
         while not self._enough.wait(0.006):
+            before, now = now, time.time()
             try:
                 # Something else may have its place, and must not hold this up.
                 with open(
@@ -195,7 +213,19 @@ class Watch:
                     continue
                 seen = 0, 0
             with self._change:
-                self._now.versions.append(Version(about.st_mtime_ns / 1e9 if about else time.time(), state))
+                # the frontdoor may have missed it from the last look on
+                self._now.versions.append(Version(about.st_mtime_ns / 1e9 if about else before, state))
+
+
+def status(rig: Rig) -> dict[str, Any]:
+    """The frontdoor's /status, whatever its HTTP status."""
+    try:
+        with urllib.request.urlopen(f"{rig.url}/status", timeout=30) as reply:
+            text = reply.read()
+    except urllib.error.HTTPError as error:
+        text = error.read()
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def ask(address: str, *, stream: bool, limit_s: float = GIVE_UP_S, port: int = 8000) -> Answer:

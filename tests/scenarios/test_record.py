@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scenarios.outcome import assert_serves, loading, status
-from scenarios.recording import Recording, ask
+from scenarios.outcome import assert_serves, loading
+from scenarios.recording import Recording, ask, status
 from scenarios.rig import Rig, wait_for
 
 pytestmark = pytest.mark.scenario

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.outcome import assert_serves, loading, status
+from scenarios.outcome import assert_serves, loading
+from scenarios.recording import status
 from scenarios.rig import QUARANTINE, Rig, wait_for
 
 pytestmark = pytest.mark.fleet

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scenarios.outcome import assert_serves, assert_stopped, loading, status
-from scenarios.recording import Recording, ask
+from scenarios.outcome import assert_serves, assert_stopped, loading
+from scenarios.recording import Recording, ask, status
 from scenarios.rig import JOURNAL, Rig, wait_for
 
 pytestmark = pytest.mark.scenario

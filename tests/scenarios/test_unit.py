@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.outcome import assert_serves, assert_stopped, status
-from scenarios.recording import Recording, ask
+from scenarios.outcome import assert_serves, assert_stopped
+from scenarios.recording import Recording, ask, status
 from scenarios.rig import PREFIX, Rig, wait_for
 
 pytestmark = pytest.mark.scenario
