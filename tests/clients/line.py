@@ -17,16 +17,11 @@ from pathlib import Path
 
 import httptools
 
+from machine import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "src"
 LIMIT_S = 120.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(port: int, what: str) -> None:

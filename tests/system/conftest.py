@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from clients.line import Line, free_port, line, process
+from clients.line import Line, line, process
 from demo import inventory_hosts
+from machine import free_port
 from shipped import installed, source, tarball
 from system.product import INVENTORY, Frontdoor, reach
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from machine import free_port
+
 PROGRAM = Path(__file__).with_name("engine_sim.py")
 LIMIT_S = 60.0
 WHO = {"messages": [{"role": "user", "content": "Who are you?"}]}
@@ -32,9 +34,7 @@ class Sim:
     def __init__(self, folder: Path, *faults: str, arguments: Sequence[str] = (), **values: Any) -> None:
         self.folder = folder
         self.log: str | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.tell(**{"faults": list(faults), "load_s": 0.05, "token_s": 0.001, **values})
         argv = [sys.executable, "-I", str(PROGRAM), "serve", "/models/x", "--port", str(self.port)]
         argv += ["--served-model-name", "sim-a", "--sim-dir", str(folder), "--shutdown-timeout", "0", *arguments]

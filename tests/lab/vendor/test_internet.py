@@ -15,6 +15,7 @@ import pytest
 
 from hub import server as hub_server
 from hub.server import Hub
+from machine import free_port
 from vendor.internet import HUB, Internet, internet
 
 
@@ -25,12 +26,6 @@ def get(net: Internet, port: int, name: str, path: str, trusted: bool = True) ->
     connection.sock = context.wrap_socket(plain, server_hostname=name)
     connection.request("GET", path)
     return connection.getresponse()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_each_name_has_its_own_files_and_a_certificate_that_only_the_told_believe(tmp_path: Path) -> None:

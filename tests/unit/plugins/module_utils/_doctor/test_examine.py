@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html.parser
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -76,17 +75,18 @@ def test_a_probe_that_breaks_or_is_not_there_is_never_passed():
 
 def test_what_does_not_answer_in_time_is_said_and_nothing_waits_for_it():
     release = threading.Event()
+    ended: list[Look] = []
 
     class Slow(FakeEffects):
         def look(self, look: Look) -> Any:
-            release.wait(60)
+            release.wait(600)
+            ended.append(look)
 
-    started = time.monotonic()
     slow = check("slow", lambda _s, a: passed(str(a.look(Look("x")))), Look("x"))
     fast = check("fast", lambda _s, a: passed(a.output(ONE).out), ONE)
     found = examine.examine(site(), Slow({"one": out("done")}), [slow, fast], 2)
+    assert ended == []
     release.set()
-    assert time.monotonic() - started < 50
     assert [item["summary"] for item in found] == ["not judged: was not looked at in time", "done"]
 
 
