@@ -4,10 +4,10 @@
 """Run the steps of the test suite in two lanes at once, and report what each step took.
 
 ``run.py`` runs every step; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
-for the other lane; a lane that is done takes over the other's last step that has not begun; a lane ends with its first
-failing step. Each step has a lab of its own. A single step writes to the screen, several write to
-``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
-the sum of all pytest results, where a command without pytest counts as one.
+for the other lane; a lane that is done takes over the other's next step; a lane ends with its first failing step. Each
+step has a lab of its own. A single step writes to the screen, several write to ``.cache/test/STEP.log``.
+``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``: the sum of all pytest
+results, where a command without pytest counts as one.
 
 It is not nox or ``make -j``: nox runs its sessions one after the other, ``make -j`` knows no lanes and no limits, and
 with either one the heartbeat, the totals and the list of slowest tests, most of this file, would still be ours.
@@ -88,14 +88,7 @@ STEPS: dict[str, Step] = {
     "checks": Step("quick", (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
     "sanity": Step("quick", (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
     "engines": Step("quick", (pytest("engines", "tests/engines", limit_s=2700),)),
-    # Long ones first: what is left at the end is short, and is shared out between the lanes.
-    "molecule": Step(
-        "lab",
-        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
-    ),
-    "scenarios": Step(
-        "lab", (pytest("scenarios", "-n2", "--dist=worksteal", "-m", "scenario", "tests/scenarios", limit_s=4800),)
-    ),
+    # The longest first, whichever lane takes it: what is left for the end is short.
     # Beside the scenarios, so with a lab of another name.
     "fleet": Step(
         "lab",
@@ -107,6 +100,13 @@ STEPS: dict[str, Step] = {
             ),
         ),
     ),
+    "scenarios": Step(
+        "lab", (pytest("scenarios", "-n2", "--dist=worksteal", "-m", "scenario", "tests/scenarios", limit_s=4800),)
+    ),
+    "molecule": Step(
+        "lab",
+        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
+    ),
     "bare": Step(
         "lab",
         (
@@ -114,6 +114,7 @@ STEPS: dict[str, Step] = {
             pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
         ),
     ),
+    "source": Step("lab", (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
     "vendor": Step(
         "lab",
         (
@@ -123,7 +124,6 @@ STEPS: dict[str, Step] = {
         ),
     ),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
-    "source": Step("lab", (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
 }
 
 
@@ -272,11 +272,9 @@ async def run_lane(lane: str, waiting: dict[str, list[str]], at_work: dict[str, 
 
 
 def next_step(lane: str, waiting: dict[str, list[str]]) -> str | None:
-    """Take the next step of the lane from those that wait, else the last one of the lane that has most left."""
-    if waiting[lane]:
-        return waiting[lane].pop(0)
-    longest = max(waiting.values(), key=len)
-    return longest.pop() if longest else None
+    """Take the next step of the lane from those that wait, else the next one of the lane that has most left."""
+    steps = waiting[lane] or max(waiting.values(), key=len)
+    return steps.pop(0) if steps else None
 
 
 async def heartbeat(at_work: dict[str, float]) -> None:
