@@ -8,8 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_status import MAX_WIDTH, fleet, table
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -20,25 +19,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 INDENT = 8
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Compares the hosts; changes nothing."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    OPTIONS = OPTIONS
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
+    def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         hosts = [str(host) for host in variables["ansible_play_hosts_all"]]
         document = fleet({host: variables["hostvars"][host].get(given["slots"]) for host in hosts})
         width = given["width"] or shutil.get_terminal_size((MAX_WIDTH + INDENT, 24)).columns - INDENT
         not_read = [host["host"] for host in document["hosts"] if host["problem"]]
-        return {
-            **result,
-            "changed": False,
-            "fleet": document,
-            "not_read": not_read,
-            "summary": table(document, width),
-        }
+        return {"fleet": document, "not_read": not_read, "summary": table(document, width)}

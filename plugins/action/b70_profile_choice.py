@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "host": {"type": "dict", "required": True},
@@ -25,16 +24,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Fails with the reason where the host cannot serve what is wanted."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    OPTIONS = OPTIONS
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
+    def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         here = Here(
             stacks=plain(given["stacks"]),
             host=plain(given["host"]),
@@ -43,12 +38,12 @@ class ActionModule(ActionBase):
             refused=given["refused_statuses"],
         )
         choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"])
-        name = (task_vars or {}).get("inventory_hostname", "the host")
+        name = variables.get("inventory_hostname", "the host")
         if choice["problems"]:
             why = " ".join(choice["problems"])
             message = f"{name} cannot serve {choice['profile']} ({choice['reason']}): {why} {choice['advice']}"
-            return {**result, **choice, "failed": True, "msg": message}
-        return {**result, **choice, "changed": False, "msg": f"{name}: {_said(choice)}"}
+            return {**choice, "failed": True, "msg": message}
+        return {**choice, "msg": f"{name}: {_said(choice)}"}
 
 
 def _said(choice: dict[str, Any]) -> str:

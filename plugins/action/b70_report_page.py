@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._report_page import index_page, of_hosts
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -21,17 +21,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Writes the page, for its owner alone; in check mode it writes nothing."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    OPTIONS = OPTIONS
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
+    def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         hosts = variables["ansible_play_hosts_all"]
         rows = of_hosts({str(host): variables["hostvars"][host].get(given["reports"]) for host in hosts})
         text = index_page(rows, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
@@ -45,4 +40,4 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(f"the page {path} cannot be written: {error.strerror}") from error
         did = "would write" if self._task.check_mode else "written"
         problems = [f"{row['host']}: no archive: {row['problem']}" for row in rows if row["problem"]]
-        return {**result, "changed": True, "summary": [*problems, f"{did}: {given['dest']}"]}
+        return {"changed": True, "summary": [*problems, f"{did}: {given['dest']}"]}

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, options_of, unknown
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -20,17 +19,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Fails with one sentence for each variable that is wrong."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    OPTIONS = OPTIONS
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _checked, given = self.validate_argument_spec(argument_spec=OPTIONS)
-        variables = task_vars or {}
+    def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         role = Path(given["role_path"])
         options = options_of(role)
         shapes = {name: option for name, option in options.items() if name not in given["words"]}
@@ -38,4 +32,4 @@ class ActionModule(ActionBase):
         problems = list(faults(shapes, variables, self._templar.template))
         if given["refuse_unknown"]:
             problems += unknown(role.name, options, variables)
-        return {**result, "changed": False, "failed": bool(problems), "msg": " ".join(problems)}
+        return {"failed": bool(problems), "msg": " ".join(problems)}

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan, refusals, resumable
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import after_rollback, decide
@@ -53,20 +53,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """One step, once for all hosts."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-    _supports_async = False
+    OPTIONS = OPTIONS
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        _checked, self._given = self.validate_argument_spec(argument_spec=OPTIONS)
+    def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        self._given, self._vars = given, variables
         steps = {"plan": self._plan, "judge": self._judge, "back": self._back, "report": self._report}
         try:
-            return {**result, "changed": False, **steps[self._given["step"]]()}
+            return steps[given["step"]]()
         except (ValueError, OSError) as error:
             raise AnsibleActionFail(f"the rollout: {error}") from error
 

@@ -4,6 +4,20 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+import pytest
+
 from shipped import installed, source, tarball
 
 __all__ = ["installed", "source", "tarball"]
+PROXIES = Path(__file__).resolve().parents[1] / "tools" / "proxies.sh"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder of the proxies' programs, which are installed once."""
+    done = subprocess.run(["sh", str(PROXIES)], capture_output=True, text=True, timeout=540, check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())

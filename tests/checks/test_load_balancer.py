@@ -37,15 +37,6 @@ LIMIT_S = 60.0
 KEY = "b70-alice"
 
 
-@pytest.fixture(scope="module")
-def programs() -> Path:
-    done = subprocess.run(
-        ["sh", str(ROOT / "tests" / "tools" / "proxies.sh")], capture_output=True, text=True, timeout=540, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
-
-
 async def becomes(done: Callable[[], Any], seconds: float = LIMIT_S) -> None:
     """Wait until something is so, where asking takes a while."""
     async with asyncio.timeout(seconds):

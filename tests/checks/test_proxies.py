@@ -66,15 +66,6 @@ class Place:
         return str(self.programs / "bin" / name)
 
 
-@pytest.fixture(scope="module")
-def programs() -> Path:
-    done = subprocess.run(
-        ["sh", str(ROOT / "tests" / "tools" / "proxies.sh")], capture_output=True, text=True, timeout=540, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
-
-
 @pytest.fixture
 def place(programs: Path, tmp_path: Path) -> Place:
     certificate, key, both = (tmp_path / name for name in ("cert.pem", "key.pem", "both.pem"))

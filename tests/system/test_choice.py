@@ -9,7 +9,6 @@ It has a lab of its own, which is taken down afterwards.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from system.test_pristine import MARKER, changed_files
 
 LAB = "choice"
 SITE = ROOT / "site.yml"
-# A refusal takes a look at the catalogue and one at the host; the rest is a busy machine.
-REFUSED_WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -69,14 +66,12 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_host_cannot_serve_is_refused_before_anything_is_changed(untouched: Host, name: str) -> None:
     more, why = REFUSED[name]
-    began = time.monotonic()
     refused = play(SITE, "-e", f"profile={name}", "-e", json.dumps(more))
     assert refused.code != 0, refused.output
     said = words(refused)
     assert f"cannot serve {name} (it was asked for): {why}" in said
     assert "Nearest that can be served here: tiny-" in said
     assert "ansible-playbook arcpro.b70.show_models -e cards=0" in said
-    assert time.monotonic() - began < REFUSED_WITHIN_S
     assert refused.changed == 0
     assert changed_files(untouched) == []
     for path in ("/opt/b70", "/etc/b70-vllm-slot", "/var/lib/b70", "/mnt/fast-ai"):
