@@ -193,7 +193,7 @@ class Watch:
     def _witness(self) -> None:
         seen: tuple[int, int] = (-1, 0)
         now = time.time()
-        while not self._enough.wait(0.15):
+        while not self._enough.wait(0.006):
             before, now = now, time.time()
             try:
                 # Something else may have its place, and must not hold this up.
