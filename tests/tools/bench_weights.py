@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import random
 import sys
 import tempfile
@@ -116,11 +117,13 @@ def main() -> int:
             measure(run, hub, "b70_hosts", "auto")  # and nginx and aria2
             for rate in (options.rate, 0):
                 hub.pace_s = PIECE / (rate * 1e6) if rate else 0
-                print(f"a model of {options.size:g} MB, " + (f"a line of {rate:g} MB/s" if rate else "no limit"))
+                limit = f"a line of {rate:g} MB/s" if rate else "no limit"
+                print(f"a model of {options.size:g} MB, {limit}, {os.cpu_count()} cores")
                 found = {}
                 for name, case in CASES.items():
                     found[name] = seconds, size = measure(run, hub, *case)
-                    print(f"{name:14} {seconds:6.1f} s  {size / 1e6:8.1f} MB from the hub", flush=True)
+                    load = f"load {os.getloadavg()[0]:.0f}"  # other work on the machine makes all times longer
+                    print(f"{name:14} {seconds:6.1f} s  {size / 1e6:8.1f} MB from the hub, {load}", flush=True)
                 one, four = found["1 host"], found["4 hosts"]
                 print(
                     f"4 hosts against 1: {four[0] / one[0]:.2f} of the time, {four[1] / one[1]:.2f} of the hub's bytes"
