@@ -76,6 +76,14 @@ def diff_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, st
     return {**headers, "before": texts[0], "after": texts[1]}
 
 
+class Ended(WeightsError):
+    """Somebody ended a download on the host; ``why`` is what the host knows of it."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}. What came is kept: run again")
+        self.why = why
+
+
 class ActionModule(ActionBase):
     """Bring models to one host."""
 
@@ -209,7 +217,13 @@ class ActionModule(ActionBase):
             model = {**own["peers"]["models"][name], "failed": True}
             reason, downloaded = "no host gives it yet", False
             if peers:
-                reason = self._take(name, arguments, peers, now, model)
+                reason = self._take(name, arguments, peers, now.record)
+                model["wrong_hosts"] = sorted({*model.get("wrong_hosts", ()), *self._wrong})
+            if peers and reason and first:
+                givers = ", ".join(peer["host"] for peer in peers)
+                result["warnings"].append(
+                    f"{self._host} downloads {name} from its source, because {givers} did not give it: {reason}"
+                )
             if reason and first:
                 reason, downloaded = self._download(name, arguments, result), True
             result["warnings"] += [
@@ -230,20 +244,20 @@ class ActionModule(ActionBase):
         return {**result, **own}
 
     def _take(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        peers: list[dict[str, str]],
-        now: sharing.Turn,
-        model: dict[str, Any],
+        self, name: str, arguments: Mapping[str, Any], peers: list[dict[str, str]], record: sharing.Record
     ) -> str:
         """Take a model from other hosts; return why that failed, or nothing."""
+        source = self._pinned(arguments["models"][name])
+        spec = sources.from_peers(source, self._options, peers, record)
         try:
-            self._fetch(name, self._pinned(arguments["models"][name]), peers, now.record)
+            try:
+                self._fetch(name, source, spec)
+            except Ended as error:
+                # That says nothing against the hosts that give.
+                self._say(name, f"{error.why}; taking it again")
+                self._fetch(name, source, spec)
         except WeightsError as error:
             return str(error)
-        finally:
-            model["wrong_hosts"] = sorted({*model.get("wrong_hosts", ()), *self._wrong})
         return ""
 
     def _download(self, name: str, arguments: Mapping[str, Any], result: dict[str, Any]) -> str:
@@ -550,22 +564,11 @@ class ActionModule(ActionBase):
             brought[name] = len(left)
         return brought
 
-    def _task_for(
-        self,
-        name: str,
-        source: Mapping[str, Any],
-        peers: list[dict[str, str]] | None = None,
-        record: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """What the host is told to fetch a model: from its source, or from other hosts what their record says."""
-        spec = (
-            sources.from_peers(source, self._options, peers, record or {})
-            if peers
-            else sources.specification(name, source, self._options)
-        )
+    def _task_for(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What the host is told to fetch a model, from its source if ``spec`` says nothing else."""
         return {
             "name": name,
-            "spec": spec,
+            "spec": spec or sources.specification(name, source, self._options),
             "source": sources.identity(name, source, self._options["exclude"]),
             "options": {
                 **{key: self._options[key] for key in ("user", "hub_python", "environment", "workers", "limit_s")},
@@ -574,47 +577,38 @@ class ActionModule(ActionBase):
             "program": {path.name: path.read_text(encoding="utf-8") for path in sorted(PROGRAM.glob("*.py"))},
         }
 
-    def _fetch(
-        self,
-        name: str,
-        source: Mapping[str, Any],
-        peers: list[dict[str, str]] | None = None,
-        record: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def _fetch(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Have the host fetch a model, say how far it is, and let it take its place."""
-        task = self._task_for(name, source, peers, record)
+        task = self._task_for(name, source, spec)
         begun = self._ask({"step": "begin", **task})
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
-        origin = sources.in_words(task["source"])
-        verb = "fetching"
-        if peers:
-            verb, origin = "taking", ", ".join(peer["host"] for peer in peers)
-        self._say(name, "a download is under way, joining it" if begun["joined"] else f"{verb} {what} from {origin}")
+        givers = [peer["host"] for peer in task["spec"].get("peers", ())]
+        doing = f"taking {what} from {', '.join(givers)}" if givers else None
+        doing = doing or f"fetching {what} from {sources.in_words(task['source'])}"
+        self._say(name, "a download is under way, joining it" if begun["joined"] else doing)
         before = None
         job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
         while True:
             found = job.look(lambda: self._ask({"step": "look", "name": name}))
-            if found["state"] == "absent":
-                there = self._put_by_another(name, task["source"])
-                if there is not None:
-                    return there
-            if "wrong" in found:
-                self._wrong = found["wrong"]
-            if found["state"] == "done":
-                try:
-                    done = self._ask({"step": "finish", "name": name})
-                    self._wrong = {**self._wrong, **done.pop("wrong", {})}
-                    return done
-                except WeightsError:
-                    there = self._put_by_another(name, task["source"])
-                    if there is None:
-                        raise
-                    return there
-            if found["state"] != "running":
+            self._wrong = found.get("wrong", self._wrong)
+            if found["state"] == "failed":
                 raise WeightsError(f"{name}: {found['message']}")
+            if found["state"] != "running":
+                break
             if found["progress"] is not None:
                 self._say(name, progress.say(found["progress"], before))
                 before = found["progress"]
+        try:
+            if found["state"] != "done":
+                raise Ended(name, found["message"])
+            done = self._ask({"step": "finish", "name": name})
+        except WeightsError:
+            there = self._put_by_another(name, task["source"])
+            if there is None:
+                raise
+            return there
+        self._wrong = {**self._wrong, **done.pop("wrong", {})}
+        return done
 
     def _put_by_another(self, name: str, source: dict[str, Any]) -> dict[str, Any] | None:
         """What a model is that another play put in place at the same time, or None where none did."""

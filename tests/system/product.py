@@ -101,6 +101,11 @@ def play(
     return Play(done.returncode, done.stdout)
 
 
+def words_of(output: str) -> str:
+    """Return what was printed without its line breaks."""
+    return " ".join(output.split())
+
+
 @dataclass(frozen=True)
 class Frontdoor:
     """The frontdoor of one host, without its path: ``http://ADDRESS:8000``."""

@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from system.product import Play, play
+from system.product import Play, play, words_of
 
 ENGINES = "systemctl show --property=Id,InvocationID,ActiveState 'b70-slot-main-*.service'"
 
 
 def evaluate(**variables: object) -> Play:
     return play("playbooks/evaluate.yml", "-e", json.dumps(variables), limit_s=1200)
-
-
-def words_of(output: str) -> str:
-    return " ".join(output.split())
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach
+from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach, words_of
 from system.test_pristine import MARKER, changed_files
 from vendor import goods, repository
 from vendor.server import Vendors, gateway, serve, vendors
@@ -46,11 +46,6 @@ UNITS = "systemctl list-units --all --no-legend --plain 'b70-build-*.service'"
 PATCH = "patches/kernels-for-another-torch.patch"
 PACK = f"git/steveseguin/b70-optimization-lab/b70-*-{hashlib.sha256(PATCH.encode()).hexdigest()[:12]}.pack"
 ALL = "host,gpu_driver,oneapi,stack"
-
-
-def words_of(output: str) -> str:
-    """A play's output with its line breaks and indentation taken out, to look for sentences in it."""
-    return " ".join(output.split())
 
 
 def until(question: Callable[[], Any], what: str, limit_s: float = 900) -> Any:

@@ -24,13 +24,11 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Fault, Hub, serve
-from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach
+from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach, words_of
+from system.weights import MODELS, TOKEN, Operator
 from vendor.server import gateway
 
 LAB = "weights"
-MODELS = "/mnt/fast-ai/llm-models"
-TAGS = "model_weights"
-TOKEN = "hf_secret_of_the_lab"
 TINY = ROOT / "tests/lab/models/tiny-a"
 
 
@@ -47,63 +45,25 @@ def hub(lab: None) -> Iterator[Hub]:
         yield served
 
 
-class Operator:
-    """Runs roles as site.yml does, with the hub's address and token and whatever else is said."""
-
-    def __init__(self, hub: Hub, folder: Path) -> None:
-        roles = [{"role": f"arcpro.b70.{name}", "tags": [name]} for name in ("host", "model_weights")]
-        self.playbook = folder / "roles.yml"
-        self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
-        self.hub = hub
-        self.pins = folder / "b70-pins.yml"
-        (folder / "token").write_text(f"{TOKEN}\n")
-        profile = {
-            "title": "x",
-            "status": "research",
-            "stack": "cpu",
-            "modalities": ["text"],
-            "cards": 1,
-            "model": {"hf_repo": "lab/tiny-a", "directory": "tiny-a", "size_gb": 0.1},
-            "engine": {"served_model_name": "x", "settings": {"max_model_len": 64}},
-        }
-        self.variables = {
-            "model_weights_hub_url": hub.url,
-            "model_weights_hub_token_file": str(folder / "token"),
-            "model_weights_stall_timeout": 30,
-            "model_weights_attempts": 2,
-            "model_weights_models": {},
-            "b70_pins_file": str(self.pins),
-            "b70_profiles": {"tiny": profile},
-        }
-
-    def words(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> list[str]:
-        return ["--limit", limit, "--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
-
-    def begin(self, log: Path, *words: str, **variables: object) -> subprocess.Popen[bytes]:
-        """Start a run and return at once; what it prints goes to `log`."""
-        command = [
-            "ansible-playbook",
-            "-i",
-            str(INVENTORY),
-            str(self.playbook),
-            *self.words(*words, tags=TAGS, limit=f"{LAB}1", **variables),
-        ]
-        with log.open("wb") as file:
-            return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-
-    def __call__(self, *words: str, tags: str = TAGS, limit: str = f"{LAB}1", **variables: object) -> Play:
-        done = play(self.playbook, *self.words(*words, tags=tags, limit=limit, **variables), limit_s=1200)
-        assert TOKEN not in done.output
-        return done
-
-
 @pytest.fixture(scope="session")
 def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    return Operator(hub, tmp_path_factory.mktemp("operator"))
-
-
-def words_of(output: str) -> str:
-    return " ".join(output.split())
+    profile = {
+        "title": "x",
+        "status": "research",
+        "stack": "cpu",
+        "modalities": ["text"],
+        "cards": 1,
+        "model": {"hf_repo": "lab/tiny-a", "directory": "tiny-a", "size_gb": 0.1},
+        "engine": {"served_model_name": "x", "settings": {"max_model_len": 64}},
+    }
+    return Operator(
+        hub,
+        tmp_path_factory.mktemp("operator"),
+        f"{LAB}1",
+        model_weights_models={},
+        model_weights_stall_timeout=30,
+        b70_profiles={"tiny": profile},
+    )
 
 
 def pinned_of(run: Operator) -> dict[str, str]:
@@ -215,7 +175,7 @@ def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, h
     assert "User=b70" in shown
     assert TOKEN not in shown + host.check_output("ps -ewwo args")
     log = tmp_path / "joined.log"
-    with run.begin(log, "-v", model_weights_models=SOURCE) as joined:
+    with run.begin(log, model_weights_models=SOURCE) as joined:
         # As slow as that the download goes on until there is somebody who joined it, and has seen how far it is.
         said = ("a download is under way, joining it", "of 0.50 MB, ")
         while not all(words in log.read_text() for words in said):

@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -26,12 +22,11 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Hub, serve
-from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach
+from system.product import INVENTORY, ROOT, bare_hosts, reach, words_of
+from system.weights import MODELS, TOKEN, Operator, kill
 from vendor.server import gateway
 
 LAB = "peers"
-MODELS = "/mnt/fast-ai/llm-models"
-TOKEN = "hf_secret_of_the_lab"
 SIZE = 48_000_000
 SOURCE = {"big": {"hub": "lab/big", "revision": COMMIT}}
 PORT = 18090
@@ -64,47 +59,17 @@ def hub(lab: None, model: Path) -> Iterator[Hub]:
         yield served
 
 
-class Operator:
-    """Runs roles as site.yml does, on all hosts."""
-
-    def __init__(self, hub: Hub, folder: Path) -> None:
-        roles = [{"role": f"arcpro.b70.{name}", "tags": [name]} for name in ("host", "model_weights")]
-        self.playbook = folder / "roles.yml"
-        self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
-        (folder / "token").write_text(f"{TOKEN}\n")
-        self.variables: dict[str, Any] = {
-            "model_weights_hub_url": hub.url,
-            "model_weights_hub_token_file": str(folder / "token"),
-            "model_weights_stall_timeout": 10,
-            "model_weights_attempts": 2,
-            "model_weights_models": SOURCE,
-            "b70_pins_file": str(folder / "b70-pins.yml"),
-        }
-
-    def words(self, *words: str, tags: str = "model_weights", **variables: Any) -> list[str]:
-        return ["--tags", tags, "-e", json.dumps({**self.variables, **variables}), *words]
-
-    def __call__(self, *words: str, tags: str = "model_weights", **variables: Any) -> Play:
-        done = play(self.playbook, *self.words(*words, tags=tags, **variables), limit_s=1200)
-        assert TOKEN not in done.output
-        return done
-
-    def begin(self, log: Path, **variables: Any) -> subprocess.Popen[bytes]:
-        """Start a run and return at once; what it prints goes to `log`."""
-        command = ["ansible-playbook", "-i", str(INVENTORY), str(self.playbook), *self.words("-v", **variables)]
-        with log.open("wb") as file:
-            return subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
-
-
 @pytest.fixture(scope="session")
 def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    return Operator(hub, tmp_path_factory.mktemp("operator"))
+    return Operator(
+        hub, tmp_path_factory.mktemp("operator"), model_weights_models=SOURCE, model_weights_stall_timeout=10
+    )
 
 
-def words_of(output: str) -> str:
-    return " ".join(output.split())
+@pytest.fixture(autouse=True)
+def _nobody_asked(hub: Hub) -> None:
+    """What a test finds in `hub.asked` was asked in that test."""
+    hub.asked.clear()
 
 
 def digest(model: Path) -> str:
@@ -157,7 +122,6 @@ def test_one_host_downloads_and_every_other_one_takes(run: Operator, hub: Hub, h
 
 
 def test_a_second_run_changes_nothing_and_asks_nobody(run: Operator, hub: Hub, hosts: list[Host]):
-    hub.asked.clear()
     again = run()
     assert (again.code, again.changed) == (0, 0), again.output
     predicted = run("--check")
@@ -175,7 +139,6 @@ def test_wrong_bytes_are_caught_their_host_is_named_and_the_others_give_the_righ
         f"&& touch -r /tmp/time {weights}"
     )
     hosts[3].check_output(f"rm -r {MODELS}/big")
-    hub.asked.clear()
     done = run("-v")
     assert done.code == 0, done.output
     said = words_of(done.output)
@@ -194,7 +157,6 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
 ):
     taker = hosts[3]
     taker.check_output(f"rm -r {MODELS}/big")
-    hub.asked.clear()
     log = tmp_path / "interrupted.log"
     limit = time.monotonic() + 300
     half = f"find {MODELS}/.big.incoming -name '.*.part.aria2'"
@@ -214,7 +176,7 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
         asked = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).status)"
         assert taker.check_output(f"python3 -c '{asked}' {url}/config.json") == "200"
         assert "403: Forbidden" in taker.run(f"python3 -c '{asked}' {url}/.b70-weights.json").stderr
-        os.killpg(begun.pid, signal.SIGKILL)
+        kill(begun)
     taker.check_output("systemctl kill -s KILL b70-weights-big.service")
     before = received(taker)
     done = run("-v")
@@ -225,21 +187,27 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
     assert not any(listens(host) for host in hosts)
 
 
-def test_a_host_that_vanishes_costs_nothing_but_time(
+def test_a_transfer_that_is_ended_and_a_host_that_vanishes_cost_nothing_but_time(
     run: Operator, hub: Hub, hosts: list[Host], model: Path, tmp_path: Path
 ):
     taker = hosts[3]
     taker.check_output(f"rm -r {MODELS}/big")
     log = tmp_path / "vanished.log"
     limit = time.monotonic() + 300
-    with run.begin(log, model_weights_peers_rate="6M") as begun:
+    with run.begin(log, model_weights_peers_rate="4M") as begun:
         while not taker.run(f"find {MODELS}/.big.incoming -name '.*.part' -size +4M").stdout.strip():
+            assert begun.poll() is None, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
+            time.sleep(0.2)
+        taker.check_output("systemctl kill -s KILL b70-weights-big.service")
+        while log.read_text().count("peers4 | big: taking") < 2:
             assert begun.poll() is None, log.read_text()
             assert time.monotonic() < limit, log.read_text()
             time.sleep(0.2)
         for host in hosts[:2]:
             host.check_output("systemctl kill -s KILL b70-weights-serve.service")
         assert begun.wait(600) == 0, log.read_text()
+    assert "peers4 | big: the download was ended: somebody ended it, or the host restarted" in log.read_text()
     assert sums([taker]) == {digest(model)}
     assert hub.asked == []
 
@@ -259,7 +227,6 @@ def test_without_any_host_that_gives_it_the_source_does(run: Operator, hub: Hub,
 
 
 def test_hosts_download_by_themselves_when_told_to(run: Operator, hub: Hub, hosts: list[Host], model: Path):
-    hub.asked.clear()
     done = run(model_weights_peers="off", model_weights_dir="/mnt/fast-ai/own")
     assert done.code == 0, done.output
     assert hub.bytes_of("model.safetensors?X-Amz-Signature=secret") == 4 * SIZE

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What bringing a model to four hosts costs against one: seconds, and bytes that the hub sends.
 
-Needs a lab (B70_LAB) whose hosts have had the role host. The hub is the lab's; all its answers share one rate, as those
-of a site's line to the internet do.
+Makes four hosts in a lab of its own, and removes them. The hub is the lab's. All its answers share one rate, as those
+of a site's line to the internet do; then there is no limit but the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import functools
+import os
 import random
 import sys
 import tempfile
@@ -23,55 +24,72 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/lab"), str(ROOT / ".cache/collections")]
 
+from demo import inventory_hosts  # noqa: E402
 from hub.server import COMMIT, Hub, serve  # noqa: E402
-from system.product import play  # noqa: E402
+from system.product import INVENTORY, bare_hosts, reach  # noqa: E402
+from system.weights import TOKEN, Operator  # noqa: E402
 from vendor.server import gateway  # noqa: E402
 
+LAB = "bench-weights"
 PIECE = 65536
+SHARDS = 4
+# What a busy machine's sleep may be late without a loss of rate.
+SLACK_S = 0.2
 CASES = {"1 host": ("b70_hosts[0]", "auto"), "4 hosts": ("b70_hosts", "auto"), "4, each alone": ("b70_hosts", "off")}
 DIRECTORY = "/mnt/fast-ai/bench-weights"
 
 
 def line() -> Callable[[float], None]:
-    """Return a pause that one answer at a time can take."""
+    """Return a pause that answers take one after the other."""
     lock = threading.Lock()
+    free = 0.0
 
     def pause(seconds: float) -> None:
+        nonlocal free
         with lock:
-            time.sleep(seconds)
+            free = max(free, time.monotonic() - SLACK_S) + seconds
+            until = free
+        time.sleep(max(0.0, until - time.monotonic()))
 
     return pause
+
+
+class Loaded(Hub):
+    """A hub that reads and hashes its files once: its own work is not what is measured."""
+
+    @functools.cached_property
+    def _files(self) -> dict[str, bytes]:
+        return super().files()
+
+    @functools.cached_property
+    def _description(self) -> dict[str, Any]:
+        return super().description(self.commit)
+
+    def files(self) -> dict[str, bytes]:
+        return self._files
+
+    def description(self, commit: str) -> dict[str, Any]:
+        return self._description
 
 
 def model(folder: Path, size: int) -> Path:
     for name in ("config.json", "tokenizer.json"):
         (folder / name).write_bytes((ROOT / "tests/lab/models/tiny-a" / name).read_bytes())
-    for number in range(4):
-        (folder / f"model-{number}.safetensors").write_bytes(random.Random(number).randbytes(size // 4))
+    for number in range(SHARDS):
+        (folder / f"model-{number}.safetensors").write_bytes(random.Random(number).randbytes(size // SHARDS))
     return folder
 
 
-def measure(hub: Hub, folder: Path, hosts: str, peers: str) -> tuple[float, int]:
+def measure(run: Operator, hub: Hub, limit: str, peers: str) -> tuple[float, int]:
     """Return seconds and bytes of the hub for a model that no host has."""
-    tasks = [{"ansible.builtin.file": {"path": DIRECTORY, "state": "absent"}, "name": "Remove the model"}]
-    role = {"role": "arcpro.b70.model_weights"}
-    plays: dict[str, dict[str, Any]] = {"clean": {"tasks": tasks}, "bring": {"roles": [role]}}
-    variables = {
-        "model_weights_hub_url": hub.url,
-        "model_weights_dir": DIRECTORY,
-        "model_weights_models": {"bench": {"hub": hub.repository, "revision": COMMIT}},
-        "model_weights_peers": peers,
-    }
-    words = ["--limit", hosts, "-e", json.dumps(variables)]
-    for name, content in plays.items():
-        (folder / f"{name}.yml").write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, **content}]))
-    for name in plays:
-        hub.asked.clear()
-        begun = time.monotonic()
-        done = play(folder / f"{name}.yml", *words, limit_s=3600)
-        seconds = time.monotonic() - begun
-        if done.code:
-            raise SystemExit(done.output)
+    for variables in inventory_hosts(str(INVENTORY), "b70_hosts").values():
+        reach(variables).check_output(f"rm -rf {DIRECTORY}")
+    hub.asked.clear()
+    begun = time.monotonic()
+    done = run(limit=limit, model_weights_peers=peers)
+    seconds = time.monotonic() - begun
+    if done.code:
+        raise SystemExit(done.output)
     return seconds, sum(one.sent for one in hub.asked)
 
 
@@ -80,21 +98,36 @@ def main() -> int:
     parser.add_argument("--size", type=float, default=400, help="of the model, in MB")
     parser.add_argument("--rate", type=float, default=20, help="of the line to the hub, in MB/s")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        root, folder = Path(place) / "model", Path(place) / "plays"
+    with tempfile.TemporaryDirectory() as place, bare_hosts(LAB, 4):
+        root, folder = Path(place) / "model", Path(place) / "operator"
         root.mkdir()
         folder.mkdir()
-        large = frozenset(f"model-{number}.safetensors" for number in range(4))
+        large = frozenset(f"model-{number}.safetensors" for number in range(SHARDS))
         files = model(root, int(options.size * 1e6))
-        pace: dict[str, Any] = {"pace_s": PIECE / (options.rate * 1e6), "pause": line()}
-        with serve(Hub(files, repository="lab/bench", large=large, **pace), gateway()) as hub:
-            measure(hub, folder, "b70_hosts", "auto")  # installs the programs
-            found = {name: measure(hub, folder, *case) for name, case in CASES.items()}
-    print(f"a model of {options.size:g} MB, a line of {options.rate:g} MB/s")
-    for name, (seconds, size) in found.items():
-        print(f"{name:14} {seconds:6.1f} s  {size / 1e6:8.1f} MB from the hub")
-    one, four = found["1 host"], found["4 hosts"]
-    print(f"4 hosts against 1: {four[0] / one[0]:.2f} of the time, {four[1] / one[1]:.2f} of the hub's bytes")
+        made = Loaded(files, repository="lab/bench", large=large, token=TOKEN, pause=line())
+        with serve(made, gateway()) as hub:
+            run = Operator(
+                hub,
+                folder,
+                model_weights_dir=DIRECTORY,
+                model_weights_models={"bench": {"hub": hub.repository, "revision": COMMIT}},
+            )
+            run(tags="host")
+            measure(run, hub, "b70_hosts", "off")  # installs the hub's client everywhere
+            measure(run, hub, "b70_hosts", "auto")  # and nginx and aria2
+            for rate in (options.rate, 0):
+                hub.pace_s = PIECE / (rate * 1e6) if rate else 0
+                limit = f"a line of {rate:g} MB/s" if rate else "no limit"
+                print(f"a model of {options.size:g} MB, {limit}, {os.cpu_count()} cores")
+                found = {}
+                for name, case in CASES.items():
+                    found[name] = seconds, size = measure(run, hub, *case)
+                    load = f"load {os.getloadavg()[0]:.0f}"  # other work on the machine makes all times longer
+                    print(f"{name:14} {seconds:6.1f} s  {size / 1e6:8.1f} MB from the hub, {load}", flush=True)
+                one, four = found["1 host"], found["4 hosts"]
+                print(
+                    f"4 hosts against 1: {four[0] / one[0]:.2f} of the time, {four[1] / one[1]:.2f} of the hub's bytes"
+                )
     return 0
 
 

@@ -291,7 +291,8 @@ def task(request: Request, user: str, credential: str) -> _transient.Task:
 
 
 def look(directory: str) -> dict[str, Any]:
-    """``{"state": "running" | "done" | "failed" | "absent", "progress", "message"}``."""
+    """``{"state": "running" | "done" | "failed" | "ended" | "absent", "progress", "message"}``. What somebody ended is
+    not failed."""
     folder = _folder(directory)
     seen = _SYSTEMD.state(unit_of(directory))
     progress = _read(os.path.join(folder, "out", "progress.json"))
@@ -305,15 +306,13 @@ def look(directory: str) -> dict[str, Any]:
         wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
         return {"state": "failed", "progress": progress, "message": str(said["error"]), **wrong}
     if not os.path.exists(os.path.join(folder, "job.json")):
-        return {"state": "absent", "progress": None, "message": "the download vanished: run again to go on there"}
-    reasons = {"timeout": "it took longer than model_weights_timeout", "oom-kill": "the kernel ended it for memory"}
-    tail = _tail(os.path.join(folder, "log"))
-    why = reasons.get(seen.result, tail or "somebody ended it, or the host restarted")
-    return {
-        "state": "failed",
-        "progress": progress,
-        "message": f"the download was ended: {why}. What came is kept: run again",
-    }
+        return {"state": "absent", "progress": None, "message": "the download vanished"}
+    if seen.result == "timeout":
+        message = "the download took longer than model_weights_timeout. What came is kept: run again"
+        return {"state": "failed", "progress": progress, "message": message}
+    memory = "the kernel ended it for memory" if seen.result == "oom-kill" else ""
+    why = memory or _tail(os.path.join(folder, "log")) or "somebody ended it, or the host restarted"
+    return {"state": "ended", "progress": progress, "message": f"the download was ended: {why}"}
 
 
 def finish(directory: str) -> dict[str, Any]:

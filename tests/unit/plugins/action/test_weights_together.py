@@ -29,6 +29,8 @@ class Fleet:
         self.results: dict[str, dict[str, Any]] = {name: {} for name in names}
         self.having, self.rotten, self.hub = set(having), set(rotten), hub
         self.addresses = {name: f"10.0.0.{number}" for number, name in enumerate(names, 1)}
+        # Hosts where a transfer is ended so many more times by somebody.
+        self.ended: dict[str, int] = {}
         self.said: list[tuple[str, str]] = []
         self.warnings: list[str] = []
 
@@ -98,6 +100,9 @@ class Host(b70_weights.ActionModule):
             return {"left": 1, "bytes": 9, "joined": False}
         if request["step"] == "look":
             if self._taking["kind"] == "peers":
+                if fleet.ended.get(host):
+                    fleet.ended[host] -= 1
+                    return {"state": "ended", "message": "the download was ended", "progress": None}
                 givers = [peer["host"] for peer in self._taking["peers"]]
                 wrong = {"wrong": {giver: "f is wrong" for giver in givers if giver in fleet.rotten}}
                 if set(givers) <= fleet.rotten:
@@ -130,6 +135,7 @@ def test_one_host_downloads_and_the_others_take_what_was_brought_last() -> None:
     assert [found[NOW]["left"] for found in fleet.results.values()] == [{}] * 4
     assert {found[NOW]["models"]["m"]["state"] for found in fleet.results.values()} == {"complete"}
     assert [found[SHARED]["closes"] for found in fleet.results.values()] == [True, True, False, False]
+    assert fleet.warnings == []
 
 
 def test_converged_hosts_take_no_round_and_change_nothing() -> None:
@@ -146,8 +152,24 @@ def test_a_host_with_wrong_bytes_is_named_and_the_first_taker_downloads_for_the_
     fleet.bring()
     assert downloads(fleet) == ["b"]
     assert ("c", "taking 1 files, 9 bytes from b") in fleet.said
-    assert len(fleet.warnings) == 1
-    assert "a gave wrong bytes of m to b, which were not used: f is wrong" in fleet.warnings[0]
+    fallback, wrong = fleet.warnings
+    assert fallback == "b downloads m from its source, because a did not give it: m: no host is left"
+    assert "a gave wrong bytes of m to b, which were not used: f is wrong" in wrong
+
+
+def test_a_transfer_that_somebody_ends_goes_on_from_the_same_hosts_once_and_then_its_source_is_asked_aloud() -> None:
+    fleet = Fleet("a", "b", having=("a",))
+    fleet.ended = {"b": 1}
+    fleet.bring()
+    assert (downloads(fleet), fleet.warnings) == ([], [])
+    taking = ("b", "taking 1 files, 9 bytes from a")
+    assert fleet.said == [taking, ("b", "the download was ended; taking it again"), taking]
+    fleet = Fleet("a", "b", having=("a",))
+    fleet.ended = {"b": 2}
+    fleet.bring()
+    assert downloads(fleet) == ["b"]
+    (warning,) = fleet.warnings
+    assert warning.startswith("b downloads m from its source, because a did not give it: m: the download was ended. ")
 
 
 def test_without_a_source_outside_nothing_fails_here_and_the_reason_is_kept() -> None:

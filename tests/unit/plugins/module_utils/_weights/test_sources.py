@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,3 +69,23 @@ def test_the_unit_has_no_rights_and_the_token_is_a_credential():
     assert {"--property=User=b70", "--property=StandardError=append:/d/.m.fetch/log", "--setenv=A=1"} < set(argv)
     assert argv[-4:] == ("-m", "fetching.program", "fetch", "/d/.m.fetch/job.json")
     assert not [word for word in job.task(request, "b70", "").run_argv() if "Credential" in word]
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "says"),
+    [
+        ("signal", "ended", "the download was ended: somebody ended it, or the host restarted"),
+        ("oom-kill", "ended", "the download was ended: the kernel ended it for memory"),
+        ("timeout", "failed", "the download took longer than model_weights_timeout. What came is kept: run again"),
+    ],
+)
+def test_a_download_that_somebody_ended_is_told_from_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str, state: str, says: str
+):
+    unit = SimpleNamespace(running=False, result=result)
+    monkeypatch.setattr(job, "_SYSTEMD", SimpleNamespace(state=lambda _unit: unit, forget=lambda _unit: None))
+    assert job.look(str(tmp_path / "m"))["state"] == "absent"
+    (tmp_path / ".m.fetch").mkdir()
+    (tmp_path / ".m.fetch/job.json").write_text("{}")
+    found = job.look(str(tmp_path / "m"))
+    assert (found["state"], found["message"]) == (state, says)
