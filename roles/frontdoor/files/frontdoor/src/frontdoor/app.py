@@ -116,7 +116,8 @@ class App:
         self.server = Server(
             loop=loop,
             limits=limits,
-            router=self,
+            route=self.route,
+            refusal_before_body=self.refusal_before_body,
             connections=self.connection_limiter,
             memory=self.memory,
             ledger=self.ledger,

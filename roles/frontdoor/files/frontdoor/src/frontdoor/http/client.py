@@ -49,23 +49,16 @@ class Work(Protocol):
         """The client caught up."""
 
 
-class Router(Protocol):
-    """Decides what is done with a request."""
-
-    def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
-        """What is known to be refused before the client sends its body."""
-
-    def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
-        """Answer a complete request at once (None), or return what will."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
     """What all client connections share."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
-    router: Router
+    #: answers a complete request at once (None), or returns what will
+    route: Callable[[ClientConnection, RequestHead, bytes | bytearray], Work | None]
+    #: what is known to be refused before the client sends its body
+    refusal_before_body: Callable[[ClientConnection, RequestHead], Refusal | None]
     connections: ConnectionLimiter[ClientConnection]
     memory: MemoryBudget
     ledger: Ledger
@@ -268,7 +261,7 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = data
 
     def _begin_body(self, head: RequestHead, start: bytes) -> None:
-        refusal = self._server.router.refusal_before_body(self, head)
+        refusal = self._server.refusal_before_body(self, head)
         limit = limit_of(self._limits, head)
         if refusal is None and (head.content_length or 0) > limit:
             refusal = too_large(limit)
@@ -318,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
         self._stage = ANSWER
-        work = self._server.router.route(self, head, body)
+        work = self._server.route(self, head, body)
         if work is None:
             # answered already
             self.exchange_done(head.keep_alive)
@@ -331,21 +324,20 @@ class ClientConnection(asyncio.Protocol):
         """Header lines for browsers, on requests that come from one."""
         return self._server.cors if head.origin else b""
 
-    def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
-        """Write an error of the frontdoor's own, and leave it to the caller to note it."""
-        self._write_error(refusal, head, self.connection_field(head))
+    def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
+        """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
+        if head is None:
+            style, fields, bare = style_of(raw), CLOSE, False
+        else:
+            style, fields, bare = head.route.style, self.connection_field(head), head.method == b"HEAD"
+            if head.origin:
+                fields = self._server.cors + fields
+        self.write(refusal.render(style, fields, bare, self._server.spread()))
 
-    def refuse(self, refusal: Refusal, head: RequestHead | None = None) -> None:
+    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, and count it."""
-        self._write_error(refusal, head, CLOSE if head is None else self.connection_field(head))
+        self.turn_away(refusal, head, raw)
         self._server.ledger.metrics.answered(refusal.code, refusal.status)
-
-    def _write_error(self, refusal: Refusal, head: RequestHead | None, connection: bytes, raw: bytes = b"") -> None:
-        """`raw` is a head that was not understood."""
-        style = style_of(raw) if head is None else head.route.style
-        extra = b"" if head is None else self.cors(head)
-        bare = head is not None and head.method == b"HEAD"
-        self.write(refusal.render(style, extra + connection, bare, self._server.spread()))
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""
@@ -356,8 +348,8 @@ class ClientConnection(asyncio.Protocol):
     def reject(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
         self._drop_body()
-        self._write_error(refusal, head, CLOSE, raw)
-        self._server.ledger.metrics.answered(refusal.code, refusal.status)
+        self._close_after = True
+        self.refuse(refusal, head, raw)
         self._linger()
 
     def exchange_done(self, keep: bool) -> None:
