@@ -19,7 +19,7 @@ from frontdoor.admission.permits import Permits
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
-from frontdoor.http.exchange import Engine, Exchange
+from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
 from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
@@ -99,17 +99,6 @@ class App:
         self.slot = Slot(first)
         self._sequence = first.sequence
         origin = config.cors.allow_origin
-        self.engine = Engine(
-            loop=loop,
-            pool=self.pool,
-            permits=self.permits,
-            memory=self.memory,
-            ledger=self.ledger,
-            slot=self.slot,
-            health=self.health,
-            running=self.running,
-            drop_cors=bool(origin),
-        )
         cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
             "" if origin == "*" else "Vary: Origin\r\n"
         )
@@ -119,9 +108,13 @@ class App:
             route=self.route,
             refusal_before_body=self.refusal_before_body,
             connections=self.connection_limiter,
+            pool=self.pool,
+            permits=self.permits,
             memory=self.memory,
             ledger=self.ledger,
             slot=self.slot,
+            health=self.health,
+            running=self.running,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=cors.encode() if origin else b"",
@@ -134,18 +127,16 @@ class App:
         self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
         self._local = LocalAnswers(
             config=config,
-            engine=self.engine,
+            server=self.server,
             probe=self.probe,
             vitals=self.vitals,
             history=self.history,
-            connections=self.connections,
-            spread=spread,
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(
             config.admin,
             ordinary=self.keys,
-            engine=self.engine,
+            server=self.server,
             events=events,
             reload=self.reload,
             poll_state=self.poll_state,
@@ -353,7 +344,7 @@ class App:
                 # whatever it calls itself: who reads it as JSON must not find what was not looked at
                 wanted = self._edited(head, document)
                 if not isinstance(wanted, Refusal):
-                    return Exchange(self.engine, client, head, len(body), wanted, permits)
+                    return Exchange(client, head, len(body), wanted, permits)
                 refusal = wanted
         client.turn_away(refusal, head)
         self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
@@ -370,9 +361,9 @@ class App:
         if len(self.running) - self.limiter.requests >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
-            return Listing(self.engine, client, head)
+            return Listing(client, head)
         wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
-        return wanted if isinstance(wanted, Refusal) else Exchange(self.engine, client, head, len(body), wanted)
+        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted)
 
     def _edited(self, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
         """What the engine is sent, or why it is not asked."""
