@@ -81,9 +81,7 @@ class App:
         )
         per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
         self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
-        self.pool = Pool(
-            loop, size=backend.pool_size, idle_s=backend.pool_idle_timeout_s, connect_s=backend.connect_timeout_s
-        )
+        self.pool = Pool(loop, backend)
         self.health = EngineHealth(events)
         #: requests for the engine that are under way
         self.running: set[Exchange] = set()
@@ -196,16 +194,13 @@ class App:
         now = self.loop.time()
         stalled, self._swept = now - self._swept > _STALL_S, now
         if not stalled:
-            self._expire(now)
+            for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
+                connection.expired()
+            for exchange in list(self.running):
+                exchange.expire(now)
         self.pool.sweep()
         self.refresh_keys()
         self.ledger.sweep()
-
-    def _expire(self, now: float) -> None:
-        for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
-            connection.expired()
-        for exchange in list(self.running):
-            exchange.expire(now)
 
     def _sample(self) -> None:
         self.slot.count_down()
@@ -312,43 +307,42 @@ class App:
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
-        refusal = None if self.keys is None else self._unauthorized(client, head)
-        if refusal is None:
-            if head.generates:
-                return self._generate(client, head, body)
-            if head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
-                return self._admin.handle(client, head, bytes(body))
-            preflight = head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
-            if head.route.kind is not Kind.ENGINE or preflight:
-                self._local.answer(client, head)
-                return None
-            found = self._pass_on(client, head, body)
-            if not isinstance(found, Refusal):
-                return found
-            refusal = found
-        client.refuse(refusal, head)
+        found = None if self.keys is None else self._unauthorized(client, head)
+        if found is not None:
+            client.refuse(found, head)
+        elif head.generates:
+            work = self._generate(client, head, body)
+            if not isinstance(work, Refusal):
+                return work
+            client.turn_away(work, head)
+            self.ledger.turned_away(client.address, client.key_name, head.route, work.code, work.status)
+        elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
+            return self._admin.handle(client, head, bytes(body))
+        elif head.route.kind is not Kind.ENGINE or (
+            head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
+        ):
+            self._local.answer(client, head)
+        else:
+            work = self._pass_on(client, head, body)
+            if not isinstance(work, Refusal):
+                return work
+            client.refuse(work, head)
         return None
 
-    def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
+    def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine for a generation, when there are permits for it."""
-        refusal = self.slot.closed
-        if refusal is None and self.limiter.full and not self.permits.timeout_s:
-            refusal = self.permits.busy(id(client))
-        if refusal is None:
-            # a compressed body is read by no engine
-            document = Document(body)
-            permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
-            if isinstance(permits, Refusal):
-                refusal = permits
-            else:
-                # whatever it calls itself: who reads it as JSON must not find what was not looked at
-                wanted = self._edited(head, document)
-                if not isinstance(wanted, Refusal):
-                    return Exchange(client, head, len(body), wanted, permits)
-                refusal = wanted
-        client.turn_away(refusal, head)
-        self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
-        return None
+        if self.slot.closed is not None:
+            return self.slot.closed
+        if self.limiter.full and not self.permits.timeout_s:
+            return self.permits.busy(id(client))
+        # a compressed body is read by no engine
+        document = Document(body)
+        permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
+        if isinstance(permits, Refusal):
+            return permits
+        # whatever it calls itself: who reads it as JSON must not find what was not looked at
+        wanted = self._edited(head, document)
+        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted, permits)
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine what takes no permits."""

@@ -85,7 +85,10 @@ def _unwritten(data: bytes) -> None:
 
 
 class ClientConnection(asyncio.Protocol):
-    """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
+    """One accepted connection. Requests that were sent ahead wait until the one before is answered.
+
+    A client that stops sending has left: half-closed connections are not served.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -176,10 +179,6 @@ class ClientConnection(asyncio.Protocol):
             self._close_after = True
         if self._close_after:
             self._buffer = b""
-
-    def eof_received(self) -> bool:
-        # a client that stops sending has left; half-closed connections are not served
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stage = CLOSED
@@ -377,11 +376,13 @@ class ClientConnection(asyncio.Protocol):
         self._stage = HEAD
         if self._writable:
             self._await_next()
-        self._process_buffer()
+        if self._buffer:
+            self._process_buffer()
 
     def _await_next(self) -> None:
         self.deadline = self._time() + self._limits.keepalive_timeout_s
-        self._set_reading(True)
+        if not self._reading:
+            self._set_reading(True)
 
     def _write_deadline(self) -> float:
         return self._time() + self._limits.write_timeout_s
