@@ -66,8 +66,10 @@ class Permits:
 
     def busy(self, client: int, count: int = 1) -> Refusal:
         """No permit is free for a request that may not wait. In a flood all are told the same."""
-        if count > 1 or self.loop.time() >= self.outlook.crowded_until:
-            self._busy = errors.busy(self.limiter.limit, count, self.turn_s(client, count))
+        now, limit = self.loop.time(), self.limiter.limit
+        if count > 1 or now >= self.outlook.crowded_until:
+            wait = self.outlook.wait_s(now, client, count, 0, limit, self._running)
+            self._busy = errors.busy(limit, count, math.ceil(wait))
         return self._busy
 
     def turn_s(self, client: int, count: int = 1, queued: int = 0) -> int:
