@@ -87,7 +87,7 @@ class Permits:
 
 
 class Permit:
-    """The permits of one request."""
+    """The permits of one request, as the limiter sees it."""
 
     __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
 
@@ -130,14 +130,12 @@ class Permit:
         self._permits.limiter.leave(self)
 
     def granted(self) -> None:
-        """Called by the limiter after a wait."""
         self._stop_timer()
         self._note_wait()
         assert self._owner is not None
         self._owner.admitted(self.waited)
 
     def displaced(self) -> None:
-        """Called by the limiter when the place in the queue went to a client that has fewer."""
         # not from within the limiter: the client may have sent its next request ahead
         self._permits.loop.call_soon(self._refuse_displaced)
 

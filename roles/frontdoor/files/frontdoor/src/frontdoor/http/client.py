@@ -419,7 +419,6 @@ class ClientConnection(asyncio.Protocol):
         return self._stage == HEAD and not self._buffer
 
     def expired(self) -> None:
-        """The deadline passed."""
         if not self._writable:
             work, self._work = self._work, None
             if work is not None:

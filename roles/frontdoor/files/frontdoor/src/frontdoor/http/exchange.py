@@ -98,7 +98,6 @@ class Exchange:
             self._connecting = pool.connect(self)
 
     def upstream_failed(self, reason: str) -> None:
-        """No connection could be made."""
         self._connecting = None
         self._server.health.note(False, reason)
         self._fail(Refusal(502, "engine_unreachable", f"the engine cannot be reached: {reason}"))
@@ -255,7 +254,6 @@ class Exchange:
             connection.abort()
 
     def upstream_lost(self, exc: Exception | None) -> None:
-        """The engine's connection ended by itself."""
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
@@ -339,13 +337,11 @@ class Exchange:
         self.finish(outcome, False)
 
     def pause(self) -> None:
-        """The client is slower than the engine."""
         if self._connection is not None:
             self._paused = True
             self._connection.transport.pause_reading()
 
     def resume(self) -> None:
-        """The client caught up."""
         if self._connection is not None:
             self._paused = False
             # the engine was silent because it was not listened to

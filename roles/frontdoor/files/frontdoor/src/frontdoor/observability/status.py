@@ -69,7 +69,6 @@ class LocalAnswers:
     started_at: str = dataclasses.field(default_factory=utc_now)
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
-        """Answer a path that is not the engine's."""
         path = head.route.path
         if head.method == b"OPTIONS":
             # a browser asks what it may do
