@@ -19,7 +19,7 @@ from frontdoor.admission.permits import Permits
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
-from frontdoor.http.exchange import Engine, Exchange
+from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
 from frontdoor.http.listing import Listing
 from frontdoor.http.upstream import Pool
@@ -81,9 +81,7 @@ class App:
         )
         per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
         self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
-        self.pool = Pool(
-            loop, size=backend.pool_size, idle_s=backend.pool_idle_timeout_s, connect_s=backend.connect_timeout_s
-        )
+        self.pool = Pool(loop, backend)
         self.health = EngineHealth(events)
         #: requests for the engine that are under way
         self.running: set[Exchange] = set()
@@ -99,8 +97,15 @@ class App:
         self.slot = Slot(first)
         self._sequence = first.sequence
         origin = config.cors.allow_origin
-        self.engine = Engine(
+        cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
+            "" if origin == "*" else "Vary: Origin\r\n"
+        )
+        self.server = Server(
             loop=loop,
+            limits=limits,
+            route=self.route,
+            refusal_before_body=self.refusal_before_body,
+            connections=self.connection_limiter,
             pool=self.pool,
             permits=self.permits,
             memory=self.memory,
@@ -108,19 +113,6 @@ class App:
             slot=self.slot,
             health=self.health,
             running=self.running,
-            drop_cors=bool(origin),
-        )
-        cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
-            "" if origin == "*" else "Vary: Origin\r\n"
-        )
-        self.server = Server(
-            loop=loop,
-            limits=limits,
-            router=self,
-            connections=self.connection_limiter,
-            memory=self.memory,
-            ledger=self.ledger,
-            slot=self.slot,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=cors.encode() if origin else b"",
@@ -133,18 +125,16 @@ class App:
         self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
         self._local = LocalAnswers(
             config=config,
-            engine=self.engine,
+            server=self.server,
             probe=self.probe,
             vitals=self.vitals,
             history=self.history,
-            connections=self.connections,
-            spread=spread,
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(
             config.admin,
             ordinary=self.keys,
-            engine=self.engine,
+            server=self.server,
             events=events,
             reload=self.reload,
             poll_state=self.poll_state,
@@ -204,16 +194,13 @@ class App:
         now = self.loop.time()
         stalled, self._swept = now - self._swept > _STALL_S, now
         if not stalled:
-            self._expire(now)
+            for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
+                connection.expired()
+            for exchange in list(self.running):
+                exchange.expire(now)
         self.pool.sweep()
         self.refresh_keys()
         self.ledger.sweep()
-
-    def _expire(self, now: float) -> None:
-        for connection in [c for c in self.connections if c.deadline is not None and c.deadline < now]:
-            connection.expired()
-        for exchange in list(self.running):
-            exchange.expire(now)
 
     def _sample(self) -> None:
         self.slot.count_down()
@@ -320,43 +307,42 @@ class App:
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
-        refusal = None if self.keys is None else self._unauthorized(client, head)
-        if refusal is None:
-            if head.generates:
-                return self._generate(client, head, body)
-            if head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
-                return self._admin.handle(client, head, bytes(body))
-            preflight = head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
-            if head.route.kind is not Kind.ENGINE or preflight:
-                self._local.answer(client, head)
-                return None
-            found = self._pass_on(client, head, body)
-            if not isinstance(found, Refusal):
-                return found
-            refusal = found
-        client.refuse(refusal, head)
+        found = None if self.keys is None else self._unauthorized(client, head)
+        if found is not None:
+            client.refuse(found, head)
+        elif head.generates:
+            work = self._generate(client, head, body)
+            if not isinstance(work, Refusal):
+                return work
+            client.turn_away(work, head)
+            self.ledger.turned_away(client.address, client.key_name, head.route, work.code, work.status)
+        elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
+            return self._admin.handle(client, head, bytes(body))
+        elif head.route.kind is not Kind.ENGINE or (
+            head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
+        ):
+            self._local.answer(client, head)
+        else:
+            work = self._pass_on(client, head, body)
+            if not isinstance(work, Refusal):
+                return work
+            client.refuse(work, head)
         return None
 
-    def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
+    def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine for a generation, when there are permits for it."""
-        refusal = self.slot.closed
-        if refusal is None and self.limiter.full and not self.permits.timeout_s:
-            refusal = self.permits.busy(id(client))
-        if refusal is None:
-            # a compressed body is read by no engine
-            document = Document(body)
-            permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
-            if isinstance(permits, Refusal):
-                refusal = permits
-            else:
-                # whatever it calls itself: who reads it as JSON must not find what was not looked at
-                wanted = self._edited(head, document)
-                if not isinstance(wanted, Refusal):
-                    return Exchange(self.engine, client, head, len(body), wanted, permits)
-                refusal = wanted
-        client.turn_away(refusal, head)
-        self.ledger.turned_away(client.address, client.key_name, head.route, refusal.code, refusal.status)
-        return None
+        if self.slot.closed is not None:
+            return self.slot.closed
+        if self.limiter.full and not self.permits.timeout_s:
+            return self.permits.busy(id(client))
+        # a compressed body is read by no engine
+        document = Document(body)
+        permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
+        if isinstance(permits, Refusal):
+            return permits
+        # whatever it calls itself: who reads it as JSON must not find what was not looked at
+        wanted = self._edited(head, document)
+        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted, permits)
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine what takes no permits."""
@@ -369,9 +355,9 @@ class App:
         if len(self.running) - self.limiter.requests >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
-            return Listing(self.engine, client, head)
+            return Listing(client, head)
         wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
-        return wanted if isinstance(wanted, Refusal) else Exchange(self.engine, client, head, len(body), wanted)
+        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted)
 
     def _edited(self, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
         """What the engine is sent, or why it is not asked."""

@@ -42,7 +42,6 @@ def allowed(address: str, among: tuple[Network, ...]) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address."""
     return _peer(text) is not None
 
 

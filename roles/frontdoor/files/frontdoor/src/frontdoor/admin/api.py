@@ -23,8 +23,7 @@ import orjson
 from frontdoor import config, errors
 from frontdoor.admin import models
 from frontdoor.errors import Refusal
-from frontdoor.http.client import ClientConnection
-from frontdoor.http.exchange import Engine
+from frontdoor.http.client import ClientConnection, Server
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import Job
 from frontdoor.observability.events import EventLog
@@ -77,7 +76,7 @@ class Admin:
     settings: config.Admin
     #: keys that may ask the model
     ordinary: Keys | None
-    engine: Engine
+    server: Server
     events: EventLog
     #: has the slot's state and the keys read again, or only the state, where it changed
     reload: Callable[[], None]
@@ -155,7 +154,7 @@ class Admin:
 
     def _reload(self, key: str) -> Answer:
         self.reload()
-        state = self.engine.slot.state
+        state = self.server.slot.state
         found = self._profiles.reload(_served(state), (state.profile or {}).get("fingerprint") or "")
         if isinstance(found, Refusal):
             return found
@@ -179,7 +178,7 @@ class Admin:
     def _obstacle(self, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
         """Why this cannot be done now, or not over HTTP."""
         status = profile.get("status")
-        for other, what in models.under_way(self.engine.slot.state, self._running).items():
+        for other, what in models.under_way(self.server.slot.state, self._running).items():
             words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
             return Refusal(409, f"model_{what}", words, details={"model": other})
         if verb == "unload" or status not in self._profiles.refused_statuses():
@@ -191,12 +190,12 @@ class Admin:
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
     def _runtime(self, name: str) -> str:
-        return models.runtime_state(name, self.engine.slot.state, self._running, name in self._failures)
+        return models.runtime_state(name, self.server.slot.state, self._running, name in self._failures)
 
     def _rows(self, *names: str) -> list[dict[str, Any]]:
         """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
         profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
-        limiter, refusals = self.engine.permits.limiter, self.engine.ledger.metrics.refusals
+        limiter, refusals = self.server.permits.limiter, self.server.ledger.metrics.refusals
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
         now = models.traffic(limiter.active, limiter.queued, limiter.shares(), turned_away)
         rows = []
@@ -232,7 +231,7 @@ class Admin:
         self._running, self._job = {}, None
         # the slot's newest word, before anybody is told
         self.poll_state()
-        if verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and _served(self.engine.slot.state) != name:
+        if verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and _served(self.server.slot.state) != name:
             self._failures[name] = message
         self.events.emit(f"admin_{verb}_ended", model=name, exit=code, message=message)
         if code == DONE:

@@ -50,15 +50,15 @@ class ConnectionLimiter(Generic[C]):
 
     def has_room(self, network: str, *, near: bool, proxy: bool = False) -> bool:
         """Whether one more TLS handshake may begin."""
-        if self._too_many(self.handshakes.total() + 1, near=near):
-            return False
-        there = self._of_network[network] + self.handshakes[network]
-        return near or proxy or there < self._limits.max_connections_per_address
+        return self._excess(network, self.handshakes, near=near, exempt=near or proxy) is None
 
-    def _too_many(self, more: int, *, near: bool) -> bool:
-        """Whether those that are served, and so many more, exceed the limit."""
-        most = self._limits.max_connections + (_RESERVED if near else 0)
-        return len(self.connections) - len(self._refused) + more > most
+    def _excess(self, network: str, begun: Counter[str], *, near: bool, exempt: bool) -> Refusal | None:
+        """Why one more than those that are served, and those that have begun to connect, is too many."""
+        limits, served = self._limits, len(self.connections) - len(self._refused) + begun.total()
+        if served >= limits.max_connections + (_RESERVED if near else 0):
+            return _TOO_MANY
+        there = self._of_network[network] + begun[network]
+        return None if exempt or there < limits.max_connections_per_address else _TOO_MANY_THERE
 
     @property
     def may_linger(self) -> bool:
@@ -75,19 +75,14 @@ class ConnectionLimiter(Generic[C]):
 
     def add(self, client: C) -> Refusal | None:
         """Note a connection; return why it is not served."""
-        near = client.from_this_host
+        near, network = client.from_this_host, client.network
         # a proxy has the connections of many clients
         exempt = near or self.is_proxy(client.address)
-        self.connections.add(client)
         refusal = None if exempt else self.refusal_of(client.address)
+        refusal = refusal or self._excess(network, Counter(), near=near, exempt=exempt)
+        self.connections.add(client)
         if refusal is None:
-            many_there = self._of_network[client.network] >= self._limits.max_connections_per_address
-            if self._too_many(0, near=near):
-                refusal = _TOO_MANY
-            elif many_there and not exempt:
-                refusal = _TOO_MANY_THERE
-        if refusal is None:
-            self._of_network[client.network] += 1
+            self._of_network[network] += 1
         else:
             # takes nobody's place
             self._refused.add(client)

@@ -66,8 +66,10 @@ class Permits:
 
     def busy(self, client: int, count: int = 1) -> Refusal:
         """No permit is free for a request that may not wait. In a flood all are told the same."""
-        if count > 1 or self.loop.time() >= self.outlook.crowded_until:
-            self._busy = errors.busy(self.limiter.limit, count, self.turn_s(client, count))
+        now, limit = self.loop.time(), self.limiter.limit
+        if count > 1 or now >= self.outlook.crowded_until:
+            wait = self.outlook.wait_s(now, client, count, 0, limit, self._running)
+            self._busy = errors.busy(limit, count, math.ceil(wait))
         return self._busy
 
     def turn_s(self, client: int, count: int = 1, queued: int = 0) -> int:
@@ -85,7 +87,7 @@ class Permits:
 
 
 class Permit:
-    """The permits of one request."""
+    """The permits of one request, as the limiter sees it."""
 
     __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
 
@@ -128,14 +130,12 @@ class Permit:
         self._permits.limiter.leave(self)
 
     def granted(self) -> None:
-        """Called by the limiter after a wait."""
         self._stop_timer()
         self._note_wait()
         assert self._owner is not None
         self._owner.admitted(self.waited)
 
     def displaced(self) -> None:
-        """Called by the limiter when the place in the queue went to a client that has fewer."""
         # not from within the limiter: the client may have sent its next request ahead
         self._permits.loop.call_soon(self._refuse_displaced)
 

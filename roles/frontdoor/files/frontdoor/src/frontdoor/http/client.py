@@ -7,19 +7,22 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from frontdoor.admission.connections import ConnectionLimiter
 from frontdoor.admission.memory import MemoryBudget
+from frontdoor.admission.permits import Permits
 from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, limit_of, too_large
 from frontdoor.http.head import END, HeadError, RequestHead, request_head
+from frontdoor.http.upstream import Pool
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.policy.routes import style_of
 from frontdoor.slot.current import Slot
+from frontdoor.slot.engine import EngineHealth
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # bytes of following requests that are kept while one is being answered
@@ -49,27 +52,25 @@ class Work(Protocol):
         """The client caught up."""
 
 
-class Router(Protocol):
-    """Decides what is done with a request."""
-
-    def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
-        """What is known to be refused before the client sends its body."""
-
-    def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
-        """Answer a complete request at once (None), or return what will."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
-    """What all client connections share."""
+    """What all connections and requests share."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
-    router: Router
+    #: answers a complete request at once (None), or returns what will
+    route: Callable[[ClientConnection, RequestHead, bytes | bytearray], Work | None]
+    #: what is known to be refused before the client sends its body
+    refusal_before_body: Callable[[ClientConnection, RequestHead], Refusal | None]
     connections: ConnectionLimiter[ClientConnection]
+    pool: Pool
+    permits: Permits
     memory: MemoryBudget
     ledger: Ledger
     slot: Slot
+    health: EngineHealth
+    #: exchanges with the engine that are under way
+    running: set[Any]
     #: gives numbers from 0 to 1, by which refused clients are spread over time
     spread: Callable[[], float]
     scheme: bytes
@@ -84,10 +85,13 @@ def _unwritten(data: bytes) -> None:
 
 
 class ClientConnection(asyncio.Protocol):
-    """One accepted connection. Requests that were sent ahead wait until the one before is answered."""
+    """One accepted connection. Requests that were sent ahead wait until the one before is answered.
+
+    A client that stops sending has left: half-closed connections are not served.
+    """
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self.server = server
         self._limits = server.limits
         self._time = server.loop.time
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -128,7 +132,7 @@ class ClientConnection(asyncio.Protocol):
         self.from_this_host = bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         self.deadline = self._time() + self._limits.header_timeout_s
-        connections = self._server.connections
+        connections = self.server.connections
         self._of_proxy = connections.is_proxy(self.peer)
         refusal = connections.add(self)
         if refusal is not None and connections.may_linger:
@@ -141,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
         """Note who asks: who connected, or for whom a trusted proxy asks."""
         self.address = address
         self.client_key = client_key(address)
-        said = address.encode(), self._server.scheme
+        said = address.encode(), self.server.scheme
         self.forwarded = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % said
 
     def _forwarded_for(self, head: RequestHead) -> Refusal | None:
@@ -150,7 +154,7 @@ class ClientConnection(asyncio.Protocol):
             self._asked_by(self.peer)
             return None
         self._asked_by(plain(head.forwarded_for))
-        return self._server.connections.refusal_of(self.address)
+        return self.server.connections.refusal_of(self.address)
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
@@ -176,16 +180,12 @@ class ClientConnection(asyncio.Protocol):
         if self._close_after:
             self._buffer = b""
 
-    def eof_received(self) -> bool:
-        # a client that stops sending has left; half-closed connections are not served
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._stage = CLOSED
         # it would keep the transport, and the transport this
         self.write = _unwritten
         self._drop_body()
-        self._server.connections.remove(self)
+        self.server.connections.remove(self)
         work, self._work = self._work, None
         if work is not None:
             work.client_gone()
@@ -229,7 +229,7 @@ class ClientConnection(asyncio.Protocol):
                 data = data.lstrip(b"\r\n")
                 continue
             try:
-                head = request_head(data[:end], self._limits.max_headers, self._server.keep_secrets)
+                head = request_head(data[:end], self._limits.max_headers, self.server.keep_secrets)
             except HeadError as exc:
                 self.reject(exc.refusal, None, data[:end])
                 break
@@ -268,7 +268,7 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = data
 
     def _begin_body(self, head: RequestHead, start: bytes) -> None:
-        refusal = self._server.router.refusal_before_body(self, head)
+        refusal = self.server.refusal_before_body(self, head)
         limit = limit_of(self._limits, head)
         if refusal is None and (head.content_length or 0) > limit:
             refusal = too_large(limit)
@@ -280,7 +280,7 @@ class ClientConnection(asyncio.Protocol):
             self.write(CONTINUE)
         self._stage = BODY
         now = self._time()
-        self._body = BodyReader(head, self._limits, self._server.memory, self.client_key, now)
+        self._body = BodyReader(head, self._limits, self.server.memory, self.client_key, now)
         self.deadline = self._body.deadline(now)
         if start:
             self._read_body(start)
@@ -318,7 +318,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
         self._stage = ANSWER
-        work = self._server.router.route(self, head, body)
+        work = self.server.route(self, head, body)
         if work is None:
             # answered already
             self.exchange_done(head.keep_alive)
@@ -329,35 +329,34 @@ class ClientConnection(asyncio.Protocol):
 
     def cors(self, head: RequestHead) -> bytes:
         """Header lines for browsers, on requests that come from one."""
-        return self._server.cors if head.origin else b""
+        return self.server.cors if head.origin else b""
 
-    def turn_away(self, refusal: Refusal, head: RequestHead) -> None:
-        """Write an error of the frontdoor's own, and leave it to the caller to note it."""
-        self._write_error(refusal, head, self.connection_field(head))
+    def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
+        """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
+        if head is None:
+            style, fields, bare = style_of(raw), CLOSE, False
+        else:
+            style, fields, bare = head.route.style, self.connection_field(head), head.method == b"HEAD"
+            if head.origin:
+                fields = self.server.cors + fields
+        self.write(refusal.render(style, fields, bare, self.server.spread()))
 
-    def refuse(self, refusal: Refusal, head: RequestHead | None = None) -> None:
+    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, and count it."""
-        self._write_error(refusal, head, CLOSE if head is None else self.connection_field(head))
-        self._server.ledger.metrics.answered(refusal.code, refusal.status)
-
-    def _write_error(self, refusal: Refusal, head: RequestHead | None, connection: bytes, raw: bytes = b"") -> None:
-        """`raw` is a head that was not understood."""
-        style = style_of(raw) if head is None else head.route.style
-        extra = b"" if head is None else self.cors(head)
-        bare = head is not None and head.method == b"HEAD"
-        self.write(refusal.render(style, extra + connection, bare, self._server.spread()))
+        self.turn_away(refusal, head, raw)
+        self.server.ledger.metrics.answered(refusal.code, refusal.status)
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""
-        if not head.keep_alive or self._close_after or self._server.slot.draining:
+        if not head.keep_alive or self._close_after or self.server.slot.draining:
             return CLOSE
         return b"" if head.http11 else KEPT
 
     def reject(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Refuse a request whose bytes are not all read, or not understood: nothing after it is served."""
         self._drop_body()
-        self._write_error(refusal, head, CLOSE, raw)
-        self._server.ledger.metrics.answered(refusal.code, refusal.status)
+        self._close_after = True
+        self.refuse(refusal, head, raw)
         self._linger()
 
     def exchange_done(self, keep: bool) -> None:
@@ -365,7 +364,7 @@ class ClientConnection(asyncio.Protocol):
         self._work = None
         if self._stage == CLOSED:
             return
-        if not keep or self._close_after or self._server.slot.draining:
+        if not keep or self._close_after or self.server.slot.draining:
             if self._buffer or self._close_after:
                 self._linger()
             else:
@@ -377,11 +376,13 @@ class ClientConnection(asyncio.Protocol):
         self._stage = HEAD
         if self._writable:
             self._await_next()
-        self._process_buffer()
+        if self._buffer:
+            self._process_buffer()
 
     def _await_next(self) -> None:
         self.deadline = self._time() + self._limits.keepalive_timeout_s
-        self._set_reading(True)
+        if not self._reading:
+            self._set_reading(True)
 
     def _write_deadline(self) -> float:
         return self._time() + self._limits.write_timeout_s
@@ -418,7 +419,6 @@ class ClientConnection(asyncio.Protocol):
         return self._stage == HEAD and not self._buffer
 
     def expired(self) -> None:
-        """The deadline passed."""
         if not self._writable:
             work, self._work = self._work, None
             if work is not None:

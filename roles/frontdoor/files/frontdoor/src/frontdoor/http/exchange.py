@@ -8,15 +8,14 @@ import asyncio
 import dataclasses
 
 from frontdoor import errors
-from frontdoor.admission.memory import MemoryBudget
-from frontdoor.admission.permits import Permit, Permits
+from frontdoor.admission.permits import Permit
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import Relay, relay_for
-from frontdoor.http.upstream import Pool, UpstreamConnection
+from frontdoor.http.upstream import UpstreamConnection
 from frontdoor.observability.activity import Entry
-from frontdoor.observability.ledger import KEPT, Ledger
+from frontdoor.observability.ledger import KEPT
 from frontdoor.observability.metrics import (
     CLIENT_CLOSED,
     INTERRUPTED,
@@ -27,8 +26,6 @@ from frontdoor.observability.metrics import (
     Histogram,
     outcome_of,
 )
-from frontdoor.slot.current import Slot
-from frontdoor.slot.engine import EngineHealth
 
 _MAX_RESPONSE_HEAD = 64 * 1024
 # How soon after a request was sent on a kept connection its end can be taken for that of an idle connection.
@@ -41,50 +38,27 @@ _WITH_BODY = (b"POST", b"PUT", b"PATCH")
 _SMALL = 16 * 1024
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Engine:
-    """What all exchanges share: the way to the engine, and where they report."""
-
-    loop: asyncio.AbstractEventLoop
-    pool: Pool
-    permits: Permits
-    memory: MemoryBudget
-    ledger: Ledger
-    slot: Slot
-    health: EngineHealth
-    #: requests under way
-    running: set[Exchange]
-    #: whether the engine's own header lines for browsers are dropped
-    drop_cors: bool
-
-
 class Exchange:
     """Created for each request that may go to the engine; `start` begins, `finish` ends it once."""
 
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
-        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_engine", "_first_byte_s"),
-        *("_gaps", "_head", "_head_bytes", "_last_activity", "_paused", "_permit", "_received", "_relay", "_response"),
-        *("_shut_client", "_size", "_started", "_tail"),
+        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s", "_gaps"),
+        *("_head", "_head_bytes", "_last_activity", "_paused", "_permit", "_received", "_relay", "_response"),
+        *("_server", "_shut_client", "_size", "_started", "_tail"),
     )
 
     def __init__(
-        self,
-        engine: Engine,
-        client: ClientConnection,
-        head: RequestHead,
-        size: int,
-        body: bytes | bytearray,
-        permits: int = 0,
+        self, client: ClientConnection, head: RequestHead, size: int, body: bytes | bytearray, permits: int = 0
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs."""
-        self._engine = engine
+        self._server = server = client.server
         self._client = client
         self._head = head
         self._size, self._body = size, body
         # when the request was complete, and when the engine was asked or last heard of
-        self._started = self._last_activity = now = engine.loop.time()
-        self._permit = Permit(engine.permits, self, id(client), client.client_key, permits, now) if permits else None
+        self._started = self._last_activity = now = server.loop.time()
+        self._permit = Permit(server.permits, self, id(client), client.client_key, permits, now) if permits else None
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._response: ResponseHead | None = None
@@ -101,11 +75,11 @@ class Exchange:
 
     def start(self) -> None:
         """Ask for permits where the path needs some, and go on."""
-        engine, size = self._engine, self._size
-        engine.running.add(self)
-        engine.ledger.metrics.request_bytes += size
+        server, size = self._server, self._size
+        server.running.add(self)
+        server.ledger.metrics.request_bytes += size
         if size >= _SMALL:
-            engine.memory.add(self._client.client_key, size)
+            server.memory.add(self._client.client_key, size)
         if self._permit is None or self._permit.acquire():
             self._forward()
 
@@ -117,16 +91,15 @@ class Exchange:
     # --- towards the engine ----------------------------------------------------------------------------------------
 
     def _forward(self) -> None:
-        pool = self._engine.pool
+        pool = self._server.pool
         if pool.idle:
             self.upstream_ready(pool.idle.pop())
         else:
             self._connecting = pool.connect(self)
 
     def upstream_failed(self, reason: str) -> None:
-        """No connection could be made."""
         self._connecting = None
-        self._engine.health.note(False, reason)
+        self._server.health.note(False, reason)
         self._fail(Refusal(502, "engine_unreachable", f"the engine cannot be reached: {reason}"))
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
@@ -139,7 +112,7 @@ class Exchange:
         size = len(body)
         said = size or head.content_length != 0 or head.method in _WITH_BODY
         end = b"Content-Length: %d\r\n\r\n" % size if said else b"\r\n"
-        top = head.line, self._engine.pool.host_line, head.fields, self._client.forwarded, end
+        top = head.line, self._server.pool.host_line, head.fields, self._client.forwarded, end
         if size < _SMALL:
             connection.transport.write(b"".join((*top, body)))
         else:
@@ -174,14 +147,14 @@ class Exchange:
             data = data[end:]
 
     def _parsed(self, raw: bytes) -> ResponseHead:
-        return response_head(raw, self._head.method == b"HEAD", self._engine.drop_cors)
+        return response_head(raw, self._head.method == b"HEAD", bool(self._server.cors))
 
     def _heard(self, response: ResponseHead) -> None:
         """The engine begins to answer."""
-        self._first_byte_s = self._engine.loop.time() - self._last_activity
+        self._first_byte_s = self._server.loop.time() - self._last_activity
         # one that fails whatever it is asked is no engine that is well: the probe asks it
         if response.status < FAILURE:
-            health = self._engine.health
+            health = self._server.health
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
@@ -218,7 +191,7 @@ class Exchange:
         self._relay = relay_for(response, client_chunks=http11)
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
-            self._gaps = self._engine.ledger.metrics.gaps
+            self._gaps = self._server.ledger.metrics.gaps
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
@@ -244,7 +217,7 @@ class Exchange:
             out = head + out
         if out:
             self._client.write(out)
-        now = self._engine.loop.time()
+        now = self._server.loop.time()
         if not head:
             self._note_read(now)
         self._last_activity = now
@@ -261,7 +234,7 @@ class Exchange:
         """Count the time since the read before."""
         assert self._response is not None
         if self._response.status < FAILURE:
-            self._engine.health.heard += 1
+            self._server.health.heard += 1
         if self._awaits_first:
             self._awaits_first = False
             if self._connection is not None:
@@ -276,18 +249,17 @@ class Exchange:
         if reusable:
             if self._paused:
                 connection.transport.resume_reading()
-            self._engine.pool.put(connection, self._last_activity)
+            self._server.pool.put(connection, self._last_activity)
         else:
             connection.abort()
 
     def upstream_lost(self, exc: Exception | None) -> None:
-        """The engine's connection ended by itself."""
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
             if connection.served and not self._head_bytes and self._unseen(connection):
                 # once more on a fresh one, which has not served and is therefore the last try
-                self._connecting = self._engine.pool.connect(self)
+                self._connecting = self._server.pool.connect(self)
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
@@ -302,7 +274,7 @@ class Exchange:
         A generation may not be asked for twice (RFC 9110 9.2.2): it is only repeated where the engine's host did not
         even acknowledge all of it.
         """
-        if self._engine.loop.time() - self._last_activity >= _STALE_S:
+        if self._server.loop.time() - self._last_activity >= _STALE_S:
             return False
         return self._head.method in _IDEMPOTENT or not connection.heard_all()
 
@@ -344,7 +316,7 @@ class Exchange:
     @property
     def _limit_s(self) -> float:
         """For how long the engine may be silent."""
-        return self._engine.slot.state.backend_timeout_s
+        return self._server.slot.state.backend_timeout_s
 
     def expire(self, now: float) -> None:
         """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
@@ -365,17 +337,15 @@ class Exchange:
         self.finish(outcome, False)
 
     def pause(self) -> None:
-        """The client is slower than the engine."""
         if self._connection is not None:
             self._paused = True
             self._connection.transport.pause_reading()
 
     def resume(self) -> None:
-        """The client caught up."""
         if self._connection is not None:
             self._paused = False
             # the engine was silent because it was not listened to
-            self._last_activity = self._engine.loop.time()
+            self._last_activity = self._server.loop.time()
             self._connection.transport.resume_reading()
 
     def _drop_connection(self) -> None:
@@ -387,7 +357,7 @@ class Exchange:
             connection.abort()
 
     def _release_body(self) -> None:
-        self._engine.memory.add(self._client.client_key, -self._size)
+        self._server.memory.add(self._client.client_key, -self._size)
         self._size, self._body = 0, b""
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
@@ -395,15 +365,15 @@ class Exchange:
         if self._done:
             return
         self._done = True
-        engine, client, response = self._engine, self._client, self._response
+        server, client, response = self._server, self._client, self._response
         if self._size >= _SMALL:
             self._release_body()
-        engine.running.discard(self)
+        server.running.discard(self)
         waited = 0.0
         if self._permit is not None:
             self._permit.release()
             waited = self._permit.waited
-        engine.ledger.note(
+        server.ledger.note(
             Entry(
                 client.address,
                 client.key_name,
@@ -413,7 +383,7 @@ class Exchange:
                 response.status if response is not None else refusal.status if refusal is not None else 0,
                 None if refusal is None else refusal.code,
                 self._started,
-                engine.loop.time(),
+                server.loop.time(),
                 waited,
                 self._first_byte_s,
                 self._received,

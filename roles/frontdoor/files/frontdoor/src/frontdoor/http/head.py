@@ -162,7 +162,6 @@ def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
 
 
 def _body_length(named: dict[bytes, bytes], http11: bool) -> int | None:
-    """As in RequestHead."""
     coding = named.get(b"transfer-encoding")
     if coding is not None:
         if not http11 or b"content-length" in named:

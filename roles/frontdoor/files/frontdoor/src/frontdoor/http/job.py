@@ -42,7 +42,6 @@ class Job:
         self._task: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -54,7 +53,6 @@ class Job:
         self._client.exchange_done(self._head.keep_alive)
 
     def client_gone(self, outcome: str = "") -> None:
-        """Nobody waits for the answer any more."""
         if self._task is not None:
             self._task.cancel()
 

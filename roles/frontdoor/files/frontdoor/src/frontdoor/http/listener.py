@@ -18,8 +18,6 @@ _ACCEPT_AGAIN_S = 0.2
 
 
 class Listener:
-    """The addresses that clients connect to."""
-
     def __init__(self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024) -> None:
         """`backlog` is how many connections the kernel keeps that are not accepted yet."""
         self._loop = server.loop

@@ -12,7 +12,7 @@ import orjson
 
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
-from frontdoor.http.exchange import Engine, Exchange
+from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import relay_for
 from frontdoor.observability.metrics import OK, outcome_of
@@ -36,11 +36,11 @@ class Listing(Exchange):
     _listed: ResponseHead
     _content: bytes
 
-    def __init__(self, engine: Engine, client: ClientConnection, head: RequestHead) -> None:
+    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
         _path, mark, query = head.line.split(b" ")[1].partition(b"?")
         line = b"GET %b%b%b HTTP/1.1\r\n" % (MODELS.encode(), mark, query)
         asked = dataclasses.replace(head, line=line, fields=_NOT_SENT.sub(b"", head.fields))
-        super().__init__(engine, client, asked, 0, b"")
+        super().__init__(client, asked, 0, b"")
 
     @property
     def _limit_s(self) -> float:
@@ -49,7 +49,7 @@ class Listing(Exchange):
 
     def _parsed(self, raw: bytes) -> ResponseHead:
         # the engine is asked for the list even where the client asks for the head alone
-        return response_head(raw, False, self._engine.drop_cors)
+        return response_head(raw, False, bool(self._server.cors))
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         assert self._connection is not None
@@ -89,7 +89,7 @@ class Listing(Exchange):
         listed = _list(content) if response.status == 200 else None
         # no list, or a failure, passes as it came
         if listed is not None:
-            models = _complete(listed["data"], self._engine.slot.state)
+            models = _complete(listed["data"], self._server.slot.state)
             wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
             if wanted and wanted not in models:
                 served = list(models)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from frontdoor.config import split_backend_url
+from frontdoor.config import Backend, split_backend_url
 
 # of the kernel's struct tcp_info (linux/tcp.h): bytes_acked, notsent_bytes, bytes_sent and bytes_retrans
 _TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
@@ -116,11 +116,9 @@ class UpstreamConnection(asyncio.Protocol):
 class Pool:
     """Idle connections to one engine address, newest first."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, size: int, idle_s: float, connect_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Backend) -> None:
         self._loop = loop
-        self._size = size
-        self._idle_s = idle_s
-        self._connect_s = connect_s
+        self._settings = settings
         #: connections that are likely alive, to be popped; those that were idle for long are swept away
         self.idle: list[UpstreamConnection] = []
         #: connections in use or idle
@@ -149,12 +147,12 @@ class Pool:
         return self._loop.create_task(self._connect(owner))
 
     async def _connect(self, owner: Owner) -> None:
-        connection, url = UpstreamConnection(self), self.url
+        connection, url, limit_s = UpstreamConnection(self), self.url, self._settings.connect_timeout_s
         try:
-            async with asyncio.timeout(self._connect_s):
+            async with asyncio.timeout(limit_s):
                 await self._loop.create_connection(lambda: connection, *self.address)
         except TimeoutError:
-            owner.upstream_failed(f"{url} did not accept a connection within {self._connect_s:g} s")
+            owner.upstream_failed(f"{url} did not accept a connection within {limit_s:g} s")
         except OSError as exc:
             owner.upstream_failed(f"{url} refused the connection: {exc.strerror or exc}")
         except asyncio.CancelledError:
@@ -180,7 +178,7 @@ class Pool:
     def put(self, connection: UpstreamConnection, now: float) -> None:
         """Give a connection back after a complete response; `now` is the loop's time."""
         connection.release()
-        if connection.url != self.url or len(self.idle) >= self._size:
+        if connection.url != self.url or len(self.idle) >= self._settings.pool_size:
             connection.abort()
             return
         connection.served += 1
@@ -195,7 +193,7 @@ class Pool:
 
     def sweep(self) -> None:
         """Close what has been idle too long."""
-        self.drop_idle(self._loop.time() - self._idle_s)
+        self.drop_idle(self._loop.time() - self._settings.pool_idle_timeout_s)
 
     def drop_idle(self, since: float = math.inf) -> None:
         """Close what has been idle since before a time, or everything that is not in use."""

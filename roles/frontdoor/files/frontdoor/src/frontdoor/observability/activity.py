@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from frontdoor.observability.metrics import REFUSED, Metrics
 from frontdoor.policy.routes import Route
@@ -19,7 +20,8 @@ _ONE_FLOOD_S = 60.0
 _FLOODS = 8
 
 
-class Entry(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Entry:
     """One request that ended. Times are seconds of the loop's clock."""
 
     address: str

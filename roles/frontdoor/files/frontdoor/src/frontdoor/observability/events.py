@@ -8,7 +8,6 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -23,9 +22,8 @@ _MAX_WAITING_BYTES = 1024 * 1024
 class EventLog:
     """Collects lines and writes them in batches; a reader that does not keep up costs lines, never time."""
 
-    def __init__(self, fd: int = 1, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, fd: int = 1) -> None:
         self._fd = fd
-        self._clock = clock
         self._pending: list[bytes] = []
         self._rest = b""
         self._dropped = 0
@@ -36,11 +34,9 @@ class EventLog:
             if not stat.S_ISCHR(os.fstat(fd).st_mode):
                 os.set_blocking(fd, False)
 
-    def emit(self, event: str, at: float | None = None, **fields: Any) -> None:
-        """Log one event; `ts_ms` is added, of the time of day `at` or of now."""
-        fields["event"] = event
-        fields["ts_ms"] = int((self._clock() if at is None else at) * 1000)
-        self.write(fields)
+    def emit(self, event: str, **fields: Any) -> None:
+        """Log one event of now."""
+        self.write({**fields, "event": event, "ts_ms": int(time.time() * 1000)})
 
     def write(self, event: dict[str, Any]) -> None:
         """Log one event as it stands."""

@@ -49,13 +49,11 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value, in seconds."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """How many values there were."""
         return sum(self.counts)
 
 
@@ -83,7 +81,6 @@ class KeyStats:
 
     @property
     def tokens(self) -> Counter[str]:
-        """By kind."""
         return Counter(prompt=self.prompt_tokens, completion=self.completion_tokens)
 
 

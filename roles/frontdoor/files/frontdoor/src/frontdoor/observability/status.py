@@ -11,15 +11,14 @@ import hashlib
 import math
 import os
 import urllib.parse
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from frontdoor import __version__, errors
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
-from frontdoor.http.client import ClientConnection
-from frontdoor.http.exchange import Engine
+from frontdoor.http.client import ClientConnection, Server
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
@@ -58,21 +57,18 @@ def page() -> tuple[bytes, bytes]:
 
 @dataclasses.dataclass
 class LocalAnswers:
-    """Answers paths that are not the engine's. `spread` and `keys_error` are asked each time."""
+    """Answers paths that are not the engine's."""
 
     config: Config
-    engine: Engine
+    server: Server
     probe: Probe
     vitals: Vitals
     history: History
-    connections: Sized
-    spread: Callable[[], float]
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
-        """Answer a path that is not the engine's."""
         path = head.route.path
         if head.method == b"OPTIONS":
             # a browser asks what it may do
@@ -91,8 +87,8 @@ class LocalAnswers:
         elif path == "/status":
             respond(client, head, self._status())
         elif path == "/frontdoor/activity":
-            self.engine.ledger.settle()
-            respond(client, head, self.engine.ledger.activity.report() | {"switches": self.history.switches()})
+            self.server.ledger.settle()
+            respond(client, head, self.server.ledger.activity.report() | {"switches": self.history.switches()})
         elif path == "/health":
             respond(client, head, {"status": "ok"})
         else:
@@ -101,7 +97,7 @@ class LocalAnswers:
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
         asked = urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
-        (ready, reason, seconds), state = self._ready(self.spread()), self.engine.slot.state
+        (ready, reason, seconds), state = self._ready(self.server.spread()), self.server.slot.state
         model, served = asked.get("model", [""])[0], str((state.profile or {}).get("served_model_name") or "")
         if ready and model and model not in (served, *state.rules.model_aliases):
             ready, reason = False, f"the model {model!r} is not served here"
@@ -116,7 +112,7 @@ class LocalAnswers:
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
         for. The seconds are what generations are told that are refused now.
         """
-        slot, health = self.engine.slot, self.engine.health
+        slot, health = self.server.slot, self.server.health
         state, reason = slot.state, ""
         if slot.draining:
             reason = "the frontdoor is stopping"
@@ -132,11 +128,11 @@ class LocalAnswers:
 
     def _status(self) -> dict[str, Any]:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
-        config, health, metrics, pool = self.config, self.engine.health, self.engine.ledger.metrics, self.engine.pool
-        limiter, state = self.engine.permits.limiter, self.engine.slot.state
+        config, health, metrics, pool = self.config, self.server.health, self.server.ledger.metrics, self.server.pool
+        limiter, state = self.server.permits.limiter, self.server.slot.state
         profile, engine = state.profile or {}, state.engine or {}
         # what is shown counts what has ended by now
-        self.engine.ledger.settle()
+        self.server.ledger.settle()
         is_ready, why_not, retry_after_s = self._ready()
         silent = self.probe.silent_s
         return {
@@ -181,9 +177,9 @@ class LocalAnswers:
                 "total_generation_requests": metrics.generation_requests + limiter.requests,
                 "refused_requests": +metrics.refusals,
                 "outcomes": metrics.outcomes(),
-                "active_requests": len(self.engine.running),
-                "client_connections": len(self.connections),
-                "buffered_bytes": self.engine.memory.held,
+                "active_requests": len(self.server.running),
+                "client_connections": len(self.server.connections.connections),
+                "buffered_bytes": self.server.memory.held,
                 "request": dataclasses.asdict(state.rules),
                 "event_logging": config.log.events and state.event_log,
                 "auth": "api_key" if config.auth.keys_file else "none",
@@ -191,7 +187,7 @@ class LocalAnswers:
                 "admin": bool(config.admin.keys_file),
                 "tls": bool(config.tls.cert_file),
                 "state_sequence": state.sequence,
-                "draining": self.engine.slot.draining,
+                "draining": self.server.slot.draining,
                 "started_at": self.started_at,
             },
         }
@@ -208,4 +204,4 @@ class LocalAnswers:
         model = status["model_slot"]
         served = {"slot": model["slot"], "profile": model["name"]}
         served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
-        return render(self.engine.ledger.metrics, now, served, status["phase"], __version__)
+        return render(self.server.ledger.metrics, now, served, status["phase"], __version__)

@@ -70,7 +70,6 @@ class Keys:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the keys that count now."""
         return tuple(self._keys)
 
     def refresh(self) -> bool:

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import posixpath
 import re
 import urllib.parse
-from typing import NamedTuple
 
 
 class Kind(enum.Enum):
@@ -30,7 +30,8 @@ class Style(enum.IntEnum):
     DETAIL = 3
 
 
-class Route(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Route:
     """One classified path; `gated` paths take a generation slot on POST."""
 
     kind: Kind
