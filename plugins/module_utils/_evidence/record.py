@@ -64,7 +64,7 @@ def make(
             raise ValueError(f"{name} of a record is {moment!r}: write it as 2026-11-23T04:16:00Z")
     if ended_at < began_at:
         raise ValueError(f"a record that ends at {ended_at}, before it began at {began_at}")
-    made = {
+    made: dict[str, Any] = {
         "schema": SCHEMA,
         "id": record_id(kind, profile, began_at, f"{host['name']}/{slot}"),
         "kind": kind,
