@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rule of docs/what-is-proven.md: each claim names its proof, and the proof is there.
 
-A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (`tests/…`, or as much of the
-end of its path as is unique), one test in it (`FILE::NAME`), the id of a record, or "by hand" with a date.
+A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (as much of the end of its
+path as is unique), one test in it (`FILE::NAME`), the id of a record, or "by hand" with a date.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ The figures have the shape of those that were measured on these cards: a rate th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from unit.plugins.module_utils._evidence.records import HOST, record
@@ -15,7 +16,6 @@ from unit.plugins.module_utils._evidence.records import HOST, record
 STREAMS = (1, 2, 4, 8, 16, 32)
 RATES = {"2k-128": (58.2, 109.4, 201.7, 352.9, 548.1, 611.6), "short-512": (61.0, 118.8, 228.3, 431.2, 779.4, 1126.0)}
 WAITS = {"2k-128": (0.412, 0.655, 1.087, 2.041, 4.377, 9.02), "short-512": (0.071, 0.084, 0.109, 0.162, 0.257, 0.493)}
-SEARCHED = ((15616, 42.73), (10368, 48.91), (7680, 52.82), (4096, 71.29), (4480, 65.25))
 
 
 FACTORS = {"mean": 1.04, "p50": 1.0, "p95": 1.31, "p99": 1.6}
@@ -27,6 +27,7 @@ def figures(shape: str, place: int, speed: float) -> dict[str, Any]:
     return {
         "requests": STREAMS[place] * 3,
         "failed": 0,
+        "errors": {},
         "wall_tok_s": round(RATES[shape][place] * speed, 4),
         "ttft_s": ttft,
     }
@@ -56,16 +57,55 @@ def benchmark(day: str, speed: float, **given: Any) -> dict[str, Any]:
     return record("benchmark", f"{day}T04:16:00Z", data={"summary": summary, "shapes": shapes(speed)}, **given)
 
 
-def soak(day: str, **given: Any) -> dict[str, Any]:
-    cycles = [
-        {
-            "number": number,
-            "load": {"tok_s": 781.04 - (number * 37 % 13) * 1.3 - (16 if number == 17 else 0), "failed": 0},
-        }
-        for number in range(1, 33)
-    ]
-    summary = "32 cycles, anomalies: 1 isolated, 749.44 to 781.04 tok/s"
-    return record("soak", f"{day}T20:00:00Z", data={"summary": summary, "cycles": cycles}, **given)
+PLAN = {
+    "duration_s": 28800.0,
+    "interval_s": 900.0,
+    "reruns": 3,
+    "stress": 25,
+    "concurrency": 8,
+    "prompt_words": 80,
+    "output_tokens": 512,
+    "request_timeout_s": 1800.0,
+    "baseline_cycles": 3,
+    "min_speed_share": 0.9,
+    "max_isolated": 1,
+    "max_repeated": 0,
+    "max_persistent": 0,
+}
+
+
+def cycle(number: int, tok_s: float | None) -> dict[str, Any]:
+    """Return one cycle of a soak; without a rate it broke off."""
+    load = {
+        "requests": 8,
+        "failed": 0,
+        "error": "",
+        "output_tokens": 4096,
+        "wall_s": 5.24,
+        "tok_s": tok_s,
+        "slowest_s": 5.2,
+    }
+    return {
+        "number": number,
+        "began_at": f"2026-11-21T{20 + number // 60:02}:{number % 60:02}:00Z",
+        "seconds": 9.5,
+        "canary": {"ok": True, "cases": 4, "seconds": 3.2},
+        "anomalies": 0,
+        "load": None if tok_s is None else load,
+    }
+
+
+def soak(day: str, rates: Sequence[float | None] = (), **given: Any) -> dict[str, Any]:
+    usual = [781.04 - (number * 37 % 13) * 1.3 - (16 if number == 17 else 0) for number in range(1, 33)]
+    data = {
+        "summary": "32 cycles, anomalies: 1 isolated, 749.44 to 781.04 tok/s (first cycles 777.14)",
+        "plan": PLAN,
+        "reference_tok_s": 777.14,
+        "cycles": [cycle(number, rate) for number, rate in enumerate(rates or usual, 1)],
+        "anomalies": [],
+        "ended": {"how": "deadline", "why": "the deadline was reached"},
+    }
+    return record("soak", f"{day}T20:00:00Z", data=data, **given)
 
 
 def fleet() -> dict[str, list[dict[str, Any]]]:
