@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rule of docs/what-is-proven.md: each claim names its proof, and the proof is there.
 
-A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (the end of its path, so much
-that it is unique, and never the name alone), one test in it (`FILE::NAME`), the id of a record, or "by hand" with a
-date.
+A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (so much of the end of its
+path that it is unique, and never the name alone), one test in it (`FILE::NAME`), the id of a record, or "by hand" with
+a date.
 """
 
 from __future__ import annotations
