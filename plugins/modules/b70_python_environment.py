@@ -99,7 +99,7 @@ options:
         type: dict
         default: {}
       advice:
-        description: What to do if the step fails, as a sentence at the end of the message.
+        description: With O(steps[].build), what to do if it fails, as the end of the message.
         type: str
         default: ""
   aliases:

@@ -30,7 +30,8 @@ _FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|fil
 class Step:
     """Requirements that are installed together. index, url: their own source. build: a source archive of this host.
 
-    build_requirements: with hashes, what only the build needs. build_variables: of the build. advice: if it fails.
+    build_requirements: with hashes, what only the build needs. build_variables: of the build. advice: what
+    to do if the build fails.
     """
 
     label: str
@@ -55,7 +56,7 @@ class Step:
     @property
     def for_build(self) -> Step:
         """The step that installs what only the build needs."""
-        return Step(f"what builds {self.label}", self.build_requirements, True, advice=self.advice)
+        return Step(f"what builds {self.label}", self.build_requirements, True)
 
     def names(self) -> tuple[str, ...]:
         """The requirements without hashes and markers."""
@@ -286,7 +287,7 @@ def unreachable(said: str) -> list[str]:
 def gist(said: str) -> str:
     """uv's message as one line, without the causes between the first one that names something and the last."""
     lines = [line.strip() for line in public(said).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("Using Python", "warning:", "Resolved "))]
+    lines = [line for line in lines if line and not line.startswith(("Using Python", "Using CPython", "warning:", "Resolved "))]
     causes = [line for line in lines if line.startswith("cause:")]
     dropped = [line for line in causes[:-1] if not _TELLING.search(line)]
     return " ".join(line for line in lines if line not in dropped)[:700] or "it said nothing"
@@ -324,4 +325,4 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
             f"Put {', '.join(step.names()[:3]) or step.label} into one of these places, or into a folder that "
             "find_links names. Then run again; what was downloaded is kept."
         )
-    return "\n".join([*lines, step.advice] if step.advice else lines)
+    return "\n".join(lines)
