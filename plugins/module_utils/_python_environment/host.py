@@ -250,7 +250,9 @@ class Making:
         if not step.build_requirements:
             self.install(step, where)
             return
-        with tempfile.TemporaryDirectory(prefix=f".{self.place.path.name}-build-", dir=self.place.path.parent) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{self.place.path.name}-build-", dir=self.place.path.parent
+        ) as folder:
             self.install(step.for_build, where, folder)
             self.install(step, where, more={"PYTHONPATH": folder})
 

@@ -287,7 +287,11 @@ def unreachable(said: str) -> list[str]:
 def gist(said: str) -> str:
     """uv's message as one line, without the causes between the first one that names something and the last."""
     lines = [line.strip() for line in public(said).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("Using Python", "Using CPython", "warning:", "Resolved "))]
+    lines = [
+        line
+        for line in lines
+        if line and not line.startswith(("Using Python", "Using CPython", "warning:", "Resolved "))
+    ]
     causes = [line for line in lines if line.startswith("cause:")]
     dropped = [line for line in causes[:-1] if not _TELLING.search(line)]
     return " ".join(line for line in lines if line not in dropped)[:700] or "it said nothing"

@@ -26,7 +26,7 @@ COMPILED = [
 def extensions() -> list[object]:
     """The modules to compile. Ends the build where that cannot work."""
     # A backend also runs this file to ask about the package.
-    if os.environ.get("FRONTDOOR_COMPILE") != "1" or not {"bdist_wheel", "build_ext"} & {*sys.argv}:
+    if os.environ.get("FRONTDOOR_COMPILE") != "1" or {"dist_info", "egg_info"} & {*sys.argv}:
         return []
     headers = Path(sysconfig.get_path("include"), "Python.h")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]

@@ -23,7 +23,7 @@ from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, on_loop, until
 
 import frontdoor
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(frontdoor.__file__).parents[1]
 
 
 def command(config: Path, *options: str) -> tuple[list[str], dict[str, str]]:
@@ -292,7 +292,7 @@ def test_the_map_of_modules_is_complete() -> None:
     package = Path(frontdoor.__file__).parent
     files = (path.relative_to(package).with_suffix("") for path in package.rglob("*.py") if path.stem[:2] != "__")
     modules = {(".".join(file.parts[:-1]), file.name) for file in files}
-    table = (package.parents[1] / "README.md").read_text().split("## Layers")[1]
+    table = (Path(__file__).parents[1] / "README.md").read_text().split("## Layers")[1]
     rows = re.findall(r"^\| (?:`([a-z]+)/`)? *\| (.+) \|$", table, re.MULTILINE)
     named = [(name, module) for name, text in rows for module in re.findall(r"`([a-z_]+)`", text)]
     assert sorted(named) == sorted(modules)
