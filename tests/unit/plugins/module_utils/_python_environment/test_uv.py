@@ -268,13 +268,21 @@ def test_what_builds_a_step_does_not_stay_and_a_failed_build_says_what_the_compi
     where = place(tmp_path, sources=plan.Sources(find_links=(str(tmp_path / "wheels"),), no_index=True))
 
     def thing(**variables):
-        more = {"build": True, "build_requirements": hashed, "build_variables": variables, "advice": "Set less."}
-        return wanted(plan.Step("thing", f"thing @ file://{archive}", False, **more), imports=("thing",))
+        step = plan.Step(
+            label="thing",
+            requirements=f"thing @ file://{archive}",
+            hashed=False,
+            build=True,
+            build_requirements=hashed,
+            build_variables=variables,
+            advice="Set less.",
+        )
+        return wanted(step, imports=("thing",))
 
     # the same archive, built in two ways
     for how in ("compiled", "interpreted"):
         assert host.make(where, thing(HOW=how))[0].kind == "anew"
-        told = [where.python, "-I", "-c", "import thing; print(thing.how)"]
+        told = [str(where.python), "-I", "-c", "import thing; print(thing.how)"]
         assert subprocess.run(told, capture_output=True, text=True, timeout=60, check=True).stdout == f"{how}\n"
         assert host.make(where, thing(HOW=how))[0].kind == "nothing"
     assert not imports(where, "backend")
