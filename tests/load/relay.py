@@ -46,8 +46,14 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.to_client = self.transport.write
-        loop = asyncio.get_running_loop()
-        self.connecting = loop.create_task(loop.create_connection(lambda: Engine(self), "127.0.0.1", int(sys.argv[2])))
+        self.connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: Engine(self), "127.0.0.1", int(sys.argv[2]))
+        except OSError:
+            # the engine is there only while a load runs
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.to_engine is None:

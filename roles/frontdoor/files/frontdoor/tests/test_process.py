@@ -121,6 +121,7 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     events = [json.loads(line) for line in out.splitlines()]
     names = [event["event"] for event in events]
     assert names[0] == "frontdoor_start"
+    assert events[0]["compiled"] is (os.environ.get("FRONTDOOR_COMPILE") == "1")
     assert names[-1] == "frontdoor_stop"
     assert events[-1]["cut"] == 0
     assert "generation_request" in names

@@ -18,7 +18,6 @@ from typing import Any
 from frontdoor import __version__, errors
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
-from frontdoor.http import exchange
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.exchange import Engine
 from frontdoor.http.head import RequestHead
@@ -32,7 +31,7 @@ from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 # What was installed, as the unit names it: tells whether a process is older than its files.
 BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
 # whether the modules that every request passes are compiled
-COMPILED = not str(exchange.__file__).endswith(".py")
+COMPILED = not hasattr(render, "__code__")
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
