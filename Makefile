@@ -105,6 +105,9 @@ lock: venv ## resolve requirements/*.in anew into the hashed locks
 	uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' roles/model_weights/files/hub/requirements.in \
 	  --output-file roles/model_weights/files/hub/requirements.txt
+	uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' roles/frontdoor/files/frontdoor/build-requirements.in \
+	  --output-file roles/frontdoor/files/frontdoor/build-requirements.txt
 
 build: venv ## the collection's tarball in .cache/build
 	@ansible-galaxy collection build --force --output-path .cache/build

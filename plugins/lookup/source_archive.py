@@ -70,6 +70,8 @@ def project_files(root: Path) -> Iterator[Path]:
     """Yield what is packed, in a fixed order."""
     yield root / "pyproject.toml"
     yield root / "README.md"
+    if (root / "setup.py").exists():
+        yield root / "setup.py"
     for path in sorted((root / "src").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith("."):
             yield path

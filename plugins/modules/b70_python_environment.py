@@ -84,10 +84,24 @@ options:
       build:
         description:
           - Whether the requirement is a source archive on the host, as C(NAME @ file:///PATH). It is built offline,
-            with uv's own build backend. O(steps[].hashed) may be V(false). PATH must then identify the contents of the
-            archive.
+            with uv's own build backend or with O(steps[].build_requirements). O(steps[].hashed) may be V(false). PATH
+            must then identify the contents of the archive.
         type: bool
         default: false
+      build_requirements:
+        description:
+          - With O(steps[].build), the text of a requirements file with hashes of what only the build needs, such as its
+            backend. It does not stay in the environment.
+        type: str
+        default: ""
+      build_variables:
+        description: With O(steps[].build), environment variables of the build.
+        type: dict
+        default: {}
+      advice:
+        description: With O(steps[].build), what to do if it fails, as the end of the message.
+        type: str
+        default: ""
   aliases:
     description: Distributions that are registered under additional names, after the last step.
     type: list

@@ -127,7 +127,7 @@ def check_action_group(root: Path) -> list[str]:
 def check_lock(root: Path) -> list[str]:
     """Every requirement stands in its lock, and everything in a lock is pinned and hashed."""
     found = []
-    for wanted in sorted((root / "requirements").glob("*.in")):
+    for wanted in sorted([*root.glob("requirements/*.in"), *root.glob("roles/*/files/*/*requirements.in")]):
         lock = wanted.with_suffix(".txt").read_text()
         entries = [entry for entry in re.split(r"\n(?=\S)", lock) if not entry.startswith("#")]
         names = set()

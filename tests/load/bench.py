@@ -108,6 +108,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "processor": f"{cpu}, {os.cpu_count()} cores",
         "kernel": platform.release(),
         "python": version(options.python, "-V"),
+        "frontdoor": "interpreted" if options.interpreted else "compiled",
         **(
             {"before": version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)}
             if options.before
@@ -145,7 +146,7 @@ def measure(rig: Rig, options: argparse.Namespace, names: list[str], targets: li
         for name in names:
             # there and back: what changes slowly meets all of them alike
             for target in targets if repeat % 2 == 0 else targets[::-1]:
-                if target != "direct" or not SCENARIOS[name].limited:
+                if target not in ("direct", "relay") or not SCENARIOS[name].limited:
                     row = one[name][target] = figures(rig.load(rig.targets[target], SCENARIOS[name], options.seconds))
                     progress = f"{repeat + 1}/{options.repeats} {name:<10} {target:<10} cpu {row['cpu']:.2f}"
                     print(progress, file=sys.stderr)
@@ -163,7 +164,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--before", metavar="GITREF", help="measure the frontdoor of that commit beside this one")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of one load (default: 2)")
     parser.add_argument("--repeats", type=int, default=7, help="interleaved rounds (default: 7)")
-    parser.add_argument("--targets", default="direct,nginx,frontdoor", help="default: %(default)s")
+    parser.add_argument("--targets", default="direct,nginx,frontdoor", help="also relay (default: %(default)s)")
+    parser.add_argument("--interpreted", action="store_true", help="the frontdoor as it runs without a compiler")
     parser.add_argument(
         "--python", default="/usr/bin/python3", help="what the frontdoor runs on (default: %(default)s)"
     )
@@ -179,19 +181,24 @@ def main(argv: list[str] | None = None) -> int:
     starts = tuple(options.only or [""])
     names = [name for name in SCENARIOS if name in wanted and name.startswith(starts)]
     generator = compile_generator(options.build)
-    versions = {"frontdoor": install(ROOT / PACKAGE, options.build, options.python)} if "frontdoor" in targets else {}
+    versions = {}
+    if "frontdoor" in targets:
+        versions["frontdoor"] = install(ROOT / PACKAGE, options.build, options.python, interpreted=options.interpreted)
     # in memory: a write to a busy disk can take milliseconds, and the log of a host goes to journald's socket
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder, tempfile.TemporaryDirectory() as old:
         if options.before:
             targets.append("before")
-            versions["before"] = install(checked_out(options.before, Path(old)), options.build, options.python)
+            before = checked_out(options.before, Path(old))
+            versions["before"] = install(before, options.build, options.python, interpreted=options.interpreted)
         run = about(options)
         with Rig(Path(folder), generator, pin=not options.no_pin) as rig:
             run |= rig.conditions
             print("; ".join(f"{name}: {value}" for name, value in rig.conditions.items()), file=sys.stderr)
             if "nginx" in targets:
                 rig.add_nginx()
+            if "relay" in targets:
+                rig.add_relay(versions["frontdoor"].python)
             process: dict[str, dict[str, float]] = {name: {} for name in versions}
             for name, version in versions.items():
                 if not options.only and not options.required:

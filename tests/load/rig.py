@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ from quiet import can_have_priority, prefix, quiet
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGE = Path("roles/frontdoor/files/frontdoor")
+sys.path.append(str(ROOT / PACKAGE / "tests"))
+
+from compiled import build  # noqa: E402
+
 ENGINE_PORT, NGINX_PORT, NGINX_LIMITED_PORT, PROBE_PORT, PROBED_PORT, _DOOR_PORT = range(18291, 18297)
 CHAT = "/v1/chat/completions"
 #: of the proxies that limit
@@ -169,7 +174,7 @@ def checked_out(ref: str, folder: Path) -> Path:
     return folder / PACKAGE
 
 
-def install(package: Path, folder: Path, python: str) -> Installed:
+def install(package: Path, folder: Path, python: str, *, interpreted: bool = False) -> Installed:
     """Make a frontdoor's own environment, as the role makes it on a host, unless the folder has it already."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     lock = package / "requirements.txt"
@@ -181,7 +186,17 @@ def install(package: Path, folder: Path, python: str) -> Installed:
         for argv in ([uv, "venv", "-q", "--python", python, str(venv)], [*sync, str(lock)]):
             subprocess.run(argv, check=True)
         complete.touch()
-    return Installed(made, package / "src")
+    needs = package / "build-requirements.txt"
+    if interpreted or not needs.exists():
+        # a version before there was another
+        return Installed(made, package / "src")
+    tools = folder / ("tools-" + hashlib.sha256(needs.read_bytes() + made.encode()).hexdigest()[:16])
+    if not tools.exists():
+        argv = [uv, "pip", "install", "-q", "--system-certs", "--require-hashes", "--python", made]
+        with tempfile.TemporaryDirectory(dir=folder) as new:
+            subprocess.run([*argv, "--target", f"{new}/tools", "-r", str(needs)], check=True)
+            os.rename(f"{new}/tools", tools)
+    return Installed(made, build(package, made, str(tools), folder))
 
 
 @contextlib.contextmanager
@@ -234,6 +249,13 @@ class Rig:
         env = {**os.environ, "PATH": _SEARCH}
         nginx = self._stack.enter_context(running(argv, port=NGINX_PORT, env=env))
         self.targets["nginx"] = Target(NGINX_PORT, NGINX_LIMITED_PORT, lambda limited: _children(nginx.pid))
+
+    def add_relay(self, python: str) -> None:
+        """Start what passes bytes on and parses nothing."""
+        port = next(self._ports)
+        argv = [*self._before_proxy(), python, str(HERE / "relay.py"), str(port), str(ENGINE_PORT)]
+        relay = self._stack.enter_context(running(argv, port=port))
+        self.targets["relay"] = Target(port, port, lambda limited: [relay.pid])
 
     def add_frontdoor(self, name: str, version: Installed) -> None:
         """Start two frontdoors of one version, without and with a limit, as a target of that name."""

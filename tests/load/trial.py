@@ -21,7 +21,12 @@ from trial_config import ADMIN_KEY, KEYS, Rules, TrialConfig
 
 PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
 MEASURED = Path(__file__).with_name("measured.py")
-sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
+sys.path[:0] = [str(PACKAGE / "tests")]
+
+from compiled import source  # noqa: E402
+
+SOURCE = source()
+sys.path[:0] = [str(SOURCE)]
 
 from kit import LIMIT_S, Answer, Client, Engine, changed_state, free_port, start_unit  # noqa: E402
 
@@ -177,7 +182,7 @@ async def trial(limits: dict[str, Any], config: TrialConfig, patience_s: float =
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "default", str(MEASURED), str(told), "--config", str(file)),
             pass_fds=(told,),
-            env={**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "PYTHONMALLOC": "malloc"},
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONMALLOC": "malloc"},
             stdout=log,
             stderr=asyncio.subprocess.PIPE,
         )

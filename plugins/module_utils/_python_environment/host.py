@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,7 +246,20 @@ class Making:
             raise EnvironmentProblem(f"cannot create an environment at {self.place.path}: {plan.gist(done.err)}")
 
     def step(self, step: plan.Step, where: str) -> None:
-        """Install one step from the first source that has it."""
+        """Install one step. What only its build needs is in a folder that is removed afterwards."""
+        if not step.build_requirements:
+            self.install(step, where)
+            return
+        with tempfile.TemporaryDirectory(
+            prefix=f".{self.place.path.name}-build-", dir=self.place.path.parent
+        ) as folder:
+            self.install(step.for_build, where, folder)
+            self.install(step, where, more={"PYTHONPATH": folder})
+
+    def install(
+        self, step: plan.Step, where: str, target: str = "", more: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Install a step from the first source that has it, into the environment or a folder."""
         said: list[tuple[plan.Attempt, str]] = []
         for attempt in plan.attempts(step, self.place.sources):
             text = f"{where}: {step.label} from {plan.public(attempt.place)}"
@@ -264,9 +278,11 @@ class Making:
             words += () if step.build else WHEELS
             words += ("--require-hashes",) if step.hashed or found else ()
             words += ("--compile-bytecode",) if step.compile else ()
-            done = self.uv(words, text, requirements, attempt)
+            words += ("--target", target) if target else ()
+            done = self.uv(words, text, requirements, attempt, more)
             if done.code == 0:
-                self.note(step, attempt, found)
+                if not target:
+                    self.note(step, attempt, found)
                 return
             said.append((attempt, done.err))
         raise EnvironmentProblem(plan.failure(step, str(self.place.path), said))

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # Variables that name sources of packages. They must not apply to a step that may come from only one URL.
@@ -28,7 +28,11 @@ _FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|fil
 
 @dataclass(frozen=True)
 class Step:
-    """Requirements that are installed together. index, url: their own source. build: a source archive of this host."""
+    """Requirements that are installed together. index, url: their own source. build: a source archive of this host.
+
+    build_requirements: with hashes, what only the build needs. build_variables: of the build. advice: what
+    to do if the build fails.
+    """
 
     label: str
     requirements: str
@@ -37,12 +41,22 @@ class Step:
     url: str = ""
     compile: bool = False
     build: bool = False
+    build_requirements: str = ""
+    build_variables: Mapping[str, str] = field(default_factory=dict)
+    advice: str = ""
 
     def digest(self) -> str:
         """A key over everything that can change the result. With hashes the source of the files does not matter."""
         address = [] if self.hashed else [self.index, self.url]
         what = [self.requirements.strip(), self.hashed, self.compile, self.build, *address]
+        if self.build_requirements or self.build_variables:
+            what += [self.build_requirements.strip(), dict(sorted(self.build_variables.items()))]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+    @property
+    def for_build(self) -> Step:
+        """The step that installs what only the build needs."""
+        return Step(f"what builds {self.label}", self.build_requirements, True)
 
     def names(self) -> tuple[str, ...]:
         """The requirements without hashes and markers."""
@@ -160,7 +174,9 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
     Without a hash a name alone is not enough: then only the step's own URL and find_links are used.
     """
     if step.build:
-        return [Attempt("this host", False, ("--offline", "--no-build-isolation"), {})]
+        # Otherwise uv would take a wheel that it built from the same archive with other variables.
+        fresh = ("--no-cache",) if step.build_variables else ()
+        return [Attempt("this host", False, ("--offline", "--no-build-isolation", *fresh), step.build_variables)]
     online = []
     own = step.url or step.index
     links = tuple(option for link in sources.find_links for option in ("--find-links", link))
@@ -271,15 +287,28 @@ def unreachable(said: str) -> list[str]:
 def gist(said: str) -> str:
     """uv's message as one line, without the causes between the first one that names something and the last."""
     lines = [line.strip() for line in public(said).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("Using Python", "warning:", "Resolved "))]
+    lines = [
+        line
+        for line in lines
+        if line and not line.startswith(("Using Python", "Using CPython", "warning:", "Resolved "))
+    ]
     causes = [line for line in lines if line.startswith("cause:")]
     dropped = [line for line in causes[:-1] if not _TELLING.search(line)]
     return " ".join(line for line in lines if line not in dropped)[:700] or "it said nothing"
 
 
+def last_lines(said: str) -> str:
+    """The end of a build's output, where compilers and build backends say what is wrong."""
+    lines = [line.rstrip() for line in public(said).splitlines() if line.strip()]
+    return "\n".join(line for line in lines if not line.lstrip().startswith("hint:"))[-1500:] or "it said nothing"
+
+
 def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
     """Why a step failed: each source with its result, and a fix."""
     lines = [f"{step.label} could not be installed into {path}."]
+    if step.build:
+        lines += [last_lines(text) for _attempt, text in said]
+        return "\n".join([*lines, step.advice or "Mend what the last lines name. Then run again."])
     every = []
     for attempt, text in said:
         if not attempt.offline:

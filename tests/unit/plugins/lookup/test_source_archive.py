@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
 from pathlib import Path
@@ -58,3 +59,12 @@ def test_what_is_missing_is_named(project: Path) -> None:
         pack(project)
     with pytest.raises(AnsibleLookupError, match="cannot pack /nowhere"):
         LookupModule().run(["/nowhere"])
+
+
+def test_what_builds_it_is_packed_too(project: Path) -> None:
+    before = pack(project)
+    (project / "setup.py").write_text("from setuptools import setup\n\nsetup()\n")
+    stem, content = pack(project)
+    assert content != before[1]
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        assert f"{stem}/setup.py" in archive.getnames()

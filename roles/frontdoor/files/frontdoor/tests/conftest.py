@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from pathlib import Path
 
 import jsonschema
+from compiled import source
 from hypothesis import HealthCheck, settings
+
+# before anything imports it
+sys.path.insert(0, str(source()))
 
 from frontdoor.config import Config
 from frontdoor.slot import state

@@ -23,7 +23,7 @@ from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, on_loop, until
 
 import frontdoor
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(frontdoor.__file__).parents[1]
 
 
 def command(config: Path, *options: str) -> tuple[list[str], dict[str, str]]:
@@ -121,6 +121,7 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     events = [json.loads(line) for line in out.splitlines()]
     names = [event["event"] for event in events]
     assert names[0] == "frontdoor_start"
+    assert events[0]["compiled"] is (os.environ.get("FRONTDOOR_COMPILE") == "1")
     assert names[-1] == "frontdoor_stop"
     assert events[-1]["cut"] == 0
     assert "generation_request" in names
@@ -292,7 +293,7 @@ def test_the_map_of_modules_is_complete() -> None:
     package = Path(frontdoor.__file__).parent
     files = (path.relative_to(package).with_suffix("") for path in package.rglob("*.py") if path.stem[:2] != "__")
     modules = {(".".join(file.parts[:-1]), file.name) for file in files}
-    table = (package.parents[1] / "README.md").read_text().split("## Layers")[1]
+    table = (Path(__file__).parents[1] / "README.md").read_text().split("## Layers")[1]
     rows = re.findall(r"^\| (?:`([a-z]+)/`)? *\| (.+) \|$", table, re.MULTILINE)
     named = [(name, module) for name, text in rows for module in re.findall(r"`([a-z_]+)`", text)]
     assert sorted(named) == sorted(modules)

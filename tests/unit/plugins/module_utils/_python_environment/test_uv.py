@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -218,12 +219,12 @@ def test_further_steps_are_added_and_stay_for_the_call_that_announced_them(tmp_p
     assert imports(where, "demo", "kernels")
 
 
-@pytest.mark.parametrize("hashed", [True, False])
-def test_a_source_archive_of_this_host_is_built_offline(tmp_path, hashed):
-    archive = tmp_path / "thing-1.0.tar.gz"
+def source_archive(folder, backend):
+    """The sources of thing 1.0, which a backend builds."""
+    archive = folder / "thing-1.0.tar.gz"
     files = {
         "pyproject.toml": '[project]\nname = "thing"\nversion = "1.0"\nrequires-python = ">=3.9"\n'
-        '[build-system]\nrequires = ["uv_build>=0.8,<1"]\nbuild-backend = "uv_build"\n',
+        f'[build-system]\nrequires = ["{backend}"]\nbuild-backend = "{backend}"\n',
         "src/thing/__init__.py": "x = 1\n",
     }
     with tarfile.open(archive, "w:gz") as tar:
@@ -231,12 +232,72 @@ def test_a_source_archive_of_this_host_is_built_offline(tmp_path, hashed):
             member = tarfile.TarInfo(f"thing-1.0/{name}")
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))
+    return archive
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_source_archive_of_this_host_is_built_offline(tmp_path, hashed):
+    archive = source_archive(tmp_path, "uv_build")
     digest = f" --hash=sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}" if hashed else ""
     where = place(tmp_path)
     thing = plan.Step("thing", f"thing @ file://{archive}{digest}", hashed, build=True)
     _work, found = host.make(where, wanted(thing, imports=("thing",)))
     assert found["wheels"] == {}
     assert imports(where, "thing")
+
+
+BACKEND = """
+import os, sys, zipfile
+
+def build_wheel(folder, settings=None, metadata=None):
+    if "HOW" not in os.environ:
+        print("first\\n" * 200, "thing.c:7: error: there is no HOW", file=sys.stderr)
+        sys.exit(1)
+    name = "thing-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as file:
+        file.writestr("thing.py", f"how = {os.environ['HOW']!r}")
+        file.writestr("thing-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: thing\\nVersion: 1.0\\n")
+        file.writestr("thing-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        file.writestr("thing-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
+def test_what_builds_a_step_does_not_stay_and_a_failed_build_says_what_the_compiler_said(tmp_path):
+    archive = source_archive(tmp_path, "backend")
+    hashed = f"backend==1.0 --hash=sha256:{wheel(tmp_path / 'wheels', 'backend', '1.0', body=BACKEND)}"
+    where = place(tmp_path, sources=plan.Sources(find_links=(str(tmp_path / "wheels"),), no_index=True))
+
+    def thing(**variables):
+        step = plan.Step(
+            label="thing",
+            requirements=f"thing @ file://{archive}",
+            hashed=False,
+            build=True,
+            build_requirements=hashed,
+            build_variables=variables,
+            advice="Set less.",
+        )
+        return wanted(step, imports=("thing",))
+
+    # the same archive, built in two ways
+    for how in ("compiled", "interpreted"):
+        assert host.make(where, thing(HOW=how))[0].kind == "anew"
+        told = [str(where.python), "-I", "-c", "import thing; print(thing.how)"]
+        assert subprocess.run(told, capture_output=True, text=True, timeout=60, check=True).stdout == f"{how}\n"
+        assert host.make(where, thing(HOW=how))[0].kind == "nothing"
+    assert not imports(where, "backend")
+    with pytest.raises(host.EnvironmentProblem) as failed:
+        host.make(where, thing())
+    lines = str(failed.value).splitlines()
+    assert lines[0] == f"thing could not be installed into {where.path}."
+    assert lines[-1] == "Set less."
+    assert "thing.c:7: error: there is no HOW" in lines[-2]
+    assert len(str(failed.value)) < 2000
+    (other,) = thing(HOW="x").steps
+    with pytest.raises(host.EnvironmentProblem, match="what builds thing could not be installed"):
+        host.make(where, wanted(dataclasses.replace(other, build_requirements=hashed.replace("1.0 ", "1.1 "))))
+    assert [entry.name for entry in where.path.parent.iterdir() if entry.name.startswith(".")] == []
 
 
 def test_an_environment_that_cannot_import_what_it_is_for_is_not_finished(tmp_path):

@@ -21,7 +21,7 @@ from frontdoor.config import Config, ConfigError, load
 from frontdoor.http.listener import Listener
 from frontdoor.http.tls import TlsError, load_pair, server_context
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.status import page
+from frontdoor.observability.status import COMPILED, page
 from frontdoor.policy.keys import Keys, key_line, make_key
 
 EXIT_CONFIG = 2
@@ -88,6 +88,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         auth="none" if app.keys is None else "api_key",
         tls=tls is not None,
         version=__version__,
+        compiled=COMPILED,
     )
     events.flush()
     notify("READY=1")

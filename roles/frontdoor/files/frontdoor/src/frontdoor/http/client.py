@@ -110,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
-        self._head: RequestHead = cast(RequestHead, None)
+        self._head: RequestHead | None = None
         self._body: BodyReader | None = None
         self._linger_left = 0
         self._work: Work | None = None
@@ -288,6 +288,7 @@ class ClientConnection(asyncio.Protocol):
     def _read_body(self, data: bytes) -> None:
         body, head = self._body, self._head
         assert body is not None
+        assert head is not None
         refusal = body.feed(data)
         self.deadline = body.deadline(self._time())
         if refusal is not None:

@@ -29,6 +29,8 @@ from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
 # What was installed, as the unit names it: tells whether a process is older than its files.
 BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
+# whether the modules that every request passes are compiled
+COMPILED = not hasattr(render, "__code__")
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
@@ -162,6 +164,7 @@ class LocalAnswers:
             },
             "frontdoor": {
                 "version": __version__,
+                "compiled": COMPILED,
                 "build": BUILD,
                 "host": config.listen.host,
                 "port": config.listen.port,
