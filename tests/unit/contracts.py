@@ -12,13 +12,14 @@ from typing import Any
 
 import jsonschema
 
-SCHEMAS = Path(__file__).parents[2] / "roles/slot/files/schema"
+SCHEMAS = [Path(__file__).parents[2] / f"roles/{role}/files/schema" for role in ("slot", "evidence")]
 
 
 @functools.cache
 def schema(name: str) -> dict[str, Any]:
-    """Return the schema called ``state``, ``journal`` or ``resolved-profile``."""
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    """Return the schema called ``state``, ``journal``, ``resolved-profile``, ``record`` or ``index``."""
+    file = next(file for folder in SCHEMAS for file in folder.glob(f"{name}.schema.json"))
+    found: dict[str, Any] = json.loads(file.read_text())
     return found
 
 

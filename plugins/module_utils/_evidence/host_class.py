@@ -1,0 +1,50 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What kind of host a figure comes from: figures of two hosts are compared only where this is alike."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .._doctor.parse import memory
+from .._host import cards
+
+
+def look(
+    proc: Path = Path("/proc"),
+    sysfs: Path = Path("/sys"),
+    *,
+    launch_latency_us: float | None = None,
+    all_reduce_us: float | None = None,
+) -> dict[str, Any]:
+    """Return class, cpu, cores, memory_gib, kernel, cards and the two figures, which are None where nobody measured.
+
+    `class` is one line: hosts with the same one have the same cards, processor and (rounded) memory.
+    """
+    cpuinfo = _read(proc / "cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.*\S)", cpuinfo, re.MULTILINE)
+    cpu = " ".join(model[1].split()) if model else "unknown processor"
+    cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
+    gib = round(memory(_read(proc / "meminfo")).get("MemTotal", 0) / 1024, 1)
+    found = [{key: card[key] for key in ("address", "driver", "guc")} for card in cards(sysfs)]
+    shown = f"{len(found)} x B70" if found else "no cards"
+    return {
+        "class": f"{shown}, {cpu}, {cores} threads, {gib:.0f} GiB",
+        "cpu": cpu,
+        "cores": cores,
+        "memory_gib": gib,
+        "kernel": _read(proc / "sys/kernel/osrelease").strip(),
+        "cards": found,
+        "launch_latency_us": launch_latency_us,
+        "all_reduce_us": all_reduce_us,
+    }
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One record: dated, with the fingerprint it holds for and the host that it was made on. Pure.
+
+The envelope is the same for all kinds; `data` is the kind's own. Both are in roles/evidence/files/schema.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SCHEMA = 1
+KINDS = ("benchmark", "soak", "context_search", "promotion")
+VERDICTS = ("passed", "failed", "unfinished")
+ID = re.compile(rf"\d{{8}}T\d{{6}}Z-({'|'.join(KINDS)})-[a-z0-9][a-z0-9._-]*-[0-9a-f]{{6}}")
+# What the index of a store has of each record, beside `summary`.
+ROW_KEYS = ("id", "kind", "began_at", "ended_at", "slot", "profile", "fingerprint", "verdict")
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def record_id(kind: str, profile: str, began_at: str, where: str = "") -> str:
+    """Return the id of a record, which sorts by time. where: host and slot, so that ids differ over a fleet."""
+    digest = hashlib.sha256(json.dumps([kind, profile, began_at, where]).encode()).hexdigest()
+    return f"{re.sub('[-:]', '', began_at)}-{kind}-{profile}-{digest[:6]}"
+
+
+def make(
+    kind: str,
+    *,
+    profile: str,
+    fingerprint: str | None,
+    slot: str,
+    stack: str | None,
+    engine: Mapping[str, Any] | None,
+    host: Mapping[str, Any],
+    began_at: str,
+    ended_at: str,
+    verdict: str,
+    reasons: Sequence[str],
+    canary: Mapping[str, Any] | None,
+    data: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return a record; raises ValueError where the envelope would not be a valid one.
+
+    :param engine: ``{name, version}``, or None where it is not known.
+    :param host: ``{name, ...}`` with all of `host_class.look`.
+    :param began_at: ISO 8601 in UTC with seconds, as `ended_at`: ``2026-11-23T04:16:00Z``.
+    :param reasons: why the verdict is what it is, one sentence each.
+    :param canary: ``{before, after}``, each ``{ok, hashes: {case: sha256}}`` or None; None where nobody asked.
+    :param data: what the kind measures. Its `summary`, one line, is shown wherever records are listed.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"a record of kind {kind!r}: the kinds are {', '.join(KINDS)}")
+    if verdict not in VERDICTS:
+        raise ValueError(f"the verdict {verdict!r} of a record: it is one of {', '.join(VERDICTS)}")
+    for name, moment in (("began_at", began_at), ("ended_at", ended_at)):
+        if not _TIME.fullmatch(moment):
+            raise ValueError(f"{name} of a record is {moment!r}: write it as 2026-11-23T04:16:00Z")
+    if ended_at < began_at:
+        raise ValueError(f"a record that ends at {ended_at}, before it began at {began_at}")
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "id": record_id(kind, profile, began_at, f"{host['name']}/{slot}"),
+        "kind": kind,
+        "began_at": began_at,
+        "ended_at": ended_at,
+        "slot": slot,
+        "profile": profile,
+        "fingerprint": fingerprint,
+        "stack": stack,
+        "engine": None if engine is None else {"name": engine["name"], "version": engine["version"]},
+        "host": dict(host),
+        "verdict": verdict,
+        "reasons": list(reasons),
+        "canary": {"before": None, "after": None, **(canary or {})},
+        "data": dict(data),
+    }
+    if not ID.fullmatch(made["id"]):
+        raise ValueError(f"the profile {profile!r} makes no id of a record: {made['id']}")
+    text(made)
+    return made
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """Return a record as it is written: JSON, which knows no infinity, with its keys as they were made."""
+    return json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def parse(content: str, name: str) -> dict[str, Any]:
+    """Return the record of a file called ``name``.json; raises ValueError with what is wrong with it."""
+    found = json.loads(content)
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise ValueError(f"it is no record of schema {SCHEMA}")
+    missing = [key for key in (*ROW_KEYS, "host", "data") if key not in found]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    if found["id"] != name:
+        raise ValueError(f"it holds the record {found['id']}")
+    return found
+
+
+def row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the index has of a record."""
+    summary = record["data"].get("summary") or next(iter(record["reasons"]), "")
+    return {**{key: record[key] for key in ROW_KEYS}, "summary": summary}

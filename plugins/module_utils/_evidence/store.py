@@ -1,0 +1,99 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The folder of records on a host: KIND/ID.json, and index.json with a row for each.
+
+The index saves readers from opening every record. The files decide: rows that it lacks are read from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._files import replace
+from .._paths import RECORDS_DIR
+from .record import ID, KINDS, SCHEMA, parse, row, text
+
+INDEX = "index.json"
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+
+
+class StoreError(Exception):
+    """A record can't be read; the text names the file and what to do."""
+
+
+class Store:
+    """The records below one folder. Whoever may write there may write records; everybody may read them."""
+
+    def __init__(self, root: str | Path = RECORDS_DIR) -> None:
+        self.root = Path(root)
+
+    def path(self, record_id: str) -> Path:
+        """Return the file of a record; raises StoreError for what is no id, so that no path leads elsewhere."""
+        found = ID.fullmatch(record_id)
+        if not found:
+            raise StoreError(f"{record_id!r} is not the id of a record")
+        return self.root / found[1] / f"{record_id}.json"
+
+    def write(self, record: Mapping[str, Any]) -> Path:
+        """Write a record, or replace the one of the same id, and its row. Returns its file."""
+        path = self.path(record["id"])
+        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        with self._alone():
+            replace(path, text(record).encode(), _FILE_MODE)
+            rows = {**self._rows(), record["id"]: row(record)}
+            listed = {"schema": SCHEMA, "records": [rows[key] for key in sorted(rows, reverse=True)]}
+            replace(self.root / INDEX, (json.dumps(listed, ensure_ascii=False, indent=1) + "\n").encode(), _FILE_MODE)
+        return path
+
+    def read(self, record_id: str) -> dict[str, Any]:
+        """Return a record; raises StoreError where there is none, or one that is damaged."""
+        path = self.path(record_id)
+        try:
+            return parse(path.read_text(encoding="utf-8"), record_id)
+        except FileNotFoundError as error:
+            raise StoreError(f"there is no record {record_id} in {self.root}") from error
+        except (OSError, ValueError) as error:
+            raise StoreError(f"the record {path} can't be read: {error}; remove it, or restore it") from error
+
+    def rows(self, kind: str | None = None, profile: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows of all readable records, newest first."""
+        rows = self._rows()
+        found = [rows[key] for key in sorted(rows, reverse=True)]
+        return [item for item in found if kind in (None, item["kind"]) and profile in (None, item["profile"])]
+
+    def ids(self) -> list[str]:
+        """Return the ids of all files, readable or not, oldest first."""
+        names = (file.stem for kind in KINDS for file in (self.root / kind).glob("*.json"))
+        return sorted(name for name in names if ID.fullmatch(name))
+
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        listed = self._listed()
+        found = {}
+        for record_id in self.ids():
+            with contextlib.suppress(StoreError):
+                found[record_id] = listed[record_id] if record_id in listed else row(self.read(record_id))
+        return found
+
+    def _listed(self) -> dict[str, dict[str, Any]]:
+        try:
+            index = json.loads((self.root / INDEX).read_text(encoding="utf-8"))
+            return {item["id"]: item for item in index["records"]} if index["schema"] == SCHEMA else {}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}  # missing, torn, or of another version: the files have it all
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the folder against other writers, for the moment that two files take."""
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
