@@ -50,11 +50,15 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
     return {name: round(value, _DECIMALS) for name, value in found.items()}
 
 
-def decode_rate(record: RequestRecord) -> float | None:
-    """Tokens per second of one request after its first text."""
-    if record.first_text_s is None or record.completion_tokens < 2 or record.ended_s <= record.first_text_s:
-        return None
-    return (record.completion_tokens - 1) / (record.ended_s - record.first_text_s)
+def request_decode(records: Sequence[RequestRecord]) -> float | None:
+    """Tokens per second of one request after its first text, over all of them.
+
+    The times are added up before the division: an answer whose text arrives at the client in one piece, because the
+    client was late, would otherwise count as infinitely fast.
+    """
+    streamed = [record for record in records if record.first_text_s is not None and record.completion_tokens > 1]
+    seconds = sum(record.ended_s - record.first_text_s for record in streamed if record.first_text_s is not None)
+    return sum(record.completion_tokens - 1 for record in streamed) / seconds if seconds > 0 else None
 
 
 def token_gap(record: RequestRecord) -> float | None:
@@ -86,13 +90,12 @@ def summary(records: Sequence[RequestRecord]) -> dict[str, Any]:
     ended = max((record.ended_s for record in good), default=0.0)
     first = min((record.first_text_s for record in good if record.first_text_s is not None), default=None)
     after = None if first is None else ended - first
-    rates = [rate for rate in map(decode_rate, good) if rate is not None]
     return {
         **found,
         "wall_s": _rounded(ended - begun if good else None),
         "wall_tok_s": _share(found["completion_tokens"], ended - begun if good else None),
         "decode_tok_s": _share(found["completion_tokens"], after),
-        "request_decode_tok_s": _rounded(sum(rates) / len(rates) if rates else None),
+        "request_decode_tok_s": _rounded(request_decode(good)),
         "ttft_s": spread(
             [record.first_text_s - record.started_s for record in good if record.first_text_s is not None]
         ),

@@ -89,7 +89,7 @@ def chosen(
         if limits.context is not None and tokens > limits.context:
             why = f"needs {tokens} tokens, and the profile admits {limits.context} (max_model_len)"
         elif limits.output is not None and shape.output_tokens > limits.output:
-            why = f"asks for {shape.output_tokens} tokens, and the frontdoor gives at most {limits.output} (max_tokens_cap)"
+            why = f"asks for {shape.output_tokens} tokens, and the frontdoor gives {limits.output} (max_tokens_cap)"
         if why:
             out.append({"shape": shape.name, "reason": why})
         else:
