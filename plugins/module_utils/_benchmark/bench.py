@@ -226,7 +226,9 @@ def _measured(
                     continue
                 for count, records in measured.items():
                     entry = scenarios[f"c{count}"].setdefault(target, {})
-                    entry[prefix] = {**summary(records), "seed": seed, "records": _compact(records)}
+                    # guidellm was seen to answer a request and to leave it out of its report.
+                    lost = load.requests(count) - len(records)
+                    entry[prefix] = {**summary(records), "lost": lost, "seed": seed, "records": _compact(records)}
                     fx.say(f"{what}, {count} streams: {_shown(entry[prefix])}")
     return found, reasons
 

@@ -221,6 +221,11 @@ def test_an_earlier_record_is_compared_with() -> None:
     assert {row["ratio"] for row in compared["rows"]} == {1.0}
 
 
+def test_a_request_that_the_generator_does_not_report_is_lost() -> None:
+    entry = Host().run()["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["cold"]
+    assert (entry["requests"], entry["lost"]) == (2, 4)  # three rounds were wanted, and one is reported
+
+
 def test_the_table_has_every_figure() -> None:
     record = Host().run()
     text = report.markdown(record, ["throughput.png"])
