@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark that is left to systemd: begun once, joined or found by the next run, and its result kept until it is read."""
+"""A benchmark that is left to systemd: begun once, joined or found by the next run, its result kept until it is read."""
 
 from __future__ import annotations
 
