@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS, row
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
 
 from .._stacks import planning
 from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted
@@ -74,7 +74,7 @@ def offers(
 
     :param cards: how many there are; None for all profiles.
     :param model: part of a profile's or model's name, case ignored; empty for all.
-    :param recorded: the operator's own records of each host.
+    :param recorded: rows of the operator's own records, by host.
     """
     found = [profile for profile in profiles.values() if _named(profile, model)]
     fitting = [profile for profile in found if cards is None or bool(profile["cards"]) == bool(cards)]
@@ -97,13 +97,13 @@ def offers(
 
 def _recorded(name: str, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a line for the newest record of each kind, whichever host it is of."""
-    found = [(record, host) for host, records in recorded.items() for record in records if record["profile"] == name]
+    found = [(row, host) for host, rows in recorded.items() for row in rows if row["profile"] == name]
     for kind in KINDS:
-        of_kind = [(record["id"], host, record) for record, host in found if record["kind"] == kind]
+        of_kind = [(row["id"], host, row) for row, host in found if row["kind"] == kind]
         if of_kind:
             _id, host, newest = max(of_kind, key=lambda one: one[:2])
-            said = row(newest)["summary"]
-            others = len({other for _id, other, _record in of_kind} - {host})
+            said = newest["summary"]
+            others = len({other for _id, other, _row in of_kind} - {host})
             more = f", and on {others} other host{'s' if others > 1 else ''}" if others else ""
             line = f"{kind.replace('_', ' ')} {newest['verdict']} on {host}, {newest['began_at'][:10]}{more}"
             yield f"  recorded: {line}{f': {said}' if said else ''}"

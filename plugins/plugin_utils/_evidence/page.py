@@ -23,6 +23,7 @@ section { border-top: 2px solid var(--line); margin-top: 2rem; } h3 { margin: 1.
 _NONE = "-"
 # Smaller differences are noise.
 _NOTABLE = 0.03
+_ANOMALIES = 20
 # With more places their figures are folded, so that the page stays readable.
 _OPEN = 6
 
@@ -195,11 +196,21 @@ def _table(measured: Sequence[Record]) -> str:
 
 
 def _soak(place: Place) -> str:
+    """Return what the newest soak saw: the rate of each cycle, and each anomaly."""
     found = place.of("soak")
-    cycles = (found[0]["data"].get("cycles") or []) if found else []
-    loads = [(cycle["number"], cycle["load"]["tok_s"]) for cycle in cycles if (cycle.get("load") or {}).get("tok_s")]
-    drawn = chart(f"Soak of {found[0]['began_at'][:10]}", "cycle", "tok/s", [Series("load", loads, 0)]) if loads else ""
-    return f'<div class="plots">{drawn}</div>' if drawn else ""
+    if not found:
+        return ""
+    data = found[0]["data"]
+    cycles = [cycle for cycle in data.get("cycles") or [] if (cycle["load"] or {}).get("tok_s")]
+    loads = Series("load", [(cycle["number"], cycle["load"]["tok_s"]) for cycle in cycles], 0)
+    drawn = chart(f"Soak of {found[0]['began_at'][:10]}", "cycle", "tok/s", [loads])
+    told = [
+        f"cycle {row['cycle']}: {row['case']} was answered {row['got']!r} for {row['expected']!r}: {row['class']}"
+        for row in data.get("anomalies") or []
+    ]
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in told[:_ANOMALIES])
+    more = f"<li>and {len(told) - _ANOMALIES} more</li>" if len(told) > _ANOMALIES else ""
+    return (f'<div class="plots">{drawn}</div>' if drawn else "") + (f"<ul>{items}{more}</ul>" if told else "")
 
 
 def _all(place: Place) -> str:

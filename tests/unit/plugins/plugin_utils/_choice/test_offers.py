@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
@@ -131,7 +132,8 @@ def test_what_the_operator_s_own_hosts_recorded_stands_with_the_profile():
             record("soak", profile="another"),
         ],
     }
-    assert [line for line in offers(load(), STACKS, 1, recorded=recorded) if "recorded:" in line] == [
+    rows = {host: [row(item) for item in records] for host, records in recorded.items()}
+    assert [line for line in offers(load(), STACKS, 1, recorded=rows) if "recorded:" in line] == [
         "  recorded: benchmark passed on b70-02, 2026-11-22: 781 tok/s",
         "  recorded: soak failed on b70-01, 2026-11-21, and on 1 other host: it fell silent",
     ]

@@ -74,6 +74,21 @@ PLAN = {
 }
 
 
+ANOMALY = {
+    "cycle": 17,
+    "at": "2026-11-22T00:15:00Z",
+    "case": "copy_phrase",
+    "expected": "satin cobalt orbit",
+    "got": "slh cobalt orbit",
+    "problem": "",
+    "reruns": 3,
+    "reruns_ok": 3,
+    "stress": 25,
+    "stress_ok": 25,
+    "class": "isolated",
+}
+
+
 def cycle(number: int, tok_s: float | None) -> dict[str, Any]:
     """Return one cycle of a soak; without a rate it broke off."""
     load = {
@@ -102,7 +117,7 @@ def soak(day: str, rates: Sequence[float | None] = (), **given: Any) -> dict[str
         "plan": PLAN,
         "reference_tok_s": 777.14,
         "cycles": [cycle(number, rate) for number, rate in enumerate(rates or usual, 1)],
-        "anomalies": [],
+        "anomalies": [dict(ANOMALY)],
         "ended": {"how": "deadline", "why": "the deadline was reached"},
     }
     return record("soak", f"{day}T20:00:00Z", data=data, **given)
