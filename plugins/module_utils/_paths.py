@@ -16,6 +16,7 @@ STATE_DIR = str(types.STATE_DIR)
 BIN_DIR = "/opt/b70/bin"
 CACHE_DIR = "/var/cache/b70"
 DATA_DIR = "/mnt/fast-ai"
+EVIDENCE_DIR = "/opt/b70/evidence"
 HUB_DIR = "/opt/b70/hub"
 LIB_DIR = "/opt/b70/lib"
 PYTHON_DIR = "/opt/b70/python"

@@ -1,0 +1,265 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A benchmark from its first canary to its record. What it does to the host goes through `Effects`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from .._evidence.record import make
+from . import comparison, shapes
+from .comparison import COLD, ENGINE, FRONTDOOR, WARM, Band
+from .generators import GeneratorError, Load
+from .metrics import RequestRecord, summary
+from .run import Tool
+
+Measured = dict[int, list[RequestRecord]]
+# The first request after a start is slow for reasons that no client meets later.
+_WARM_UP_TOKENS = 64
+_SEEDS = 2**31
+
+
+class BenchmarkError(Exception):
+    """It can't be measured here now; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a benchmark needs of its host.
+
+    :param info: what is served, as `_slot.api.info` tells it.
+    :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns that result.
+    :param profile: the resolved profile of a name.
+    :param measure: runs the generator.
+    :param version: the version of a tool, and that of the engine of a stack's folder.
+    :param earlier: the newest good record of a profile on a class of host.
+    :param now: the time as ISO 8601.
+    """
+
+    info: Callable[[], Mapping[str, Any]]
+    verify: Callable[[str], Mapping[str, Any]]
+    profile: Callable[[str], Mapping[str, Any]]
+    measure: Callable[[Tool, Load, Callable[[str], None]], Measured]
+    version: Callable[[Tool], str]
+    engine_version: Callable[[str, str], str]
+    host: Callable[[], Mapping[str, Any]]
+    earlier: Callable[[str, str], Mapping[str, Any] | None]
+    now: Callable[[], str]
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure. streams: empty for a ladder up to what the profile admits."""
+
+    shapes: tuple[shapes.Shape, ...]
+    streams: tuple[int, ...]
+    targets: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    generator: str
+    tools_python: str
+    user: str
+    frontdoor_url: str
+    api_key: str
+    limit_s: float
+    band: Band
+    name: str
+    slot: str
+    seed: int
+
+
+def served(info: Mapping[str, Any]) -> str:
+    """Return the profile that is served and verified; raises BenchmarkError where there is none."""
+    if not (info["verified"] and info["open"] and info["profile"]):
+        why = info["reason"] or f"{info['profile'] or 'nothing'} runs and is not verified"
+        raise BenchmarkError(
+            f"nothing verified is served in slot {info['slot']}: {why}. A figure of an engine that nobody has verified "
+            "is worth nothing: run switch.yml, or b70ctl verify, first"
+        )
+    return str(info["profile"])
+
+
+def plan(wanted: Wanted, fx: Effects) -> tuple[Mapping[str, Any], list[shapes.Shape], list[int], list[dict[str, Any]]]:
+    """Return the served profile, what is measured, and what is left out.
+
+    :raises BenchmarkError: where nothing is served or nothing is left to measure.
+    """
+    profile = fx.profile(served(fx.info()))
+    if profile["engine"].get("task", "generate") != "generate":
+        raise BenchmarkError(
+            f"{profile['name']} generates no text ({profile['engine']['task']}): there is no benchmark"
+        )
+    kept, streams, out = shapes.chosen(wanted.shapes, wanted.streams, shapes.limits_of(profile))
+    if not kept or not streams:
+        why = "; ".join(f"{item.get('shape') or item['streams']}: {item['reason']}" for item in out)
+        raise BenchmarkError(f"nothing is left to measure for {profile['name']}: {why}. See benchmark_shapes")
+    return profile, kept, streams, out
+
+
+def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
+    """Measure and return the record; raises BenchmarkError where nothing can be measured."""
+    profile, kept, streams, left_out = plan(wanted, fx)
+    name, began = str(profile["name"]), fx.now()
+    before = _asked(name, fx, "before")
+    info = fx.info()
+    reasons: list[str] = []
+    found: dict[str, Any] = {}
+    after: dict[str, Any] | None = None
+    tool = _tool(wanted, profile)
+    if before["ok"]:
+        found, reasons = _measured(wanted, profile, kept, streams, tool, fx)
+        after = _asked(name, fx, "after")
+        doubts = _doubts(info, fx.info(), after)
+        reasons = [*doubts, *reasons]
+        if doubts:
+            found = {}
+    else:
+        reasons = ["the canary failed before the benchmark, so nothing was measured"]
+    host = fx.host()
+    data: dict[str, Any] = {
+        "generator": {"name": wanted.generator, "version": fx.version(tool)},
+        "seed": wanted.seed,
+        "shapes": found,
+        "left_out": left_out,
+        "clients_at_start": int((info.get("frontdoor") or {}).get("active", 0)),
+    }
+    data["frontdoor_share"] = comparison.shares(data)
+    data["comparison"] = comparison.compare(data, fx.earlier(name, host["class"]), wanted.band)
+    data["summary"] = comparison.headline(data)
+    reasons += comparison.totals(data)[2]
+    if data["clients_at_start"]:
+        reasons.append(f"{data['clients_at_start']} requests of clients ran meanwhile: the figures are not comparable")
+    engine = profile["engine"]["kind"]
+    return make(
+        "benchmark",
+        profile=name,
+        fingerprint=info["fingerprint"],
+        slot=wanted.slot,
+        stack=profile["stack"]["id"],
+        engine={"name": engine, "version": fx.engine_version(profile["stack"]["dir"], engine)},
+        host={"name": wanted.name, **host},
+        began_at=began,
+        ended_at=fx.now(),
+        verdict="failed" if reasons else "passed",
+        reasons=reasons,
+        canary={"before": before, "after": after},
+        data=data,
+    )
+
+
+def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
+    fx.say(f"canary {when} the benchmark")
+    result = fx.verify(name)
+    cases = [case for case in result.get("canary") or [] if case["profile"] == name]
+    ok = not result["failed"] and bool(cases) and all(case["passed"] for case in cases)
+    return {"ok": ok, "hashes": {case["name"]: case["sha256"] for case in cases if case["sha256"]}}
+
+
+def _same_engine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    one, two = ((info.get("engine") or {}).get("invocation_id") for info in (before, after))
+    return one is not None and one == two
+
+
+def _doubts(before: Mapping[str, Any], after: Mapping[str, Any], canary: Mapping[str, Any]) -> list[str]:
+    if not _same_engine(before, after):
+        return ["another engine process served at the end than at the beginning, so no figure is kept"]
+    return [] if canary["ok"] else ["the canary failed after the benchmark, so no figure is kept"]
+
+
+def _tool(wanted: Wanted, profile: Mapping[str, Any]) -> Tool:
+    if wanted.generator == "guidellm":
+        return Tool("guidellm", wanted.tools_python, wanted.user)
+    return Tool("vllm", profile["engine"]["argv"][0], wanted.user, profile["engine"]["env"])
+
+
+def _measured(
+    wanted: Wanted,
+    profile: Mapping[str, Any],
+    kept: Sequence[shapes.Shape],
+    streams: Sequence[int],
+    tool: Tool,
+    fx: Effects,
+) -> tuple[dict[str, Any], list[str]]:
+    urls = {FRONTDOOR: wanted.frontdoor_url, ENGINE: profile["engine"]["backend_url"]}
+    base = Load(
+        target=urls[ENGINE],
+        model=profile["engine"]["served_model_name"],
+        tokenizer=profile["model"]["path"],
+        shape=kept[0],
+        streams=(max(streams),),
+        seed=wanted.seed,
+        limit_s=wanted.limit_s,
+    )
+    first = min(kept, key=lambda shape: shape.prompt_tokens)
+    warm_up = replace(first, name="warm-up", output_tokens=min(_WARM_UP_TOKENS, first.output_tokens), rounds=1)
+    reasons = []
+    found: dict[str, Any] = {}
+    try:
+        fx.say(f"warm-up with {max(streams)} streams")
+        fx.measure(tool, replace(base, shape=warm_up), fx.say)
+    except GeneratorError as error:
+        return {}, [f"the warm-up failed: {error}"]
+    for number, shape in enumerate(kept):
+        scenarios: dict[str, Any] = {f"c{count}": {"streams": count} for count in streams}
+        found[shape.name] = {
+            **{key: getattr(shape, key) for key in ("prompt_tokens", "output_tokens", "rounds")},
+            "scenarios": scenarios,
+        }
+        for order, target in enumerate(wanted.targets):
+            # The same seed asks the same again: cold is what the engine has never seen, warm the same once more.
+            seed = (wanted.seed + 1 + number * 2 + order) % _SEEDS
+            key = wanted.api_key if target == FRONTDOOR else ""
+            load = replace(base, target=urls[target], shape=shape, streams=tuple(streams), seed=seed, api_key=key)
+            for prefix in (COLD, WARM):
+                if prefix == WARM and WARM not in wanted.prefixes:
+                    continue
+                what = f"{shape.name} through the {target}, {prefix}"
+                fx.say(f"{what}: {', '.join(map(str, streams))} streams")
+                try:
+                    measured = fx.measure(tool, load, partial(_said, fx, what))
+                except GeneratorError as error:
+                    reasons.append(f"{what}: {error}")
+                    continue
+                for count, records in measured.items():
+                    entry = scenarios[f"c{count}"].setdefault(target, {})
+                    # guidellm was seen to answer a request and to leave it out of its report.
+                    lost = load.requests(count) - len(records)
+                    entry[prefix] = {**summary(records), "lost": lost, "seed": seed, "records": _compact(records)}
+                    fx.say(f"{what}, {count} streams: {_shown(entry[prefix])}")
+    return found, reasons
+
+
+def _said(fx: Effects, what: str, text: str) -> None:
+    fx.say(f"{what}: {text}")
+
+
+def _shown(one: Mapping[str, Any]) -> str:
+    rate = "no figure" if one["wall_tok_s"] is None else f"{one['wall_tok_s']:.1f} tok/s"
+    first = one["ttft_s"]
+    return (
+        rate
+        + (f", first token after {first['p50']:.3f} s" if first else "")
+        + (f", {one['failed']} of {one['requests']} failed" if one["failed"] else "")
+    )
+
+
+def _compact(records: Sequence[RequestRecord]) -> list[list[Any]]:
+    """Each request as start, first text, last text, end (seconds from the first start), tokens of both sides, error."""
+    begun = min((record.started_s for record in records), default=0.0)
+
+    def since(moment: float | None) -> float | None:
+        return None if moment is None else round(moment - begun, 4)
+
+    return [
+        [
+            *(since(moment) for moment in (one.started_s, one.first_text_s, one.last_text_s, one.ended_s)),
+            one.prompt_tokens,
+            one.completion_tokens,
+            one.error,
+        ]
+        for one in records
+    ]

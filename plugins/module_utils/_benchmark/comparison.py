@@ -1,0 +1,187 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures beside figures: the frontdoor's share, an earlier record, and what the catalogue has recorded. Pure.
+
+Only like is compared with like: the same shape, number of streams, way to the engine, and cold with cold or warm with
+warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FRONTDOOR, ENGINE = "frontdoor", "engine"
+COLD, WARM = "cold", "warm"
+_SHAPE_KEYS = ("prompt_tokens", "output_tokens", "rounds")
+# The catalogue's measures, and the figures that they are here.
+_MEASURES = {"wall": "wall_tok_s", "decode": "decode_tok_s"}
+_NEAR = 0.1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The figures of one scenario over one way to the engine."""
+
+    shape: str
+    streams: int
+    target: str
+    prefix: str
+    summary: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape} c{self.streams} {self.target} {self.prefix}"
+
+
+@dataclass(frozen=True)
+class Band:
+    """What counts as noise: shares by which throughput may fall and the time to the first token may grow."""
+
+    rate: float
+    ttft: float
+
+
+def cells(data: Mapping[str, Any]) -> Iterator[Cell]:
+    """Go through all figures of a benchmark's data."""
+    for shape, entry in data["shapes"].items():
+        for scenario in entry["scenarios"].values():
+            for target in (FRONTDOOR, ENGINE):
+                for prefix, summary in scenario.get(target, {}).items():
+                    yield Cell(shape, scenario["streams"], target, prefix, summary)
+
+
+def ttft(summary: Mapping[str, Any]) -> float | None:
+    spread = summary.get("ttft_s")
+    return None if not spread else float(spread["p50"])
+
+
+def _ratio(now: float | None, before: float | None) -> float | None:
+    return round(now / before, 4) if now is not None and before else None
+
+
+def shares(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the frontdoor costs: its throughput as a share of the engine's own, and what it adds to the first token."""
+    found = {(cell.shape, cell.streams, cell.prefix, cell.target): cell for cell in cells(data)}
+    rows = []
+    for (shape, streams, prefix, target), cell in found.items():
+        direct = found.get((shape, streams, prefix, ENGINE))
+        if target != FRONTDOOR or direct is None:
+            continue
+        through, straight = ttft(cell.summary), ttft(direct.summary)
+        added = None if through is None or straight is None else round(through - straight, 4)
+        ratio = _ratio(cell.summary["wall_tok_s"], direct.summary["wall_tok_s"])
+        row = {"shape": shape, "streams": streams, "prefix": prefix, "wall_ratio": ratio, "ttft_added_s": added}
+        rows.append(row)
+    return rows
+
+
+def compare(data: Mapping[str, Any], earlier: Mapping[str, Any] | None, band: Band) -> dict[str, Any]:
+    """Compare with an earlier record of the same profile and host class.
+
+    `regressions` has a sentence for each figure that is worse by more than the band.
+    """
+    found: dict[str, Any] = {
+        "with": None,
+        "band": {"rate": band.rate, "ttft": band.ttft},
+        "rows": [],
+        "regressions": [],
+    }
+    if earlier is None:
+        return found
+    found["with"] = {key: earlier[key] for key in ("id", "began_at", "fingerprint")}
+    before = {
+        cell.name: cell.summary
+        for cell in cells(earlier["data"])
+        if _alike(data["shapes"].get(cell.shape), earlier["data"]["shapes"][cell.shape])
+    }
+    for cell in cells(data):
+        if cell.name not in before:
+            continue
+        old = before[cell.name]
+        for figure, now, then, limit in (
+            ("wall_tok_s", cell.summary["wall_tok_s"], old["wall_tok_s"], 1 - band.rate),
+            ("ttft_s.p50", ttft(cell.summary), ttft(old), 1 + band.ttft),
+        ):
+            ratio = _ratio(now, then)
+            if ratio is None:
+                continue
+            worse = ratio < limit if figure == "wall_tok_s" else ratio > limit
+            row = {"scenario": cell.name, "figure": figure, "now": now, "earlier": then, "ratio": ratio, "worse": worse}
+            found["rows"].append(row)
+            if worse:
+                found["regressions"].append(
+                    f"{cell.name}: {figure} is {now:g}, {ratio:.2f} of {then:g} (limit {limit:.2f})"
+                )
+    return found
+
+
+def _alike(one: Mapping[str, Any] | None, two: Mapping[str, Any]) -> bool:
+    return one is not None and all(one[key] == two[key] for key in _SHAPE_KEYS)
+
+
+def expectations(evidence: Mapping[str, Any] | None, host_class: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The figures that the catalogue has recorded for the profile, beside those measured under the same conditions.
+
+    A figure of another host class is shown and expected of nobody: its `ratio` is None.
+    """
+    measured = [cell for cell in cells(data) if cell.target == FRONTDOOR and cell.prefix == COLD]
+    rows = []
+    for entry in (evidence or {}).get("tok_s") or []:
+        figure = _MEASURES[entry.get("measure", "wall")]
+        here = next((cell for cell in measured if _same_conditions(entry, cell, data["shapes"][cell.shape])), None)
+        same = (evidence or {}).get("host_class") == host_class
+        now = None if here is None else here.summary[figure]
+        rows.append(
+            {
+                "streams": entry.get("streams", 1),
+                "prompt_tokens": entry.get("prompt_tokens"),
+                "output_tokens": entry.get("output_tokens"),
+                "figure": figure,
+                "recorded": entry["value"],
+                "host_class": (evidence or {}).get("host_class"),
+                "now": now,
+                "scenario": None if here is None else here.name,
+                "ratio": _ratio(now, entry["value"]) if same else None,
+            }
+        )
+    return rows
+
+
+def _same_conditions(entry: Mapping[str, Any], cell: Cell, shape: Mapping[str, Any]) -> bool:
+    prompt = entry.get("prompt_tokens")
+    return (
+        entry.get("streams", 1) == cell.streams
+        and entry.get("output_tokens") == shape["output_tokens"]
+        and prompt is not None
+        and abs(prompt - shape["prompt_tokens"]) <= _NEAR * shape["prompt_tokens"]
+        and not entry.get("note")
+    )
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    """One line for lists of records: the highest throughput of clients, and its conditions."""
+    known = [cell for cell in cells(data) if cell.summary["wall_tok_s"] is not None]
+    outside = [cell for cell in known if cell.target == FRONTDOOR] or known
+    if not outside:
+        return "no figures"
+    best = max(outside, key=lambda cell: float(cell.summary["wall_tok_s"]))
+    first = ttft(best.summary)
+    shown = "" if first is None else f", first token after {first:.2f} s"
+    return f"{best.summary['wall_tok_s']:.1f} tok/s ({best.name}){shown}"
+
+
+def totals(data: Mapping[str, Any]) -> tuple[int, int, Sequence[str]]:
+    """Requests, failed requests, and the scenarios with failures in words."""
+    wrong = [
+        f"{cell.name}: {cell.summary['failed']} of {cell.summary['requests']} requests failed ({_errors(cell.summary)})"
+        for cell in cells(data)
+        if cell.summary["failed"]
+    ]
+    return sum(cell.summary["requests"] for cell in cells(data)), sum(c.summary["failed"] for c in cells(data)), wrong
+
+
+def _errors(summary: Mapping[str, Any]) -> str:
+    return "; ".join(f"{count} x {text}" for text, count in summary["errors"].items())

@@ -1,0 +1,303 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A benchmark as a transient unit of the host: begin or join it, look at it, collect its record.
+
+The unit runs the archive that Ansible brought, as a switch does, so the benchmark outlives its controller. It is root
+only for the canary, which needs the slot's lock; the load comes from a user without rights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .. import _transient
+from .._evidence import host_class
+from .._evidence.store import Store, StoreError
+from .._files import replace
+from .._slot import api
+from .._slot.host.clock import SystemClock
+from .._slot.host.effects import host_effects
+from .._slot.state_file import stamp
+from .._slot.types import Request, SlotFault
+from .._slot_module import layout_of
+from . import bench, draw, report, run
+from .bench import BenchmarkError, Wanted
+from .comparison import Band
+from .generators import GeneratorError
+from .run import Tool
+from .shapes import ShapeError, shape_of
+
+_LOCK_LIMIT_S = 600.0
+_VERSION_LIMIT_S = 60.0
+_DRAW_LIMIT_S = 120.0
+_MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
+# It asks as clients do, and gives way to the engine no more than they do. The canary may have to replace the engine,
+# as `b70ctl verify` may.
+_PROPERTIES = {
+    "KillMode": "mixed",
+    "CollectMode": "inactive-or-failed",
+    "Nice": "0",
+    "CPUWeight": "100",
+    "IOWeight": "100",
+    "ProtectSystem": "no",
+}
+# What a benchmark is: another value is another benchmark.
+_OF_THE_WORK = ("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band")
+
+_SYSTEMD = _transient.Systemd(BenchmarkError, "a benchmark")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Unit and files of the benchmark of one slot. systemd: runs its commands."""
+
+    slot: str
+    folder: Path
+    systemd: _transient.Systemd = _SYSTEMD
+
+    @property
+    def unit(self) -> str:
+        return f"b70-benchmark-{self.slot}.service"
+
+    def file(self, name: str) -> Path:
+        return self.folder / name
+
+    def asked(self) -> dict[str, Any]:
+        return _read(self.file("asked.json")) or {}
+
+    def start(self, params: Mapping[str, Any], archive: Callable[[], Path], judge: Callable[[], None]) -> str:
+        """Begin, or join what is under way, or find what nobody has collected; returns which of the three.
+
+        `judge` raises where a new benchmark can't be measured.
+        """
+        work = _work(params)
+        if self.systemd.state(self.unit).running:
+            if self.asked().get("work") != work:
+                raise BenchmarkError(
+                    f"another benchmark runs on this host, with other settings: wait for it, or end it with "
+                    f"`systemctl stop {self.unit}`"
+                )
+            return "joined"
+        if self.asked().get("work") == work and self.file("result.json").exists():
+            return "found"
+        judge()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o700, parents=True)
+        shutil.copyfile(archive(), self.file("job.zip"))
+        replace(self.file("asked.json"), json.dumps({"work": work, "params": dict(params)}).encode(), 0o600)
+        argv = [sys.executable, "-c", _MAIN, str(self.file("job.zip")), str(self.folder)]
+        task = _transient.Task(
+            self.unit,
+            f"Benchmark of the b70 slot {self.slot}",
+            argv,
+            int(params["timeout"]),
+            log=str(self.file("log")),
+            properties=_PROPERTIES,
+        )
+        self.systemd.start(task)
+        return "begun"
+
+    def look(self, offset: int) -> dict[str, Any]:
+        """Return whether it goes on, and the progress from an offset of the file on."""
+        running = self.systemd.state(self.unit).running
+        try:
+            with self.file("progress").open("rb") as stream:
+                stream.seek(offset)
+                new = stream.read()
+        except OSError:
+            new = b""
+        whole = new[: new.rfind(b"\n") + 1]
+        return {
+            "running": running,
+            "lines": whole.decode(errors="replace").splitlines(),
+            "offset": offset + len(whole),
+        }
+
+    def collect(self) -> dict[str, Any]:
+        """Return the result, which stays until `forget`: an answer may be lost."""
+        found = _read(self.file("result.json"))
+        if found is not None:
+            return found
+        seen = self.systemd.state(self.unit)
+        self.systemd.forget(self.unit)
+        reasons = {"timeout": "it took longer than benchmark_timeout", "oom-kill": "the kernel ended it for memory"}
+        why = reasons.get(seen.result) or _last_line(self.file("log")) or "somebody ended it, or the host restarted"
+        return {"failed": True, "msg": f"the benchmark left no result: {why}. Nothing was recorded"}
+
+    def forget(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def job_of(params: Mapping[str, Any]) -> Job:
+    return Job(params["slot"], Path(params["run_dir"]) / params["slot"] / "benchmark")
+
+
+def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
+    """Return what the parameters of the module ask for; raises ShapeError."""
+    seed = int(hashlib.sha256(f"{moment} {params['name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
+    return Wanted(
+        shapes=tuple(shape_of(item) for item in params["shapes"]),
+        streams=tuple(params["streams"]),
+        targets=tuple(params["targets"]),
+        prefixes=tuple(params["prefixes"]),
+        generator=params["generator"],
+        tools_python=params["tools_python"],
+        user=params["user"],
+        frontdoor_url=params["frontdoor_url"].rstrip("/"),
+        api_key=params["api_key"] or "",
+        limit_s=float(params["limit"]),
+        band=Band(params["band"], params["ttft_band"]),
+        name=params["name"],
+        slot=params["slot"],
+        seed=seed,
+    )
+
+
+def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effects:
+    """The real host."""
+    clock = SystemClock()
+    fx, layout = host_effects(clock), layout_of(params)
+    store = Store(params["records_dir"])
+
+    def verify(name: str) -> dict[str, Any]:
+        request = Request(
+            slot=layout.slot,
+            profile=name,
+            recheck=True,
+            lock_timeout_s=_LOCK_LIMIT_S,
+            switch_id=api.new_switch_id(stamp(clock.now())),
+            who=api.caller(params["requested_by"]),
+            why="benchmark",
+        )
+        return api.switch(fx, layout, request)
+
+    def profile(name: str) -> Mapping[str, Any]:
+        path: PurePosixPath = layout.profile_json(name)
+        data = json.loads(fx.files.read(path) or "null")
+        if not isinstance(data, dict):
+            raise BenchmarkError(f"{path} is not there: run site.yml --tags slot")
+        return data
+
+    def earlier(name: str, kind: str) -> Mapping[str, Any] | None:
+        for row in store.rows("benchmark", name):
+            if row["verdict"] != "passed":
+                continue
+            try:
+                record = store.read(row["id"])
+            except StoreError:
+                continue
+            if record["host"]["class"] == kind:
+                return record
+        return None
+
+    return bench.Effects(
+        info=lambda: api.info(fx, layout),
+        verify=verify,
+        profile=profile,
+        measure=run.measure,
+        version=_tool_version,
+        engine_version=_engine_version,
+        host=host_class.look,
+        earlier=earlier,
+        now=lambda: stamp(clock.now()),
+        say=say,
+    )
+
+
+def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What would be measured now. Touches nothing."""
+    fx = effects(params, lambda text: None)
+    profile, kept, streams, out = bench.plan(wanted_of(params, fx.now()), fx)
+    names = ", ".join(shape.name for shape in kept)
+    left = [f"left out: {item.get('shape') or str(item['streams']) + ' streams'}: {item['reason']}" for item in out]
+    return {"summary": [f"would measure {profile['name']}: {names} with {', '.join(map(str, streams))} streams", *left]}
+
+
+def main(folder: str) -> None:
+    """Measure what the folder asks for, keep the record, and write the result in one step. Runs in the unit."""
+    place = Path(folder)
+    params = json.loads((place / "asked.json").read_text(encoding="utf-8"))["params"]
+
+    def say(text: str) -> None:
+        with (place / "progress").open("a", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+
+    found: dict[str, Any]
+    try:
+        fx = effects(params, say)
+        record = bench.run(wanted_of(params, fx.now()), fx)
+        Store(params["records_dir"]).write(record)
+        found = {"record": record, "pictures": _pictures(params, record)}
+    except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
+        found = {"failed": True, "msg": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        found = {"failed": True, "msg": f"the benchmark broke off: {type(error).__name__}: {error}"}
+    replace(place / "result.json", json.dumps(found).encode(), 0o600)
+
+
+def _pictures(params: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
+    """Pictures by file name, in base64; none where the tools that draw are not on this host."""
+    drawn = report.plots(record)
+    if not drawn or not os.path.exists(params["tools_python"]):
+        return {}
+    loader: Any = draw.__loader__
+    try:
+        done = subprocess.run(
+            [params["tools_python"], "-c", loader.get_source(draw.__name__)],
+            input=json.dumps(drawn),
+            env={"PATH": "/usr/bin:/bin", "MPLCONFIGDIR": "/tmp", "MPLBACKEND": "agg"},
+            capture_output=True,
+            text=True,
+            timeout=_DRAW_LIMIT_S,
+            check=True,
+        )
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        traceback.print_exception(error)
+        return {}
+    return found
+
+
+def _tool_version(tool: Tool) -> str:
+    """The version of a generator, from the packages beside its Python; a question mark where nobody says."""
+    folder = Path(tool.program).parent.parent
+    found = sorted(folder.glob(f"lib/python3*/site-packages/{tool.kind}-*.dist-info"))
+    return found[0].name.removeprefix(f"{tool.kind}-").removesuffix(".dist-info") if found else "?"
+
+
+def _engine_version(stack: str, engine: str) -> str:
+    data = _read(Path(stack) / "fingerprint.json") or {}
+    versions = {item.get("name"): item.get("version") for item in data.get("distributions") or []}
+    return str(versions.get(engine) or "?")
+
+
+def _work(params: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps({key: params[key] for key in _OF_THE_WORK}, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""

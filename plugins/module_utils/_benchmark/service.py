@@ -1,0 +1,49 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host's part of b70_benchmark: one step of the controller, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._slot.host.http import HAS_REQUESTS
+from .._slot.types import SlotFault
+from .._switch_job import JobError, own_archive
+from . import bench, job
+from .bench import BenchmarkError
+from .shapes import ShapeError
+
+
+def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Do one step and return the result of the module, with `failed` and `msg` where it can't be done."""
+    try:
+        return {"changed": False, **_step(params, check_mode=check_mode)}
+    except (BenchmarkError, ShapeError, SlotFault, JobError) as error:
+        return {"failed": True, "msg": str(error)}
+
+
+def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    if not params["name"]:
+        raise BenchmarkError("this module works through its action plugin: call it as a task of a play")
+    if not HAS_REQUESTS:
+        raise BenchmarkError("the Python library requests is missing on the host; install python3-requests (role host)")
+    here = job.job_of(params)
+    if params["step"] == "look":
+        return here.look(params["offset"])
+    if params["step"] == "collect":
+        return here.collect()
+    if params["step"] == "forget":
+        here.forget()
+        return {}
+    if check_mode:
+        return job.foresee(params)
+    began = here.start(params, own_archive, lambda: _refuse_early(params))
+    return {"began": began, "unit": here.unit}
+
+
+def _refuse_early(params: Mapping[str, Any]) -> None:
+    """What can't work is said at once, not by the unit."""
+    fx = job.effects(params, lambda text: None)
+    bench.plan(job.wanted_of(params, fx.now()), fx)

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is asked in a benchmark: shapes of requests as data, and which of them fit a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Requests of one kind: tokens of the prompt and of the answer, and requests of each stream."""
+
+    name: str
+    prompt_tokens: int
+    output_tokens: int
+    rounds: int = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a profile and its frontdoor admit. context: tokens of prompt and answer; None where nobody limits them."""
+
+    context: int | None
+    output: int | None
+    streams: int
+    queues: bool
+
+
+_KNOWN = (
+    Shape("random-512-1536", 512, 1536, 1),
+    Shape("2k-128", 2048, 128),
+    Shape("2k-512", 2048, 512, 2),
+    Shape("short-128", 119, 128),
+    Shape("short-256", 119, 256),
+    Shape("short-512", 119, 512, 2),
+    Shape("short-1024", 119, 1024, 1),
+    Shape("15k-128", 15360, 128, 1),
+    Shape("28k-128", 28672, 128, 1),
+)
+SHAPES = {shape.name: shape for shape in _KNOWN}
+
+
+class ShapeError(Exception):
+    """A shape is not known or makes no sense; the text says what to write."""
+
+
+def shape_of(given: Any) -> Shape:
+    """Return a shape by its name, or from ``{name, prompt_tokens, output_tokens, rounds}``; raises ShapeError."""
+    if isinstance(given, str):
+        if given not in SHAPES:
+            raise ShapeError(f"the shape {given!r} is not known; there are {', '.join(SHAPES)}")
+        return SHAPES[given]
+    unknown = set(given) - {"name", "prompt_tokens", "output_tokens", "rounds"}
+    if unknown:
+        raise ShapeError(
+            f"a shape has no {', '.join(sorted(unknown))}; it has name, prompt_tokens, output_tokens, rounds"
+        )
+    numbers = {key: given.get(key, 3 if key == "rounds" else 0) for key in ("prompt_tokens", "output_tokens", "rounds")}
+    wrong = [
+        key for key, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int) or value < 1
+    ]
+    if wrong:
+        raise ShapeError(f"{', '.join(wrong)} of the shape {given.get('name', '?')!r} is a whole number from 1 on")
+    name = str(given.get("name") or f"{numbers['prompt_tokens']}-{numbers['output_tokens']}")
+    return Shape(name, **numbers)
+
+
+def ladder(most: int) -> list[int]:
+    """Numbers of streams to measure: powers of two, and the most that are admitted."""
+    found = [1]
+    while found[-1] * 2 < most:
+        found.append(found[-1] * 2)
+    return found if most == 1 else [*found, most]
+
+
+def chosen(
+    shapes: Sequence[Shape], streams: Sequence[int], limits: Limits
+) -> tuple[list[Shape], list[int], list[dict[str, Any]]]:
+    """Return the shapes and numbers of streams to measure, and what is left out with its reason."""
+    out: list[dict[str, Any]] = []
+    kept = []
+    for shape in shapes:
+        tokens = shape.prompt_tokens + shape.output_tokens
+        why = ""
+        if limits.context is not None and tokens > limits.context:
+            why = f"needs {tokens} tokens, and the profile admits {limits.context} (max_model_len)"
+        elif limits.output is not None and shape.output_tokens > limits.output:
+            why = f"asks for {shape.output_tokens} tokens, and the frontdoor gives {limits.output} (max_tokens_cap)"
+        if why:
+            out.append({"shape": shape.name, "reason": why})
+        else:
+            kept.append(shape)
+    admitted = []
+    for count in dict.fromkeys(streams or ladder(limits.streams)):
+        if count > limits.streams and not limits.queues:
+            why = f"the frontdoor admits {limits.streams} generations and queues none (queue_timeout_s is 0)"
+            out.append({"streams": count, "reason": why})
+        else:
+            admitted.append(count)
+    return kept, admitted, out
+
+
+def limits_of(profile: Mapping[str, Any]) -> Limits:
+    """The limits of a resolved profile as it lies on the host."""
+    frontdoor = profile["frontdoor"]
+    return Limits(
+        context=profile["engine"].get("max_model_len"),
+        output=frontdoor.get("max_tokens_cap"),
+        streams=int(frontdoor["max_active_generations"]),
+        queues=float(frontdoor["queue_timeout_s"]) > 0,
+    )

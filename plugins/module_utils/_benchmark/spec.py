@@ -1,0 +1,44 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options of b70_benchmark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _paths
+from .comparison import COLD, ENGINE, FRONTDOOR, WARM
+from .generators import GENERATORS
+
+STEPS = ("start", "look", "collect", "forget")
+_TARGETS, _PREFIXES = [FRONTDOOR, ENGINE], [COLD, WARM]
+
+ARGUMENTS: dict[str, Any] = {
+    "slot": {"type": "str", "default": "main"},
+    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
+    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
+    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+    "shapes": {"type": "list", "elements": "raw", "required": True},
+    "streams": {"type": "list", "elements": "int", "default": []},
+    "targets": {"type": "list", "elements": "str", "choices": _TARGETS, "default": _TARGETS},
+    "prefixes": {"type": "list", "elements": "str", "choices": _PREFIXES, "default": _PREFIXES},
+    "generator": {"type": "str", "choices": list(GENERATORS), "default": GENERATORS[0]},
+    "tools_python": {"type": "path", "required": True},
+    "user": {"type": "str", "default": "b70"},
+    "api_key": {"type": "str", "default": "", "no_log": True},
+    "band": {"type": "float", "default": 0.1},
+    "ttft_band": {"type": "float", "default": 0.25},
+    "limit": {"type": "int", "default": 1800},
+    "timeout": {"type": "int", "default": 43200},
+    "name": {"type": "str"},
+    "evidence": {"type": "dict", "default": {}},
+    "fail_on_regression": {"type": "bool", "default": False},
+    "dest": {"type": "path", "default": ""},
+    "records_dir": {"type": "path", "default": _paths.RECORDS_DIR},
+    "requested_by": {"type": "str", "default": ""},
+    "step": {"type": "str", "choices": list(STEPS), "default": STEPS[0]},
+    "offset": {"type": "int", "default": 0},
+}

@@ -1,0 +1,182 @@
+#!/usr/bin/python
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: b70_benchmark
+short_description: Measure how fast a served model answers, and keep a record
+version_added: 0.3.0
+description:
+  - Drives a load generator against the frontdoor and straight at the engine of a slot, for each shape and number of
+    streams, and computes the figures from the generator's requests. The exact definitions are in C(docs/benchmarks.md).
+  - Asks the canary before and after. It fails where nothing verified is served, and keeps no figure where the canary
+    fails or another engine process serves at the end. The frontdoor stays open.
+  - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the newest good record of the
+    same profile on a host of the same class.
+  - Runs as a transient systemd unit on the host that outlives the controller. A second call with the same options joins
+    the benchmark under way, or returns the result that nobody has collected. The load comes from O(user).
+  - This module works through the action plugin of the same name.
+extends_documentation_fragment:
+  - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.slot
+  - arcpro.b70.slot.frontdoor
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Says what would be measured.
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
+requirements:
+  - requests (on the host)
+options:
+  shapes:
+    description:
+      - The shapes of requests to measure, by name or as a dictionary with C(prompt_tokens), C(output_tokens), C(rounds)
+        (requests of each stream) and optionally C(name). C(docs/benchmarks.md) lists the names.
+      - A shape that does not fit the limits of the profile is left out, with the reason.
+    type: list
+    elements: raw
+    required: true
+  streams:
+    description: Numbers of requests at once. Empty means powers of two up to what the profile admits.
+    type: list
+    elements: int
+    default: []
+  targets:
+    description: The ways to the engine to measure.
+    type: list
+    elements: str
+    choices: [frontdoor, engine]
+    default: [frontdoor, engine]
+  prefixes:
+    description:
+      - V(cold) prompts are new to the engine. V(warm) ones are the same prompts once more. V(cold) always runs.
+    type: list
+    elements: str
+    choices: [cold, warm]
+    default: [cold, warm]
+  generator:
+    description: The load generator. V(vllm) is C(vllm bench serve) of the stack that serves.
+    type: str
+    choices: [guidellm, vllm]
+    default: guidellm
+  tools_python:
+    description: The Python of the environment that contains guidellm, and matplotlib for the pictures.
+    type: path
+    required: true
+  user:
+    description: The user that runs the load generator.
+    type: str
+    default: b70
+  api_key:
+    description: A key for the frontdoor, if it wants one.
+    type: str
+    default: ""
+  band:
+    description: A share. Throughput that is lower than the earlier one by more than this share is a regression.
+    type: float
+    default: 0.1
+  ttft_band:
+    description: The same for the median time to the first token, which may grow by this share.
+    type: float
+    default: 0.25
+  limit:
+    description: Seconds that one number of streams may take. Requests that are then under way count as failed.
+    type: int
+    default: 1800
+  timeout:
+    description: Seconds that the benchmark may take as a whole.
+    type: int
+    default: 43200
+  name:
+    description: The name of the host in the record. The action plugin sets the inventory name.
+    type: str
+  evidence:
+    description: What the catalogue has recorded, by profile. The action plugin compares the figures with it.
+    type: dict
+    default: {}
+  fail_on_regression:
+    description: Whether a regression fails the task.
+    type: bool
+    default: false
+  dest:
+    description: >-
+      A folder on the controller for the table in Markdown and the pictures, as C(HOST/benchmark/ID.md) and so on. Empty
+      writes nothing.
+    type: path
+    default: ""
+  records_dir:
+    description: The directory of the records on the host.
+    type: path
+    default: /var/lib/b70/records
+  requested_by:
+    description: Who asked for it, for the journal of the slot.
+    type: str
+    default: ""
+  step:
+    description: A part of the work. The action plugin sets this option.
+    type: str
+    choices: [start, look, collect, forget]
+    default: start
+  offset:
+    description: Where the progress is read from. The action plugin sets this option.
+    type: int
+    default: 0
+"""
+
+EXAMPLES = r"""
+- name: Measure short requests
+  arcpro.b70.b70_benchmark:
+    shapes:
+      - short-128
+      - {name: mine, prompt_tokens: 1000, output_tokens: 100, rounds: 4}
+    tools_python: /opt/b70/evidence/bin/python
+"""
+
+RETURN = r"""
+record:
+  description: The record as it is kept. Its schema is C(roles/evidence/files/schema/record.schema.json).
+  returned: when it was measured
+  type: dict
+regressions:
+  description: A sentence for each figure that is worse than the earlier one by more than the band.
+  returned: when it was measured
+  type: list
+  elements: str
+files:
+  description: What was written below O(dest).
+  returned: when it was measured
+  type: list
+  elements: str
+summary:
+  description: The figures and the comparisons as readable lines.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import service
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    result = service.answer(module.params, check_mode=module.check_mode)
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_benchmark against a host made of answers."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job
+from unit.plugins.module_utils._benchmark.benchmarks import data
+from unit.plugins.module_utils._evidence.records import HOST, record
+
+
+def measured(**given: Any) -> dict[str, Any]:
+    compared = {"with": None, "band": {"rate": 0.1, "ttft": 0.25}, "rows": [], "regressions": []}
+    whole = {
+        **data(),
+        "summary": "287.6 tok/s",
+        "generator": {"name": "guidellm", "version": "0.8.1"},
+        "seed": 7,
+        "left_out": [],
+        "clients_at_start": 0,
+        "frontdoor_share": [],
+        "comparison": {**compared, **given.pop("comparison", {})},
+    }
+    return record(data=whole, **given)
+
+
+class Host:
+    """Answers each step once. lost: after so many steps the connection is lost once."""
+
+    def __init__(self, found: dict[str, Any], began: str = "begun", lost: int = -1) -> None:
+        self.found, self.began, self.lost = found, began, lost
+        self.steps: list[str] = []
+        self.given: dict[str, Any] = {}
+        self.looks = [
+            {"running": True, "lines": ["canary before the benchmark"], "offset": 28},
+            {"running": False, "lines": ["warm-up with 2 streams"], "offset": 51},
+        ]
+
+    def module(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        step = module_args["step"]
+        if self.lost == len(self.steps):
+            self.lost = -1
+            raise AnsibleConnectionFailure("gone")
+        self.steps.append(step)
+        self.given = module_args
+        if step == "look":
+            return self.looks.pop(0)
+        answers = {"start": {"began": self.began, "summary": ["would measure tiny-a"]}, "collect": self.found}
+        return dict(answers.get(step, {}))
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
+    monkeypatch.setattr(b70_benchmark.display, "display", lambda text, color="": lines.append(text))
+    monkeypatch.setattr(_host_job.time, "sleep", lambda seconds: None)
+    return lines
+
+
+def run(host: Host, *, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+    plugin = object.__new__(b70_benchmark.ActionModule)
+    plugin._task = SimpleNamespace(args={"shapes": ["short-128"], **arguments}, check_mode=check_mode)
+    plugin._connection = SimpleNamespace(transport="local", reset=lambda: None, _shell=SimpleNamespace(tmpdir=None))
+    plugin._execute_module = host.module
+    plugin._low_level_execute_command = lambda *_words, **_options: {"rc": 0}
+    return dict(plugin.run(None, {"inventory_hostname": "b70-01"}))
+
+
+def test_progress_is_shown_and_the_result_let_go(said: list[str]) -> None:
+    host = Host({"record": measured(), "pictures": {}})
+    result = run(host, evidence={}, dest="", fail_on_regression=False)
+    assert host.steps == ["start", "look", "look", "collect", "forget"]
+    assert said == ["b70-01 | canary before the benchmark", "b70-01 | warm-up with 2 streams"]
+    assert (result["changed"], result.get("failed")) == (True, None)
+    assert result["summary"][0] == "tiny-a on b70-01: passed"
+    # What only the controller needs does not travel.
+    assert {"evidence", "dest", "fail_on_regression"} & set(host.given) == set()
+    assert host.given["name"] == "b70-01"
+
+
+def test_a_lost_connection_does_not_end_the_watching(said: list[str]) -> None:
+    host = Host({"record": measured(), "pictures": {}}, lost=2)
+    assert "failed" not in run(host)
+    assert host.steps == ["start", "look", "look", "collect", "forget"]
+    assert any("connection lost; the benchmark goes on there" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("began", "words"),
+    [("joined", "joins the benchmark that is under way"), ("found", "collects the result of an earlier run")],
+)
+def test_another_run_is_joined_or_collected(said: list[str], began: str, words: str) -> None:
+    run(Host({"record": measured(), "pictures": {}}, began=began))
+    assert said[0] == f"b70-01 | {words}"
+
+
+def test_table_and_pictures_are_written(said: list[str], tmp_path: Path) -> None:
+    picture = base64.b64encode(b"\x89PNG").decode()
+    found = measured()
+    result = run(Host({"record": found, "pictures": {"ttft.png": picture, "ttft.svg": picture}}), dest=str(tmp_path))
+    place = tmp_path / "b70-01/benchmark"
+    assert sorted(path.name for path in place.iterdir()) == [
+        f"{found['id']}-ttft.png",
+        f"{found['id']}-ttft.svg",
+        f"{found['id']}.md",
+    ]
+    assert len(result["files"]) == 3
+    text = (place / f"{found['id']}.md").read_text()
+    assert f"![{found['id']}-ttft.png]({found['id']}-ttft.png)" in text
+
+
+REGRESSION = {"regressions": ["short-128 c4 frontdoor cold: wall_tok_s is 60, 0.60 of 100 (limit 0.90)"]}
+
+
+def test_a_regression_fails_only_where_that_is_asked(said: list[str]) -> None:
+    found = {"record": measured(comparison=REGRESSION), "pictures": {}}
+    assert "failed" not in run(Host(found))
+    failed = run(Host(found), fail_on_regression=True)
+    assert failed["failed"]
+    assert failed["msg"] == f"b70-01: the benchmark of tiny-a: {REGRESSION['regressions'][0]}"
+
+
+def test_a_failed_benchmark_fails_with_its_reasons_and_its_record(said: list[str]) -> None:
+    reasons = ["the canary failed after the benchmark, so no figure is kept"]
+    result = run(Host({"record": measured(verdict="failed", reasons=reasons), "pictures": {}}))
+    assert (result["failed"], result["msg"]) == (True, f"b70-01: the benchmark of tiny-a: {reasons[0]}")
+    assert result["record"]["verdict"] == "failed"
+
+
+def test_a_benchmark_without_a_record_fails_as_the_host_says(said: list[str]) -> None:
+    host = Host({"failed": True, "msg": "the benchmark left no result"})
+    assert run(host) == {"failed": True, "msg": "the benchmark left no result"}
+    assert host.steps[-1] == "forget"
+
+
+def test_figures_of_the_catalogue_are_expected_of_their_host_class(said: list[str]) -> None:
+    row = {"value": 80.0, "streams": 1, "prompt_tokens": 119, "output_tokens": 128}
+    for host_class, word in ((HOST["class"], "0.90 of the recorded 80"), ("other", "on another class of host (other)")):
+        evidence = {"tiny-a": {"host_class": host_class, "tok_s": [row]}}
+        lines = run(Host({"record": measured(), "pictures": {}}), evidence=evidence)["summary"]
+        assert any(line.startswith("catalogue: wall_tok_s with 1 streams") and word in line for line in lines)
+
+
+def test_check_mode_only_asks(said: list[str]) -> None:
+    host = Host({})
+    assert run(host, check_mode=True)["summary"] == ["would measure tiny-a"]
+    assert host.steps == ["start"]

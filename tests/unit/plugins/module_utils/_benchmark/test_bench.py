@@ -1,0 +1,250 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A whole benchmark against a host made of functions: what is asked in which order, and which figures are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, report
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, Effects, Wanted
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
+from unit.plugins.module_utils._evidence.records import HOST
+
+from .benchmarks import requests
+
+WANTED = Wanted(
+    shapes=(SHAPES["short-128"], SHAPES["28k-128"]),
+    streams=(),
+    targets=("frontdoor", "engine"),
+    prefixes=("cold", "warm"),
+    generator="guidellm",
+    tools_python="/opt/b70/evidence/bin/python",
+    user="b70",
+    frontdoor_url="http://127.0.0.1:8000",
+    api_key="hidden",
+    limit_s=60.0,
+    band=Band(0.1, 0.25),
+    name="b70-01",
+    slot="main",
+    seed=7,
+)
+PROFILE = {
+    "name": "tiny-a",
+    "stack": {"id": "cpu-1", "dir": "/opt/b70/stacks/cpu-1"},
+    "model": {"path": "/srv/tiny-a"},
+    "engine": {
+        "kind": "vllm",
+        "task": "generate",
+        "served_model_name": "tiny",
+        "max_model_len": 2048,
+        "backend_url": "http://127.0.0.1:18080",
+        "argv": ["/opt/b70/stacks/cpu-1/venv/bin/vllm", "serve"],
+        "env": {"A": "1"},
+    },
+    "frontdoor": {"max_active_generations": 2, "queue_timeout_s": 0},
+}
+
+
+class Host:
+    """Serves tiny-a. canaries: whether each verification passes; broken: targets where the generator fails."""
+
+    def __init__(self, *canaries: bool, broken: str = "", failed: int = 0) -> None:
+        self.canaries, self.broken, self.failed = list(canaries) or [True, True], broken, failed
+        self.loads: list[Load] = []
+        self.tools: list[Tool] = []
+        self.said: list[str] = []
+        self.earlier: Mapping[str, Any] | None = None
+        self.state: dict[str, Any] = {
+            "slot": "main",
+            "verified": True,
+            "open": True,
+            "reason": "",
+            "profile": "tiny-a",
+            "fingerprint": "sha256:0f3c",
+            "engine": {"invocation_id": "one"},
+            "frontdoor": {"active": 0, "queued": 0, "max_active": 2},
+        }
+
+    def verify(self, name: str) -> dict[str, Any]:
+        passed = self.canaries.pop(0)
+        case = {"profile": name, "name": "exact_ok", "passed": passed, "sha256": "565339bc"}
+        return {"failed": not passed, "canary": [case]}
+
+    def measure(self, tool: Tool, load: Load, say: Callable[[str], None]) -> dict[int, Any]:
+        self.loads.append(load)
+        self.tools.append(tool)
+        if self.broken and self.broken in load.target:
+            raise GeneratorError("guidellm ended with 1: no room")
+        say("1 answered")
+        return {count: requests(count, 100.0, failed=self.failed) for count in load.streams}
+
+    def effects(self) -> Effects:
+        return Effects(
+            info=lambda: self.state,
+            verify=self.verify,
+            profile=lambda name: PROFILE,
+            measure=self.measure,
+            version=lambda tool: "0.8.1",
+            engine_version=lambda stack, engine: "0.32.0",
+            host=lambda: {key: value for key, value in HOST.items() if key != "name"},
+            earlier=lambda name, kind: self.earlier if kind == HOST["class"] else None,
+            now=lambda: "2026-11-23T04:16:00Z",
+            say=self.said.append,
+        )
+
+    def run(self, wanted: Wanted = WANTED) -> dict[str, Any]:
+        record = bench.run(wanted, self.effects())
+        assert list(faults_of(record)) == []
+        return record
+
+
+def test_every_way_is_measured_cold_and_then_warm_with_the_same_prompts() -> None:
+    host = Host()
+    record = host.run()
+    warm_up, *loads = host.loads
+    assert (warm_up.shape.name, warm_up.shape.output_tokens, warm_up.streams) == ("warm-up", 64, (2,))
+    assert [load.target.rpartition(":")[2] for load in loads] == ["8000", "8000", "18080", "18080"]
+    assert [load.api_key for load in loads] == ["hidden", "hidden", "", ""]
+    seeds = [load.seed for load in loads]
+    assert (seeds[0], seeds[2]) == (seeds[1], seeds[3])
+    assert len({warm_up.seed, *seeds}) == 3
+    assert all((load.model, load.tokenizer, load.streams) == ("tiny", "/srv/tiny-a", (1, 2)) for load in loads)
+    assert (record["verdict"], record["reasons"]) == ("passed", [])
+    assert list(record["data"]["shapes"]) == ["short-128"]
+    assert list(record["data"]["shapes"]["short-128"]["scenarios"]) == ["c1", "c2"]
+    assert [item["shape"] for item in record["data"]["left_out"]] == ["28k-128"]
+    assert record["canary"]["before"] == record["canary"]["after"] == {"ok": True, "hashes": {"exact_ok": "565339bc"}}
+    assert record["data"]["summary"].startswith("143.8 tok/s (short-128 c2 frontdoor cold)")
+
+
+def test_the_key_is_not_in_the_record() -> None:
+    assert "hidden" not in str(Host().run())
+
+
+def test_progress_names_what_is_measured() -> None:
+    host = Host()
+    host.run()
+    assert host.said[0] == "canary before the benchmark"
+    assert "short-128 through the frontdoor, cold: 1 answered" in host.said
+    assert "short-128 through the engine, warm, 2 streams: 143.8 tok/s, first token after 0.500 s" in host.said
+
+
+@pytest.mark.parametrize("change", [{"verified": False}, {"open": False, "reason": "draining"}, {"profile": None}])
+def test_what_nobody_has_verified_is_not_measured(change: dict[str, Any]) -> None:
+    host = Host()
+    host.state.update(change)
+    with pytest.raises(BenchmarkError, match=r"nothing verified is served in slot main: .*run switch.yml"):
+        host.run()
+    assert host.loads == []
+
+
+def test_where_no_shape_fits_the_reason_is_said() -> None:
+    with pytest.raises(BenchmarkError, match="nothing is left to measure for tiny-a: 28k-128: needs 28800 tokens"):
+        Host().run(replace(WANTED, shapes=(SHAPES["28k-128"],)))
+
+
+def test_a_canary_that_fails_before_costs_the_benchmark() -> None:
+    host = Host(False)
+    record = host.run()
+    assert (record["verdict"], host.loads, record["canary"]["after"]) == ("failed", [], None)
+    assert record["reasons"] == ["the canary failed before the benchmark, so nothing was measured"]
+
+
+def test_no_figure_outlives_a_canary_that_fails_after() -> None:
+    record = Host(True, False).run()
+    assert (record["verdict"], record["data"]["shapes"], record["data"]["summary"]) == ("failed", {}, "no figures")
+    assert record["reasons"] == ["the canary failed after the benchmark, so no figure is kept"]
+
+
+def test_no_figure_outlives_the_engine_that_gave_it() -> None:
+    host = Host()
+    measure = host.measure
+
+    def replaced(tool: Tool, load: Load, say: Callable[[str], None]) -> dict[int, Any]:
+        host.state = {**host.state, "engine": {"invocation_id": "two"}}
+        return measure(tool, load, say)
+
+    host.measure = replaced  # type: ignore[method-assign]
+    record = host.run()
+    assert (record["verdict"], record["data"]["shapes"]) == ("failed", {})
+    assert record["reasons"] == ["another engine process served at the end than at the beginning, so no figure is kept"]
+
+
+def test_one_failed_request_loses_no_figure() -> None:
+    record = Host(failed=1).run()
+    assert record["verdict"] == "failed"
+    assert record["reasons"][-1] == "short-128 c2 engine warm: 1 of 2 requests failed (1 x 503)"
+    assert record["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["warm"]["wall_tok_s"] == 71.9101
+
+
+def test_a_generator_that_fails_for_one_way_costs_only_that() -> None:
+    record = Host(broken=":8000").run()
+    assert [reason.partition(":")[0] for reason in record["reasons"]] == [
+        "short-128 through the frontdoor, cold",
+        "short-128 through the frontdoor, warm",
+    ]
+    scenario = record["data"]["shapes"]["short-128"]["scenarios"]["c1"]
+    assert ("frontdoor" in scenario, sorted(scenario["engine"])) == (False, ["cold", "warm"])
+
+
+def test_a_warm_up_that_fails_says_why() -> None:
+    assert Host(broken="127").run()["reasons"] == ["the warm-up failed: guidellm ended with 1: no room"]
+
+
+def test_requests_of_clients_make_the_figures_doubtful() -> None:
+    host = Host()
+    host.state["frontdoor"] = {"active": 2}
+    assert host.run()["reasons"] == ["2 requests of clients ran meanwhile: the figures are not comparable"]
+
+
+def test_the_stack_that_serves_can_measure_itself() -> None:
+    host = Host()
+    host.run(replace(WANTED, generator="vllm"))
+    assert host.tools[0] == Tool("vllm", PROFILE["engine"]["argv"][0], "b70", {"A": "1"})  # type: ignore[index]
+
+
+def test_an_earlier_record_is_compared_with() -> None:
+    host = Host()
+    host.earlier = Host().run()
+    compared = host.run()["data"]["comparison"]
+    assert (compared["with"]["id"], compared["regressions"]) == (host.earlier["id"], [])
+    assert {row["ratio"] for row in compared["rows"]} == {1.0}
+
+
+def test_a_request_that_the_generator_does_not_report_is_lost() -> None:
+    entry = Host().run()["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["cold"]
+    assert (entry["requests"], entry["lost"]) == (2, 4)  # three rounds were wanted, and one is reported
+
+
+def test_the_table_has_every_figure() -> None:
+    record = Host().run()
+    text = report.markdown(record, ["throughput.png"])
+    row = "| short-128 | 2 | engine | warm | 143.8 | 200.0 | 99.2 | 0.500 | 0.500 | 0.500 | 0.500 | 0.0101 | 0/2 |"
+    assert row in text
+    assert "- left out: 28k-128: needs 28800 tokens" in text
+    assert "- comparison: this is the first record" in text
+    assert "![throughput.png](throughput.png)" in text
+    lines = report.lines(record)
+    assert lines[0] == "tiny-a on b70-01: passed"
+    assert any(line.startswith("frontdoor: short-128 c2 cold gives 1.000 of the engine's throughput") for line in lines)
+
+
+def test_the_pictures_show_every_way() -> None:
+    plots = report.plots(Host().run())
+    assert sorted(plots) == ["throughput", "ttft"]
+    assert len(plots["throughput"]["series"]) == 4
+    assert plots["throughput"]["series"][0] == {
+        "name": "short-128 frontdoor cold",
+        "points": [[1, 71.9101], [2, 143.8202]],
+    }
+    assert report.plots(Host(False).run()) == {}
