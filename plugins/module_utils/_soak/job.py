@@ -1,0 +1,306 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A soak as a transient unit of the host: begin or join it, look at it, and make its record when it has ended.
+
+The unit measures and has no rights but the engine's user's: it writes `out/seen.json` in the soak's folder. The rest of
+the folder, and the record, are written by the module, so a soak that was killed leaves a record too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import _files, _transient
+from .._evidence import host_class
+from .._evidence.record import make
+from .._evidence.store import Store
+from .._slot import watching
+from .._slot.effects import Effects
+from .._slot.host.clock import SystemClock
+from .._slot.host.effects import host_effects
+from .._slot.observe import load_profile
+from .._slot.state_file import stamp
+from .._slot.types import Layout, SlotFault, ToldToEndFault
+from .._slot_module import layout_of
+from .._switch_job import own_archive
+from . import judging, load
+from .cycles import Answer, Soak, nothing_seen
+from .judging import Plan
+
+ENGINE = "engine"  # the case that stands for a canary that could not be asked
+_LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
+_MARGIN_S = 4 * 3600  # a soak ends by itself; this bounds one that hangs
+_MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
+# Its own figures are to be those of the engine, not of a client that waits for a processor.
+_PROPERTIES = {
+    "KillMode": "mixed",
+    "CollectMode": "inactive-or-failed",
+    "Nice": "0",
+    "CPUWeight": "100",
+    "SupplementaryGroups": "systemd-journal",
+    "CapabilityBoundingSet": "",
+    "PrivateDevices": "yes",
+    "ProtectHome": "read-only",
+    "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+}
+
+
+class SoakError(Exception):
+    """A soak can't be started or read."""
+
+
+_SYSTEMD = _transient.Systemd(SoakError, "a soak")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder and the unit of the soak of a slot."""
+
+    folder: Path
+    unit: str
+
+    @property
+    def given(self) -> Path:
+        """What the soak was asked, and of which engine. Written once."""
+        return self.folder / "soak.json"
+
+    @property
+    def result(self) -> Path:
+        """Which record became of it."""
+        return self.folder / "result.json"
+
+    @property
+    def seen(self) -> Path:
+        return self.folder / "out" / "seen.json"
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "program.zip"
+
+
+def place_of(params: Mapping[str, Any]) -> Place:
+    slot = params["slot"]
+    return Place(Path(params["state_dir"], "soak", slot), f"b70-soak-{slot}.service")
+
+
+def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
+    """The plan that the module's options describe. concurrency: of the profile, where none is named."""
+    values = {key: params[key] for key in Plan.__dataclass_fields__}
+    values["concurrency"] = values["concurrency"] or concurrency
+    for key in ("duration_s", "interval_s"):
+        try:
+            values[key] = judging.seconds_of(str(params[key]))
+        except ValueError as error:
+            raise SoakError(f"{key.removesuffix('_s')}: {error}") from error
+    low = [key for key, value in values.items() if value < 0]
+    if low or values["request_timeout_s"] == 0 or values["baseline_cycles"] == 0:
+        raise SoakError(f"{low[0] if low else 'request_timeout_s and baseline_cycles'} of a soak must be more than 0")
+    return Plan(**values)
+
+
+def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:
+    """Begin a soak, join the one under way, or collect one that ended while nobody watched."""
+    place = place_of(params)
+    collected = place.result.exists()
+    found = look(params)
+    if found["state"] == "running" or (found["state"] == "ended" and not collected):
+        return {**found, "joined": True}
+    fx, layout = host_effects(SystemClock()), layout_of(params)
+    try:
+        served = watching.served(fx, layout)
+        profile = served.profile
+        plan = plan_of(params, profile.frontdoor.max_active_generations)
+        version = fx.http.get(f"{profile.engine.backend_url}/version", 5.0)
+    except SlotFault as fault:
+        raise SoakError(f"nothing is soaked: {fault.message}") from fault
+    given = {
+        "layout": {key: params[key] for key in _LAYOUT},
+        "plan": plan.as_dict(),
+        "host_name": params["host_name"],
+        "began_at": stamp(fx.clock.now()),
+        "profile": profile.name,
+        "fingerprint": profile.fingerprint,
+        "stack": profile.stack_id,
+        "engine": _engine(profile.engine.kind, version.text if version.status == 200 else ""),
+        "invocation_id": served.invocation_id,
+        "restarts": served.restarts,
+    }
+    _prepare(place, given, served.user, archive or own_archive())
+    try:
+        _SYSTEMD.start(task(place, plan, served.user))
+    except SoakError:
+        if not _SYSTEMD.state(place.unit).running:  # another call has begun it meanwhile
+            shutil.rmtree(place.folder, ignore_errors=True)
+            raise
+    return {**look(params), "joined": False}
+
+
+def _engine(kind: str, text: str) -> dict[str, str]:
+    try:
+        return {"name": kind, "version": str(json.loads(text)["version"])}
+    except (ValueError, LookupError, TypeError):
+        return {"name": kind, "version": "unknown"}
+
+
+def _prepare(place: Place, given: Mapping[str, Any], user: str, archive: Path) -> None:
+    shutil.rmtree(place.folder, ignore_errors=True)
+    place.seen.parent.mkdir(parents=True)
+    for folder in (place.folder, place.seen.parent):
+        folder.chmod(0o755)
+    if user:
+        entry = pwd.getpwnam(user)
+        os.chown(place.seen.parent, entry.pw_uid, entry.pw_gid)
+    shutil.copyfile(archive, place.program)
+    place.program.chmod(0o644)
+    _files.replace(place.given, json.dumps(given).encode(), 0o644)
+
+
+def task(place: Place, plan: Plan, user: str) -> _transient.Task:
+    return _transient.Task(
+        unit=place.unit,
+        description="Soak of the engine that is served",
+        argv=(sys.executable, "-c", _MAIN, str(place.program), str(place.folder)),
+        limit_s=int(plan.duration_s + plan.request_timeout_s + _MARGIN_S),
+        directory=str(place.folder),
+        user=user,
+        writable=(str(place.seen.parent),),
+        properties=_PROPERTIES,
+    )
+
+
+def stop(params: Mapping[str, Any]) -> dict[str, Any]:
+    """End the soak under way; its record says that it is unfinished."""
+    _SYSTEMD.stop(place_of(params).unit)
+    return look(params)
+
+
+def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
+    """``{"state": "none" | "running" | "ended", "line", "given", "seen", "result"}``.
+
+    :param write: whether the record of a soak that has ended is made, where there is none yet.
+    """
+    place = place_of(params)
+    given = _read(place.given)
+    if given is None:
+        return {"state": "none", "line": "no soak is under way", "given": None, "seen": None, "result": None}
+    # The unit first: one that ends between two looks has left what it saw.
+    running = _SYSTEMD.state(place.unit).running
+    seen = _read(place.seen) or nothing_seen()
+    plan = Plan(**given["plan"])
+    line = f"{given['profile']} since {given['began_at']}: {judging.summary(plan, seen)}"
+    if running:
+        now = seen["now"] or "starting"
+        return {"state": "running", "line": f"{line}; {now}", "given": given, "seen": seen, "result": None}
+    result = _read(place.result)
+    if result is None and write:
+        result = _finish(place, given, seen, Store(params["records_dir"]))
+    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": result}
+
+
+def _finish(place: Place, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
+    if seen["ended"] is None:
+        last = datetime.fromtimestamp((place.seen if place.seen.exists() else place.given).stat().st_mtime, UTC)
+        why = "the soak broke off: its process was killed, or the host restarted"
+        seen["ended"] = {"how": "vanished", "why": why, "at": max(stamp(last), given["began_at"])}
+    plan = Plan(**given["plan"])
+    verdict, reasons = judging.judge(plan, seen)
+    record = make(
+        "soak",
+        **{key: given[key] for key in ("profile", "fingerprint", "stack", "engine", "began_at")},
+        slot=given["layout"]["slot"],
+        host={"name": given["host_name"], **host_class.look()},
+        ended_at=seen["ended"]["at"],
+        verdict=verdict,
+        reasons=reasons,
+        canary={"before": seen["first"], "after": seen["last"]},
+        data={
+            "summary": judging.summary(plan, seen),
+            "plan": given["plan"],
+            "reference_tok_s": judging.reference(seen["cycles"], plan.baseline_cycles),
+            "cycles": seen["cycles"],
+            "anomalies": seen["anomalies"],
+            "ended": {key: seen["ended"][key] for key in ("how", "why")},
+        },
+    )
+    path = store.write(record)
+    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons}
+    _files.replace(place.result, json.dumps(result).encode(), 0o644)
+    return result
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise SoakError(f"{path} is damaged ({error}); remove {path.parent} and run the soak again") from error
+    return found if isinstance(found, dict) else None
+
+
+class SlotHost:
+    """What a soak does on this host: see cycles.Host."""
+
+    def __init__(self, fx: Effects, layout: Layout, watched: watching.Served, plan: Plan, file: Path) -> None:
+        self._fx, self._layout, self._watched, self._plan, self._file = fx, layout, watched, plan, file
+
+    def monotonic(self) -> float:
+        return self._fx.clock.monotonic()
+
+    def now(self) -> datetime:
+        return self._fx.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._fx.clock.sleep(seconds)
+
+    def gone(self) -> tuple[str, str] | None:
+        try:
+            found = watching.gone(self._fx, self._layout, self._watched)
+        except SlotFault:
+            return None  # systemd gave no answer: the next look tells
+        return None if found is None else (found.how, found.why)
+
+    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
+        only = () if ENGINE in only else only
+        results, problem = watching.ask(self._fx, self._layout, self._watched, only=only, repeats=repeats)
+        answers = [Answer(row.name, row.passed, row.expected, row.got, row.sha256, row.problem) for row in results]
+        if problem and all(answer.right for answer in answers):
+            answers.append(Answer(ENGINE, right=False, problem=problem))
+        return answers
+
+    def load(self, number: int) -> Mapping[str, Any] | None:
+        return load.send(self._fx, self._watched.profile, self._plan, number)
+
+    def save(self, seen: Mapping[str, Any]) -> None:
+        _files.replace(self._file, json.dumps(seen).encode(), 0o644)
+
+
+def main(folder: str) -> None:
+    """Soak as the folder's file says. Runs in the unit."""
+    place = Place(Path(folder), "")
+    given = _read(place.given)
+    if given is None:
+        raise SoakError(f"{place.given} is missing")
+    clock = SystemClock()
+    clock.heed_signals()
+    fx, layout, plan = host_effects(clock), layout_of(given["layout"]), Plan(**given["plan"])
+    profile = load_profile(fx, layout, given["profile"])
+    watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
+    soak = Soak(SlotHost(fx, layout, watched, plan, place.seen), plan)
+    try:
+        soak.run()
+    except ToldToEndFault as fault:
+        soak.break_off("told", f"somebody ended the soak ({fault.message})")
+    except Exception as error:
+        soak.break_off("broken", f"the soak broke off: {type(error).__name__}: {error}")
+        raise
