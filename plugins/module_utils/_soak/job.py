@@ -95,17 +95,40 @@ def place_of(params: Mapping[str, Any]) -> Place:
 
 def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
     """The plan that the module's options describe. concurrency: of the profile, where none is named."""
-    values = {key: params[key] for key in Plan.__dataclass_fields__}
+    values = {key: params[key] for key in Plan.__dataclass_fields__ if key in params}
     values["concurrency"] = values["concurrency"] or concurrency
-    for key in ("duration_s", "interval_s"):
+    for key in ("duration", "interval"):
         try:
-            values[key] = judging.seconds_of(str(params[key]))
+            values[f"{key}_s"] = judging.seconds_of(params[key])
         except ValueError as error:
-            raise SoakError(f"{key.removesuffix('_s')}: {error}") from error
-    low = [key for key, value in values.items() if value < 0]
-    if low or values["request_timeout_s"] == 0 or values["baseline_cycles"] == 0:
-        raise SoakError(f"{low[0] if low else 'request_timeout_s and baseline_cycles'} of a soak must be more than 0")
+            raise SoakError(f"{key} of the soak: {error}") from error
+    least = {"request_timeout_s": 1, "baseline_cycles": 1, "prompt_words": 1, "output_tokens": 1}
+    for key, value in values.items():
+        if value < least.get(key, 0):
+            raise SoakError(f"{key} of the soak is {value:g}: it is at least {least.get(key, 0)}")
     return Plan(**values)
+
+
+def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Return the result of the module b70_soak."""
+    if params["state"] == "shown" or check_mode:
+        found = {**look(params, write=not check_mode), "joined": False}
+    elif params["state"] == "stopped":
+        found = {**stop(params), "joined": False}
+    else:
+        found = start(params) if params["step"] == "start" else {**look(params), "joined": False}
+    result, given, seen = found["result"] or {}, found["given"] or {}, found["seen"] or {}
+    return {
+        "changed": False,
+        "state": found["state"],
+        "joined": found["joined"],
+        "line": found["line"],
+        "profile": given.get("profile"),
+        "began_at": given.get("began_at"),
+        "counts": judging.counts(seen.get("anomalies", [])),
+        "cycles": len(seen.get("cycles", [])),
+        **{key: result.get(key) for key in ("verdict", "reasons", "record", "file")},
+    }
 
 
 def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:

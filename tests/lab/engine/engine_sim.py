@@ -9,7 +9,8 @@
 
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
-faults) is read before every answer. The keeper is the process that a leaked worker would be: what the faults keep-port
+faults) and "wrong_at" (numbers of the canary's questions that are answered wrongly, from 1 on) are read before every
+answer. The keeper is the process that a leaked worker would be: what the faults keep-port
 and keep-device leave behind is handed to it, because systemd ends everything that stays in the engine's control group.
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
@@ -121,6 +122,9 @@ class Engine:
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
 
+    def _wrong_at(self) -> list[int]:
+        return list(self._told().get("wrong_at") or ())
+
     @property
     def served_name(self) -> str:
         return "another-model" if self.has("wrong-id") else self.name
@@ -148,10 +152,11 @@ class Engine:
         with self._lock:
             self._answered += 1
             text = self._told_text(right, self._answered)
-            if together and self.has("wrong-together"):
+            canary = body.get("seed") == CANARY_SEED
+            self._asked += canary
+            if (together and self.has("wrong-together")) or (canary and self._asked in self._wrong_at()):
                 text = "slh cobalt"
-            if body.get("seed") == CANARY_SEED:
-                self._asked += 1
+            if canary:
                 self._wrong += text != right
             return text, f"{self.name} {self.invocation} {self._asked} {self._wrong}"
 

@@ -46,19 +46,19 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "last", "step"),
+    ("now", "last", "interval", "step"),
     [
-        (100, None, Step(100)),  # the first begins at once
-        (130, 100, Step(200)),
-        (200, 100, Step(200)),
-        (250, 100, Step(250)),  # one that took longer is followed at once, and its delay is kept
-        (930, 900, Step(1050, ends=True)),  # the next would begin behind the deadline: sleep exactly to it
-        (960, 950, Step(1050, ends=True)),  # nor does one begin at it
-        (1100, 900, Step(1100, ends=True)),  # a cycle that ran over the deadline ends the soak
+        (100, None, 100, Step(100)),  # the first begins at once
+        (130, 100, 100, Step(200)),
+        (200, 100, 100, Step(200)),
+        (250, 100, 100, Step(250)),  # one that took longer is followed at once, and its delay is kept
+        (930, 900, 200, Step(1050, ends=True)),  # the next would begin behind the deadline: sleep exactly to it
+        (960, 950, 100, Step(1050, ends=True)),  # nor does one begin at it
+        (1100, 900, 100, Step(1100, ends=True)),  # a cycle that ran over the deadline ends the soak
     ],
 )
-def test_when_cycles_begin(now: float, last: float | None, step: Step) -> None:
-    assert next_step(now, last, 100 if now < 900 else 150 if last == 900 else 100, 1050) == step
+def test_when_cycles_begin(now: float, last: float | None, interval: float, step: Step) -> None:
+    assert next_step(now, last, interval, 1050) == step
 
 
 @pytest.mark.parametrize(
