@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import jsonschema
@@ -18,16 +20,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, command, journal, state_file
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX
+from ansible_collections.arcpro.b70.plugins.module_utils._paths import RECORDS_DIR
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import (
+    admin,
+    command,
+    journal,
+    recorded,
+    state_file,
+    table,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
 from frontdoor.admin import api, models
 from frontdoor.config import from_table
 from frontdoor.policy.keys import parse_keys
 from frontdoor.slot import journal as frontdoor_journal
 from frontdoor.slot import state as frontdoor_state
 from unit import contracts
-from unit.plugins.module_utils._slot.fake_host import profile_data
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data
 from unit.plugins.plugin_utils._render.test_rendering import everything
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5)
@@ -78,7 +89,7 @@ def _of_type(name: str, kind: str, rules: dict[str, Any]) -> st.SearchStrategy[A
     return st.none() if kind == "null" else st.booleans()
 
 
-@pytest.mark.parametrize("name", ["state", "journal", "resolved-profile"])
+@pytest.mark.parametrize("name", ["state", "journal", "resolved-profile", "record", "index"])
 def test_the_schema_is_one(name):
     jsonschema.Draft202012Validator.check_schema(contracts.schema(name))
 
@@ -115,6 +126,24 @@ def test_slot_engine_and_frontdoor_read_the_same_journal(lines):
         assert [(one["id"], one["from"] or "", one["to"] or "") for one in reversed(told)] == [
             (attempt.id, attempt.source or "", attempt.target or "") for attempt in known.attempts
         ]
+
+
+@given(documents("index"))
+def test_b70ctl_lists_every_record_that_the_schema_allows(document):
+    text = json.dumps(document)
+    contracts.check("index", text)
+    fake_host = FakeHost()
+    for name in {row["slot"] for row in document["records"]}:
+        layout = replace(LAYOUT, slot=name)
+        fake_host.put(layout.records_index, text)
+        found = recorded.recorded(fake_host.effects(), layout)
+        wanted = sorted((row for row in document["records"] if row["slot"] == name), key=lambda row: row["id"])
+        assert [{key: row[key] for key in row if key != "seconds"} for row in found] == wanted
+        assert len(table.history([], found)) == len(wanted) + 1
+
+
+def test_b70ctl_and_the_store_of_records_mean_the_same_file():
+    assert Layout().records_index == PurePosixPath(RECORDS_DIR) / INDEX
 
 
 @given(documents("resolved-profile"))

@@ -22,6 +22,7 @@ from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
 from .host.locks import SWITCH_LIMIT_S
 from .observe import read_memory
+from .recorded import recorded
 from .state_file import stamp
 from .types import CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
@@ -97,8 +98,8 @@ def parser() -> argparse.ArgumentParser:
     clear = word("clear-quarantine", "let a host in quarantine take profiles again")
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
     word("cards", "how much memory of the cards is in use, as far as their driver tells it; root is told of all of it")
-    history = word("history", "the last switches, newest last")
-    history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20)")
+    history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
+    history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
     word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")
     return whole
@@ -169,8 +170,10 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
         if arguments.word == "history":
-            attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts[-max(1, arguments.last) :]]
-            say({"slot": layout.slot, "switches": attempts}, table.history(attempts))
+            attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts]
+            switches, records = table.last(attempts, recorded(fx, layout), max(1, arguments.last))
+            document = {"slot": layout.slot, "switches": switches, "records": records}
+            say(document, table.history(switches, records))
             return DONE
         if arguments.word == "cards":
             return _cards(fx, say)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 LOG_LINES = 8
@@ -105,18 +106,36 @@ def status(info: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def history(attempts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line per switch."""
-    if not attempts:
+def last(
+    switches: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], count: int
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Those of both that are among the last so many of all. Both are in the order of time, and stay so."""
+    moments = sorted([item["at"] for item in switches] + [item["began_at"] for item in records])
+    since = min(moments[-count:], default="")
+    return (
+        [item for item in switches if item["at"] >= since][-count:],
+        [item for item in records if item["began_at"] >= since][-count:],
+    )
+
+
+def history(switches: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """One line per switch and per record."""
+    if not switches and not records:
         return ["no switch is in the journal"]
     rows = []
-    for item in attempts:
-        seconds = "" if item["seconds"] is None else f"{float(item['seconds']):.1f}"
+    for item in switches:
         outcome = item["outcome"] or f"no end, in {item['phase'] or 'journal'}"
         way = f"{item['from'] or '-'} -> {item['to'] or '-'}"
         said = [text for text in (item["reason"], f"why: {item['why']}" if item["why"] else "") if text]
-        rows.append([item["at"], item["kind"], way, outcome, seconds, item["who"], "; ".join(said)])
-    return columns(["AT", "KIND", "FROM -> TO", "OUTCOME", "SECONDS", "WHO", "REASON"], rows)
+        rows.append([item["at"], item["kind"], way, outcome, _tenths(item["seconds"]), item["who"], "; ".join(said)])
+    for item in records:
+        about = [item["verdict"], _tenths(item["seconds"]), "", item["summary"]]
+        rows.append([item["began_at"], item["kind"], item["profile"], *about])
+    return columns(["AT", "KIND", "FROM -> TO", "OUTCOME", "SECONDS", "WHO", "REASON"], sorted(rows, key=itemgetter(0)))
+
+
+def _tenths(seconds: float | None) -> str:
+    return "" if seconds is None else f"{float(seconds):.1f}"
 
 
 def completion(words: Mapping[str, Sequence[str]], profiles_dir: str) -> list[str]:

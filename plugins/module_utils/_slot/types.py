@@ -339,6 +339,11 @@ class Layout:
         return self.state_dir / "evidence"
 
     @property
+    def records_index(self) -> PurePosixPath:
+        """The list of what the role evidence keeps."""
+        return self.state_dir / "records" / "index.json"
+
+    @property
     def quarantine_file(self) -> PurePosixPath:
         """One for the host: a card that was lost is lost for every slot."""
         return self.state_dir / "quarantine.json"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
-Understood: type, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
+Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
 pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, and the annotation x-hint (a pattern in words).
 """
 
@@ -64,6 +64,9 @@ def faults(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fa
         if wrong:
             yield path, wrong
             return
+    if "const" in schema and value != schema["const"]:
+        yield path, f"{value!r} must be {schema['const']!r}"
+        return
     if "enum" in schema and value not in schema["enum"]:
         known = [str(item) for item in schema["enum"] if item is not None]
         yield path, f"{value!r} is none of {', '.join(known)}{did_you_mean(str(value), known)}"

@@ -10,7 +10,9 @@ import subprocess
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import b70ctl, host
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
 
@@ -156,6 +158,32 @@ def test_history_is_a_table_newest_last(fake_host):
     ]
     _code, text = b70ctl(fake_host, "history", "--json", "-n", "1")
     assert [item["to"] for item in json.loads(text)["switches"]] == ["b"]
+
+
+def test_history_shows_records_beside_switches(fake_host):
+    b70ctl(fake_host, "switch", "a")
+    (switched,) = json.loads(b70ctl(fake_host, "history", "--json")[1])["switches"]
+    before = record("soak", "2026-06-07T08:00:00Z", verdict="failed", reasons=["2 persistent anomalies"])
+    after = {**record("benchmark", "2026-06-08T04:16:00Z", data={"summary": "781 tok/s with 8 streams"})}
+    after["ended_at"] = "2026-06-08T04:17:30Z"
+    other = record("benchmark", "2026-06-08T05:00:00Z", slot="second")
+    rows = [row(one) for one in (other, after, before)]
+    fake_host.put(LAYOUT.records_index, json.dumps({"schema": 1, "records": rows}))
+    _code, text = b70ctl(fake_host, "history")
+    assert [line.split()[1] for line in text.splitlines()] == ["KIND", "soak", "switch", "benchmark"]
+    assert text.splitlines()[1].split()[2:] == ["tiny-a", "failed", "0.0", "2", "persistent", "anomalies"]
+    assert text.splitlines()[-1].split()[2:] == ["tiny-a", "passed", "90.0", *"781 tok/s with 8 streams".split()]
+    document = json.loads(b70ctl(fake_host, "history", "--json", "-n", "2")[1])
+    assert document["switches"] == [switched]
+    assert [one["id"] for one in document["records"]] == [after["id"]]
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[]", '{"schema": 2, "records": []}', '{"schema": 1, "records": [{}, 7]}'])
+def test_an_index_of_records_that_is_torn_hides_no_switch(fake_host, torn):
+    b70ctl(fake_host, "switch", "a")
+    fake_host.put(LAYOUT.records_index, torn)
+    code, text = b70ctl(fake_host, "history")
+    assert (code, len(text.splitlines())) == (0, 2)
 
 
 def test_status_tells_a_switch_at_work_from_one_that_was_killed(fake_host):

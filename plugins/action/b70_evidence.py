@@ -1,0 +1,76 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of b70_evidence: says what it has, checks what it is given, and writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.handing import digest
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import parse
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
+
+MODULE = "arcpro.b70.b70_evidence"
+
+
+class ActionModule(ActionBase):
+    """Copies what the controller lacks, in as many parts as the host makes of it; in check mode it writes nothing."""
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        arguments = dict(self._task.args)
+        if not arguments.get("dest"):
+            raise AnsibleActionFail("b70_evidence needs the option dest, a folder on the controller")
+        host = str(variables["inventory_hostname"])
+        store = Store(Path(arguments["dest"]).expanduser() / host)
+        copied: list[str] = []
+        problems: list[str] = []
+        try:
+            known = {name: digest(store.path(name).read_text(encoding="utf-8")) for name in store.ids()}
+            more = True
+            while more:
+                arguments["known"] = known
+                found = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=variables)
+                if found.get("failed") or found.get("unreachable"):
+                    return {**result, **found}
+                for name, content in found["records"].items():
+                    known[name] = digest(content)
+                    wrong = list(faults_of(parse(content, name)))
+                    if wrong:
+                        problems.append(f"{name}: {'; '.join(wrong)}")
+                        continue
+                    path = store.path(name)
+                    copied.append(f"{host}/{path.relative_to(store.root)}")
+                    if not self._task.check_mode:
+                        write([Wanted(path, content.encode())])
+                more = found["more"]
+            problems += found["problems"]
+        except OSError as error:
+            raise AnsibleActionFail(f"the records cannot be kept in {store.root}: {error}") from error
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return {**result, **_told(str(arguments["dest"]), copied, problems, self._task.check_mode)}
+
+
+def _told(dest: str, copied: list[str], problems: list[str], check_mode: bool) -> dict[str, Any]:
+    did = "would be copied" if check_mode else "copied"
+    line = f"{len(copied)} new record{'' if len(copied) == 1 else 's'} {did} to {dest}"
+    return {
+        "changed": bool(copied),
+        "copied": copied,
+        "problems": problems,
+        "warnings": [f"a record was not copied: {problem}" for problem in problems],
+        "summary": [line, *(f"not copied: {problem}" for problem in problems)],
+        "diff": {"before": "", "after": "".join(f"{name}\n" for name in copied), "after_header": dest},
+    }

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's folder of records: HOST/KIND/ID.json. What breaks the schema is named and left out."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
+
+_SCHEMA = Path(__file__).parents[3] / "roles/evidence/files/schema/record.schema.json"
+
+
+@functools.cache
+def _rules() -> dict[str, Any]:
+    """Return the schema with its own definitions in place of the references to them."""
+    whole = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+
+    def resolved(node: Any) -> Any:
+        if isinstance(node, Mapping):
+            if "$ref" in node:
+                return resolved(whole["$defs"][node["$ref"].rpartition("/")[2]])
+            return {key: resolved(value) for key, value in node.items()}
+        return [resolved(item) for item in node] if isinstance(node, list) else node
+
+    found: dict[str, Any] = resolved(whole)
+    return found
+
+
+def faults_of(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what of the schema a record breaks, with the place in it."""
+    rules = _rules()
+    data = {"properties": {"data": rules["$defs"].get(record.get("kind"), {})}}
+    for part in (rules, data):
+        yield from (f"{path}: {message}" for path, message in faults(record, part))
+
+
+def read(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Return the sound records of each host, newest first, and what is wrong with the others."""
+    records: dict[str, list[dict[str, Any]]] = {}
+    problems = []
+    for place in sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []:
+        store = Store(place)
+        for record_id in reversed(store.ids()):
+            try:
+                found = store.read(record_id)
+            except StoreError as error:
+                problems.append(str(error))
+                continue
+            wrong = list(faults_of(found))
+            if wrong:
+                problems.append(f"{store.path(record_id)}: {'; '.join(wrong)}")
+            else:
+                records.setdefault(place.name, []).append(found)
+    return records, problems
