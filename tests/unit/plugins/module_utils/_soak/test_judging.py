@@ -102,10 +102,8 @@ def test_an_isolated_anomaly_is_accepted_as_often_as_the_plan_says() -> None:
     assert judge(PLAN, seen(anomalies=("isolated",))) == ("passed", ["3 cycles, anomalies: 1 isolated"])
     verdict, reasons = judge(PLAN, seen(anomalies=("isolated", "isolated")))
     assert verdict == "failed"
-    assert reasons == [
-        "2 isolated anomalies, at most 1 are accepted; the first in cycle 17: copy_phrase, "
-        "expected 'satin cobalt orbit', got 'slh cobalt orbit'"
-    ]
+    words = "the first in cycle 17: copy_phrase, expected 'satin cobalt orbit', got 'slh cobalt orbit'"
+    assert reasons == [f"2 isolated anomalies, at most 1 are accepted; {words}"]
 
 
 @pytest.mark.parametrize("kind", ["repeated", "persistent"])
