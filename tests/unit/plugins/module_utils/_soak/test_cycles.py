@@ -63,7 +63,15 @@ class Engine:
     def load(self, number: int) -> Mapping[str, Any] | None:
         self.loads.append(self.mono)
         self.mono += 5.0
-        return {"requests": 8, "failed": 0, "error": "", "output_tokens": 4096, "wall_s": 5.0, "tok_s": 819.2}
+        return {
+            "requests": 8,
+            "failed": 0,
+            "error": "",
+            "output_tokens": 4096,
+            "wall_s": 5.0,
+            "tok_s": 819.2,
+            "slowest_s": 4.9,
+        }
 
     def save(self, seen: Mapping[str, Any]) -> None:
         self.saved += 1
