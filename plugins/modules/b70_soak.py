@@ -179,12 +179,14 @@ summary:
   elements: str
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job
 
-ARGUMENTS = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["soaked", "shown", "stopped"], "default": "soaked"},
     "duration": {"type": "str", "default": "8h"},
     "interval": {"type": "str", "default": "15m"},

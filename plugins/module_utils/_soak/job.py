@@ -9,21 +9,16 @@ the folder, and the record, are written by the module, so a soak that was killed
 
 from __future__ import annotations
 
-import json
-import os
-import pwd
-import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .. import _files, _transient
+from .. import _transient
 from .._evidence import host_class
 from .._evidence.record import make
 from .._evidence.store import Store
+from .._evidence.work import Work, engine_of
 from .._slot import watching
 from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
@@ -40,7 +35,6 @@ from .judging import Plan
 ENGINE = "engine"  # the case that stands for a canary that could not be asked
 _LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 _MARGIN_S = 4 * 3600  # a soak ends by itself; this bounds one that hangs
-_MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
 # Its own figures are to be those of the engine, not of a client that waits for a processor.
 _PROPERTIES = {
     "KillMode": "mixed",
@@ -62,35 +56,9 @@ class SoakError(Exception):
 _SYSTEMD = _transient.Systemd(SoakError, "a soak")
 
 
-@dataclass(frozen=True)
-class Place:
-    """The folder and the unit of the soak of a slot."""
-
-    folder: Path
-    unit: str
-
-    @property
-    def given(self) -> Path:
-        """What the soak was asked, and of which engine. Written once."""
-        return self.folder / "soak.json"
-
-    @property
-    def result(self) -> Path:
-        """Which record became of it."""
-        return self.folder / "result.json"
-
-    @property
-    def seen(self) -> Path:
-        return self.folder / "out" / "seen.json"
-
-    @property
-    def program(self) -> Path:
-        return self.folder / "program.zip"
-
-
-def place_of(params: Mapping[str, Any]) -> Place:
+def work_of(params: Mapping[str, Any]) -> Work:
     slot = params["slot"]
-    return Place(Path(params["state_dir"], "soak", slot), f"b70-soak-{slot}.service")
+    return Work(Path(params["state_dir"], "soak", slot), f"b70-soak-{slot}.service", SoakError)
 
 
 def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
@@ -133,8 +101,8 @@ def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
 
 def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:
     """Begin a soak, join the one under way, or collect one that ended while nobody watched."""
-    place = place_of(params)
-    collected = place.result.exists()
+    work = work_of(params)
+    collected = work.result() is not None
     found = look(params)
     if found["state"] == "running" or (found["state"] == "ended" and not collected):
         return {**found, "joined": True}
@@ -154,56 +122,36 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
         "profile": profile.name,
         "fingerprint": profile.fingerprint,
         "stack": profile.stack_id,
-        "engine": _engine(profile.engine.kind, version.text if version.status == 200 else ""),
+        "engine": engine_of(profile.engine.kind, version.text),
         "invocation_id": served.invocation_id,
         "restarts": served.restarts,
     }
-    _prepare(place, given, served.user, archive or own_archive())
+    work.prepare(given, archive or own_archive(), served.user)
     try:
-        _SYSTEMD.start(task(place, plan, served.user))
+        _SYSTEMD.start(task(work, plan, served.user))
     except SoakError:
-        if not _SYSTEMD.state(place.unit).running:  # another call has begun it meanwhile
-            shutil.rmtree(place.folder, ignore_errors=True)
+        if not _SYSTEMD.state(work.unit).running:  # another call has begun it meanwhile
+            work.remove()
             raise
     return {**look(params), "joined": False}
 
 
-def _engine(kind: str, text: str) -> dict[str, str]:
-    try:
-        return {"name": kind, "version": str(json.loads(text)["version"])}
-    except (ValueError, LookupError, TypeError):
-        return {"name": kind, "version": "unknown"}
-
-
-def _prepare(place: Place, given: Mapping[str, Any], user: str, archive: Path) -> None:
-    shutil.rmtree(place.folder, ignore_errors=True)
-    place.seen.parent.mkdir(parents=True)
-    for folder in (place.folder, place.seen.parent):
-        folder.chmod(0o755)
-    if user:
-        entry = pwd.getpwnam(user)
-        os.chown(place.seen.parent, entry.pw_uid, entry.pw_gid)
-    shutil.copyfile(archive, place.program)
-    place.program.chmod(0o644)
-    _files.replace(place.given, json.dumps(given).encode(), 0o644)
-
-
-def task(place: Place, plan: Plan, user: str) -> _transient.Task:
+def task(work: Work, plan: Plan, user: str) -> _transient.Task:
     return _transient.Task(
-        unit=place.unit,
+        unit=work.unit,
         description="Soak of the engine that is served",
-        argv=(sys.executable, "-c", _MAIN, str(place.program), str(place.folder)),
+        argv=work.argv(__name__),
         limit_s=int(plan.duration_s + plan.request_timeout_s + _MARGIN_S),
-        directory=str(place.folder),
+        directory=str(work.folder),
         user=user,
-        writable=(str(place.seen.parent),),
+        writable=(str(work.out),),
         properties=_PROPERTIES,
     )
 
 
 def stop(params: Mapping[str, Any]) -> dict[str, Any]:
     """End the soak under way; its record says that it is unfinished."""
-    _SYSTEMD.stop(place_of(params).unit)
+    _SYSTEMD.stop(work_of(params).unit)
     return look(params)
 
 
@@ -212,29 +160,28 @@ def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
 
     :param write: whether the record of a soak that has ended is made, where there is none yet.
     """
-    place = place_of(params)
-    given = _read(place.given)
+    work = work_of(params)
+    given = work.given()
     if given is None:
         return {"state": "none", "line": "no soak is under way", "given": None, "seen": None, "result": None}
     # The unit first: one that ends between two looks has left what it saw.
-    running = _SYSTEMD.state(place.unit).running
-    seen = _read(place.seen) or nothing_seen()
+    running = _SYSTEMD.state(work.unit).running
+    seen = work.seen() or nothing_seen()
     plan = Plan(**given["plan"])
     line = f"{given['profile']} since {given['began_at']}: {judging.summary(plan, seen)}"
     if running:
         now = seen["now"] or "starting"
         return {"state": "running", "line": f"{line}; {now}", "given": given, "seen": seen, "result": None}
-    result = _read(place.result)
+    result = work.result()
     if result is None and write:
-        result = _finish(place, given, seen, Store(params["records_dir"]))
+        result = _finish(work, given, seen, Store(params["records_dir"]))
     return {"state": "ended", "line": line, "given": given, "seen": seen, "result": result}
 
 
-def _finish(place: Place, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
+def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
     if seen["ended"] is None:
-        last = datetime.fromtimestamp((place.seen if place.seen.exists() else place.given).stat().st_mtime, UTC)
         why = "the soak broke off: its process was killed, or the host restarted"
-        seen["ended"] = {"how": "vanished", "why": why, "at": max(stamp(last), given["began_at"])}
+        seen["ended"] = {"how": "vanished", "why": why, "at": max(work.last_seen_at(), given["began_at"])}
     plan = Plan(**given["plan"])
     verdict, reasons = judging.judge(plan, seen)
     record = make(
@@ -257,25 +204,15 @@ def _finish(place: Place, given: Mapping[str, Any], seen: dict[str, Any], store:
     )
     path = store.write(record)
     result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons}
-    _files.replace(place.result, json.dumps(result).encode(), 0o644)
+    work.save_result(result)
     return result
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise SoakError(f"{path} is damaged ({error}); remove {path.parent} and run the soak again") from error
-    return found if isinstance(found, dict) else None
 
 
 class SlotHost:
     """What a soak does on this host: see cycles.Host."""
 
-    def __init__(self, fx: Effects, layout: Layout, watched: watching.Served, plan: Plan, file: Path) -> None:
-        self._fx, self._layout, self._watched, self._plan, self._file = fx, layout, watched, plan, file
+    def __init__(self, fx: Effects, layout: Layout, watched: watching.Served, plan: Plan, work: Work) -> None:
+        self._fx, self._layout, self._watched, self._plan, self._work = fx, layout, watched, plan, work
 
     def monotonic(self) -> float:
         return self._fx.clock.monotonic()
@@ -305,21 +242,21 @@ class SlotHost:
         return load.send(self._fx, self._watched.profile, self._plan, number)
 
     def save(self, seen: Mapping[str, Any]) -> None:
-        _files.replace(self._file, json.dumps(seen).encode(), 0o644)
+        self._work.save_seen(seen)
 
 
 def main(folder: str) -> None:
     """Soak as the folder's file says. Runs in the unit."""
-    place = Place(Path(folder), "")
-    given = _read(place.given)
+    work = Work(Path(folder), "", SoakError)
+    given = work.given()
     if given is None:
-        raise SoakError(f"{place.given} is missing")
+        raise SoakError(f"{folder} does not say what to soak")
     clock = SystemClock()
     clock.heed_signals()
     fx, layout, plan = host_effects(clock), layout_of(given["layout"]), Plan(**given["plan"])
     profile = load_profile(fx, layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
-    soak = Soak(SlotHost(fx, layout, watched, plan, place.seen), plan)
+    soak = Soak(SlotHost(fx, layout, watched, plan, work), plan)
     try:
         soak.run()
     except ToldToEndFault as fault:

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import watching
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import ISOLATED
@@ -46,7 +47,7 @@ class Systemd:
 def systemd(monkeypatch: pytest.MonkeyPatch) -> Systemd:
     fake_host, found = host("a", load_s=1.0), Systemd()
     switch(fake_host, "a")
-    served = watching.served(fake_host.effects(), job.layout_of({**_defaults(), "slot": "main"}))
+    served = watching.served(fake_host.effects(), layout_of({**_defaults(), "slot": "main"}))
     monkeypatch.setattr(job, "_SYSTEMD", found)
     monkeypatch.setattr(job, "host_effects", lambda clock: fake_host.effects())
     monkeypatch.setattr(watching, "served", lambda fx, layout: watching.Served(served.profile, "1" * 32, 0, ""))
@@ -70,7 +71,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def write_seen(params: dict[str, Any], seen: dict[str, Any]) -> None:
-    job.place_of(params).seen.write_text(json.dumps(seen))
+    job.work_of(params).save_seen(seen)
 
 
 def records(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -87,8 +88,9 @@ def test_one_soak_is_begun_and_joined(systemd: Systemd, params: dict[str, Any], 
     assert (first["state"], first["joined"], again["state"], again["joined"]) == ("running", False, "running", True)
     (task,) = systemd.started
     assert (task.unit, task.limit_s) == ("b70-soak-main.service", 28800 + 1800 + 4 * 3600)
-    assert task.writable == (str(job.place_of(params).seen.parent),)
-    given = json.loads(job.place_of(params).given.read_text())
+    assert task.writable == (str(job.work_of(params).out),)
+    given = job.work_of(params).given()
+    assert given is not None
     # As many at once as the profile admits.
     assert (given["plan"]["concurrency"], given["plan"]["duration_s"], given["profile"]) == (2, 28800, "a")
     assert records(params) == []
@@ -150,7 +152,7 @@ def test_nothing_is_soaked_where_nothing_is_served(
     monkeypatch.setattr(watching, "served", served)
     with pytest.raises(job.SoakError, match="nothing is soaked: slot main serves no verified engine"):
         job.start(params, archive)
-    assert not job.place_of(params).folder.exists()
+    assert not job.work_of(params).folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,6 @@ def test_a_plan_that_makes_no_sense_is_refused(params: dict[str, Any], key: str,
 
 def test_a_damaged_file_is_named(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     job.start(params, archive)
-    job.place_of(params).given.write_text("{")
-    with pytest.raises(job.SoakError, match=r"soak\.json is damaged"):
+    (job.work_of(params).folder / "given.json").write_text("{")
+    with pytest.raises(job.SoakError, match=r"given\.json is damaged"):
         job.look(params)
