@@ -84,7 +84,7 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
     assert "1 isolated" in said, said
     code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)
     assert "joins the soak" in said, said
-    assert "which began before this play failed" in said, said
+    assert "which began before this play, failed" in said, said
     assert code != 0
     found = record(rig)
     first, second = found["data"]["anomalies"][:2]
@@ -108,7 +108,7 @@ def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: R
     wait_for(lambda: not runs(rig), 60, "the soak has ended")
     code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)
     assert code == 0, said
-    assert "which began before this play passed" in said, said
+    assert "which began before this play, passed" in said, said
     first = record(rig)
     assert first["verdict"] == "passed"
     code, said = play(rig, "sim-a", "-e", "duration=2s", playbook=PLAYBOOK)
