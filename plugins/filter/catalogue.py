@@ -59,6 +59,7 @@ def profile_offers(
     cards: str | int = "",
     model: str = "",
     refused_statuses: Sequence[str] = choose.REFUSED,
+    recorded: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Lines about what can be served on so many cards."""
     if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
@@ -66,7 +67,8 @@ def profile_offers(
     if str(cards) and not str(cards).isdecimal():
         raise AnsibleFilterError(f"profile_offers: cards is a number, as -e cards=2, not {cards!r}")
     count = int(cards) if str(cards) else None
-    return offers.offers(plain(profiles), plain(stacks), count, str(model), list(refused_statuses))
+    own = plain(recorded or {})
+    return offers.offers(plain(profiles), plain(stacks), count, str(model), list(refused_statuses), own)
 
 
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

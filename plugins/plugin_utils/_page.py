@@ -14,15 +14,17 @@ table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left; vertical-align: top; }
 .FAIL { color: #c22; font-weight: 600; } .WARN { color: #b70; font-weight: 600; }
 .PASS { color: #282; } .SKIP { color: #888; }
+@media (prefers-color-scheme: dark) { .FAIL { color: #f66; } .WARN { color: #da3; } .PASS { color: #6c6; } }
 code, pre { font: 13px/1.4 ui-monospace, monospace; } pre { margin: .2rem 0; white-space: pre-wrap; }
 details { margin: .3rem 0; } summary { cursor: pointer; }
 """
 
 
-def document(title: str, body: str) -> str:
-    """A page that is complete in itself: no script, nothing loaded. body: HTML."""
+def document(title: str, body: str, style: str = "") -> str:
+    """A page that is complete in itself: no script, nothing loaded. body: HTML; style: more rules."""
     name = html.escape(title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{_STYLE}</style>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{name}</title><style>{_STYLE}{style}</style>'
         f"</head><body><h1>{name}</h1>{body}</body></html>\n"
     )

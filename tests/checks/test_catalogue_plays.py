@@ -17,8 +17,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def play(name: str, *extra: str, inventory: str = "localhost,") -> subprocess.CompletedProcess[str]:
-    words = [word for item in extra for word in ("-e", item)]
+def play(
+    name: str, *extra: str, inventory: str = "localhost,", check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    words = [*(word for item in extra for word in ("-e", item)), *(["--check"] if check else [])]
     return subprocess.run(
         ["ansible-playbook", "-i", inventory, str(ROOT / "playbooks" / f"{name}.yml"), *words],
         cwd=ROOT,

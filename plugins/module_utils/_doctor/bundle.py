@@ -104,6 +104,7 @@ def items(site: Site) -> list[Item]:
         files("slot/", *(f"{config}/profiles/{name}.{kind}" for name in names for kind in ("json", "env"))),
         files("slot/", f"{state}/journal/*.jsonl", max_bytes=2**19),
         files("slot/", f"{state}/quarantine.json", f"{state}/evidence/*", f"{state}/evidence/*/*"),
+        files("records/", f"{state}/records/index.json", f"{state}/records/*/*.json"),
         Item("frontdoor/status.json", "GET /status", Look("http", f"{site.settings['frontdoor_url']}/status")),
         files("sources/", f"{site.settings['build_dir']}/*/build.log", max_bytes=2**19),
         files("frontdoor/", "/etc/b70-frontdoor/*.toml"),

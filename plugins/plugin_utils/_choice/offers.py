@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
+
 from .._stacks import planning
 from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted
 
@@ -66,11 +68,13 @@ def offers(
     cards: int | None = None,
     model: str = "",
     refused: Sequence[str] = REFUSED,
+    recorded: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> list[str]:
     """Return lines about all profiles for a number of cards: most cards first, then the best status.
 
     :param cards: how many there are; None for all profiles.
     :param model: part of a profile's or model's name, case ignored; empty for all.
+    :param recorded: rows of the operator's own records, by host.
     """
     found = [profile for profile in profiles.values() if _named(profile, model)]
     fitting = [profile for profile in found if cards is None or bool(profile["cards"]) == bool(cards)]
@@ -82,13 +86,27 @@ def offers(
 
     lines: list[str] = []
     for profile in sorted(shown, key=rank):
-        lines += _lines(profile, stacks, refused)
+        lines += [*_lines(profile, stacks, refused), *_recorded(profile["name"], recorded or {})]
     served = sum(not _against(profile, stacks, refused) for profile in shown)
     where = "" if cards is None else f" on {counted(cards)}"
     lines.append(f"{served} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
     if len(fitting) > len(shown):
         lines.append(f"{len(fitting) - len(shown)} more need more or other cards")
     return lines
+
+
+def _recorded(name: str, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a line for the newest record of each kind, whichever host it is of."""
+    found = [(row, host) for host, rows in recorded.items() for row in rows if row["profile"] == name]
+    for kind in KINDS:
+        of_kind = [(row["id"], host, row) for row, host in found if row["kind"] == kind]
+        if of_kind:
+            _id, host, newest = max(of_kind, key=lambda one: one[:2])
+            said = newest["summary"]
+            others = len({other for _id, other, _row in of_kind} - {host})
+            more = f", and on {others} other host{'s' if others > 1 else ''}" if others else ""
+            line = f"{kind.replace('_', ' ')} {newest['verdict']} on {host}, {newest['began_at'][:10]}{more}"
+            yield f"  recorded: {line}{f': {said}' if said else ''}"
 
 
 def _named(profile: Profile, model: str) -> bool:

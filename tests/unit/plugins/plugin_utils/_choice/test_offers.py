@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import offers, provenance, rate, summary
+from unit.plugins.module_utils._evidence.records import record
 
 STACKS = load_stacks()
 # A recipe with evidence as owners give it.
@@ -118,3 +120,20 @@ def test_evidence_of_another_shape_is_refused(change: dict[str, Any], message: s
     with pytest.raises(CatalogueError) as caught:
         load(evidence=evidence)
     assert message in str(caught.value)
+
+
+def test_what_the_operator_s_own_hosts_recorded_stands_with_the_profile():
+    one = next(iter(load()))
+    recorded = {
+        "b70-01": [record("soak", "2026-11-21T20:00:00Z", profile=one, verdict="failed", reasons=["it fell silent"])],
+        "b70-02": [
+            record("benchmark", "2026-11-22T04:16:00Z", profile=one, data={"summary": "781 tok/s"}),
+            record("soak", "2026-11-20T20:00:00Z", profile=one),
+            record("soak", profile="another"),
+        ],
+    }
+    rows = {host: [row(item) for item in records] for host, records in recorded.items()}
+    assert [line for line in offers(load(), STACKS, 1, recorded=rows) if "recorded:" in line] == [
+        "  recorded: benchmark passed on b70-02, 2026-11-22: 781 tok/s",
+        "  recorded: soak failed on b70-01, 2026-11-21, and on 1 other host: it fell silent",
+    ]
