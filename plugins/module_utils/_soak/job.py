@@ -19,7 +19,6 @@ from .._evidence import host_class
 from .._evidence.record import make
 from .._evidence.store import Store
 from .._evidence.work import Work, engine_of
-from .._slot import watching
 from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
@@ -28,7 +27,7 @@ from .._slot.state_file import stamp
 from .._slot.types import Layout, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from .._switch_job import own_archive
-from . import judging, load
+from . import judging, load, watching
 from .cycles import Answer, Soak, nothing_seen
 from .judging import Plan
 

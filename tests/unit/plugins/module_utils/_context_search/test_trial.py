@@ -27,11 +27,11 @@ LOG = (
     f"{PREFIX} Maximum concurrency for 15,616 tokens per request: 42.73x",
     "(APIServer pid=1) INFO 06-07 09:00:01 [api_server.py:1] Application startup complete.",
 )
-UNIT = "[Service]\nExecStart=/opt/vllm serve \\\n    --port 18080 \\\n    --max-model-len 15616 \\\n    --seed 0\n"
+UNIT = "[Service]\nExecStart=/opt/b70/vllm serve \\\n    --port 18080 \\\n    --max-model-len 15616 \\\n    --seed 0\n"
 
 
 def rendered(unit: str = UNIT, *words: str) -> Rendering:
-    argv = ["/opt/vllm", "serve", "--port", "18080", *(words or ("--max-model-len", "15616")), "--seed", "0"]
+    argv = ["/opt/b70/vllm", "serve", "--port", "18080", *(words or ("--max-model-len", "15616")), "--seed", "0"]
     settings = {"max_model_len": 15616, "max_num_seqs": 64}
     data = profile_data("b", engine__argv=argv, engine__max_model_len=15616, engine__settings=settings)
     return Rendering("b", unit, "{}", json.dumps(data))

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import watching
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
-from ansible_collections.arcpro.b70.plugins.module_utils._soak import job
+from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import ISOLATED
 from ansible_collections.arcpro.b70.plugins.module_utils._transient import State

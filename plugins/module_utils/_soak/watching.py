@@ -9,16 +9,16 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from . import asking, machine, phases, quarantine
-from .canary import CanaryResult
-from .effects import Effects
-from .frontdoor import FrontdoorLink, read_state
-from .machine import Kind
-from .observe import load_profile, observe, slot_units
-from .profile import BURST, Profile
-from .progress import Progress
-from .run import Run
-from .types import Layout, Request, SlotFault
+from .._slot import asking, machine, phases, quarantine
+from .._slot.canary import CanaryResult
+from .._slot.effects import Effects
+from .._slot.frontdoor import FrontdoorLink, read_state
+from .._slot.machine import Kind
+from .._slot.observe import load_profile, observe, slot_units
+from .._slot.profile import BURST, Profile
+from .._slot.progress import Progress
+from .._slot.run import Run
+from .._slot.types import Layout, Request, SlotFault
 
 
 @dataclass(frozen=True)
