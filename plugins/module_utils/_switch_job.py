@@ -28,7 +28,7 @@ LIMIT_S = 24 * 3600  # the switch has limits of its own; this one only bounds a 
 KEPT_S = 24 * 3600
 _MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2:])"
 # Like the unit that verifies a slot by itself, which runs the same code. Clients wait: it gives way to nobody.
-_PROPERTIES = {
+PROPERTIES = {
     "KillMode": "mixed",
     "TimeoutStopSec": "15",
     "CollectMode": "inactive-or-failed",
@@ -88,7 +88,7 @@ class Job:
         self.file("params").write_text(json.dumps(dict(params)), encoding="utf-8")
         words = [str(self.file(kind)) for kind in ("zip", "params", "result")]
         argv = [sys.executable, "-c", _MAIN, words[0], *words]
-        task = _transient.Task(self.unit, f"Switch of the b70 slot {self.slot}", argv, LIMIT_S, properties=_PROPERTIES)
+        task = _transient.Task(self.unit, f"Switch of the b70 slot {self.slot}", argv, LIMIT_S, properties=PROPERTIES)
         try:
             self.ask(task.run_argv())
         except JobError:

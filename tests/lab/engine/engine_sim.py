@@ -9,8 +9,12 @@
 
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
-faults) is read before every answer. The keeper is the process that a leaked worker would be: what the faults keep-port
+faults) and "wrong_at" (numbers of the canary's questions that are answered wrongly, from 1 on) are read before every
+answer. The keeper is the process that a leaked worker would be: what the faults keep-port
 and keep-device leave behind is handed to it, because systemd ends everything that stays in the engine's control group.
+
+With "kv_table", rows of a length and the tokens that the cache has room for with it, the engine says at its start how
+much room its own length leaves; between two rows the room is on the line through them.
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
@@ -100,6 +104,7 @@ class Engine:
         unknown = self.at_start - FAULTS.keys()
         if unknown:
             sys.exit(f"no such fault: {', '.join(sorted(unknown))} (there are {', '.join(FAULTS)})")
+        self.kv_table = [(int(length), int(tokens)) for length, tokens in told.get("kv_table") or ()]
         self.invocation = os.environ.get("INVOCATION_ID", "none")
         self.loaded = False
         self.server: Server | None = None
@@ -120,6 +125,9 @@ class Engine:
 
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
+
+    def _wrong_at(self) -> list[int]:
+        return list(self._told().get("wrong_at") or ())
 
     @property
     def served_name(self) -> str:
@@ -148,10 +156,11 @@ class Engine:
         with self._lock:
             self._answered += 1
             text = self._told_text(right, self._answered)
-            if together and self.has("wrong-together"):
+            canary = body.get("seed") == CANARY_SEED
+            self._asked += canary
+            if (together and self.has("wrong-together")) or (canary and self._asked in self._wrong_at()):
                 text = "slh cobalt"
-            if body.get("seed") == CANARY_SEED:
-                self._asked += 1
+            if canary:
                 self._wrong += text != right
             return text, f"{self.name} {self.invocation} {self._asked} {self._wrong}"
 
@@ -346,6 +355,7 @@ def load(engine: Engine) -> None:
         endless = engine.has("never-ready") or engine.has("crash-loop")
         if not endless and age >= load_s:
             log(f"{STAMP} [loader.py:1] Loading weights took {age:.1f} seconds")
+            say_room(engine)
             return
         done = 10 if endless else int(100 * age / load_s)
         log(f"{STAMP} [loader.py:1] Loading safetensors checkpoint shards: {done}% Completed")
@@ -356,6 +366,19 @@ def load(engine: Engine) -> None:
             until = time.monotonic() + pause
             while time.monotonic() < until:
                 next(flood)
+
+
+def say_room(engine: Engine) -> None:
+    """What vLLM logs of its cache once it has measured the memory."""
+    if not engine.kv_table:
+        return
+    length, rows = engine.length, sorted(engine.kv_table)
+    place = min(max(sum(row[0] < length for row in rows), 1), len(rows) - 1)
+    (left, low), (right, high) = rows[place - 1], rows[place]
+    tokens = round(low + (high - low) * (length - left) / (right - left))
+    log(f"(EngineCore pid=7) {STAMP} [kv_cache_utils.py:1] GPU KV cache size: {tokens:,} tokens")
+    words = f"Maximum concurrency for {length:,} tokens per request: {tokens / length:.2f}x"
+    log(f"(EngineCore pid=7) {STAMP} [kv_cache_utils.py:1] {words}")
 
 
 def flooding(per_s: float) -> Iterator[None]:

@@ -21,6 +21,13 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import (
+    Bounds,
+    Found,
+    Trial,
+    next_length,
+)
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
 from machine import free_port
 
 PROGRAM = Path(__file__).with_name("engine_sim.py")
@@ -326,3 +333,24 @@ def test_a_call_an_answer_after_a_schema_and_a_thought(tmp_path: Path) -> None:
         assert (cut["finish_reason"], "</think>" in cut["message"]["content"]) == ("length", False)
     finally:
         sim.end()
+
+
+def test_it_answers_wrongly_to_the_questions_that_it_is_told(tmp_path: Path) -> None:
+    with started(tmp_path, wrong_at=[2]) as sim:
+        sim.wait()
+        canary = {"seed": 20260607, "temperature": 0}
+        said = [sim.chat(**asked)["choices"][0]["message"]["content"] for asked in (canary, {}, canary, canary)]
+    assert said == ["I am sim-a.", "I am sim-a.", "slh cobalt", "I am sim-a."]
+
+
+def test_a_search_reads_the_published_table_from_its_log(tmp_path: Path) -> None:
+    """Each trial is a start of this engine, which says how much room its length leaves."""
+    table = [[4096, 291995], [4480, 292317], [4864, 292589], [7680, 405664], [10368, 507081], [15616, 667253]]
+    trials: list[Trial] = []
+    while isinstance(step := next_length(trials, 64, 128, Bounds(1024, 15616)), int):
+        sim = Sim(tmp_path, arguments=["--max-model-len", str(step)], kv_table=table)
+        sim.wait()
+        trials.append(read_trial(step, sim.close().splitlines(), 0.0))
+    assert step == Found(4480)
+    assert (len(trials), trials[0].kv_tokens, trials[0].concurrency) == (6, 667253, 42.73)
+    assert Trial(4480, 292317, 65.25) in trials

@@ -555,7 +555,8 @@ class FakeHttp:
         if url.endswith("/health"):
             return Reply(500, "broken") if fault == "health_500" else Reply(200)
         served = "another" if fault == "wrong_id" else LAYOUT.profile_of(engine.name)
-        length = 99 if fault == "wrong_length" else 512
+        told = next((word for word in engine.cmdline if word.startswith("--max-model-len=")), "")
+        length = 99 if fault == "wrong_length" else int(told.partition("=")[2] or 512)
         return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
 
     def _status(self) -> Reply:

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The search as one run of the slot's switch: it starts its engine several times, never opens, and leads back.
+
+The run has the switch's own lock, journal entry and way back. Killed at any moment it is an interrupted switch, which
+the host settles by itself: with the profile that was verified before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from .._slot import phases
+from .._slot.driver import Driver, Outcome
+from .._slot.effects import Effects
+from .._slot.observe import load_wanted
+from .._slot.profile import parse_profile
+from .._slot.rendering import Rendering, in_place, pending, put_in_place
+from .._slot.run import Run
+from .._slot.symptoms import diagnose
+from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault
+from .lengths import Bounds, Found, Trial, next_length
+from .trial import length_of, longest, read_trial, refused_trial, with_length
+
+LOG_LINES = 5000
+_DOES_NOT_FIT = "context_does_not_fit"
+_DONE = "the search for a context is done, and the slot goes back"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is searched for. most: 0 takes the longest context that the model knows."""
+
+    profile: str
+    sequences: int
+    granularity: int
+    least: int
+    most: int
+
+
+class _Files:
+    """The host's files, with the trial in the place of what waits for a switch. Nothing of it is on the disk."""
+
+    def __init__(self, fx: Effects, place: PurePosixPath) -> None:
+        self._files, self._place = fx.files, place
+        self.trial: Rendering | None = None
+
+    def read(self, path: PurePosixPath) -> str | None:
+        if path == self._place and self.trial is not None:
+            return self.trial.to_json()
+        return self._files.read(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class Search(Driver):
+    """say: hears of each trial, before its start and after."""
+
+    def __init__(
+        self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Sequence[Trial], str], None]
+    ) -> None:
+        self._plan, self._say = plan, say
+        self._base, self.profile = base(fx, layout, plan.profile), load_wanted(fx, layout, plan.profile)
+        length = length_of(self._base)
+        config = fx.files.read(PurePosixPath(self.profile.model_path) / "config.json")
+        self.bounds = Bounds(plan.least or plan.granularity, plan.most or longest(config, length))
+        self.trials: list[Trial] = []
+        self.found: Found | None = None
+        self.version = ""  # what the engine answers at /version
+        files = _Files(fx, layout.pending(plan.profile))
+        super().__init__(replace(fx, files=files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
+        step = self._next()
+        if isinstance(step, int):
+            files.trial = with_length(self._base, step)
+        self._do[Phase.ALIVE] = self._search_or_alive
+        self._begin = fx.clock.monotonic
+
+    def search(self) -> Outcome:
+        """Search, and come back. `found` is None where the search broke off; the outcome says why."""
+        if self.found is not None:
+            raise SlotFault(
+                f"no multiple of {self._plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
+            )
+        return self.run()
+
+    def _next(self) -> int | None:
+        step = next_length(self.trials, self._plan.sequences, self._plan.granularity, self.bounds)
+        if isinstance(step, Found):
+            self.found = step
+            return None
+        self._say(self.trials, f"starts the engine with {step} tokens")
+        return step
+
+    def _search_or_alive(self, run: Run) -> None:
+        """On the way back, what every switch does. Forward, all trials; then the way back, by a failure."""
+        if run.going_back:
+            self._alive(run)
+            return
+        while True:
+            self._try(run)
+            step = self._next()
+            if step is None:
+                self._say(self.trials, "goes back to the profile that was served")
+                raise SlotFault(_DONE)
+            new = with_length(self._base, step)
+            phases.stop(run)
+            phases.release(run)
+            run.seen = replace(run.seen, target=parse_profile(new.profile, f"the trial of {new.name}"), rendering=new)
+            run.engine = None
+            phases.start(run)
+
+    def _try(self, run: Run) -> None:
+        length, begun = run.profile.engine.max_model_len or 0, self._begin()
+        try:
+            self._alive(run)
+            phases.health(run)
+        except SlotFault:
+            lines = self._log(Phase.HEALTH)[0]
+            match = diagnose(lines)
+            if match is None or match.symptom.id != _DOES_NOT_FIT:
+                raise
+            self.trials.append(refused_trial(length, lines, self._begin() - begun))
+            return
+        self.version = run.fx.http.get(f"{run.profile.engine.backend_url}/version", 5.0).text
+        lines = run.fx.units.log(run.unit(run.profile.unit), LOG_LINES)
+        self.trials.append(read_trial(length, lines, self._begin() - begun))
+
+
+def base(fx: Effects, layout: Layout, name: str) -> Rendering:
+    """What a switch to the profile would take. Raises SlotFault where there is none."""
+    found = pending(fx.files, layout, name) or in_place(fx.files, layout, name)
+    if found is None:
+        load_wanted(fx, layout, name)  # says which names there are
+        raise SlotFault(f"a part of the rendering of {name} is missing; run switch.yml to {name} once")
+    return found
+
+
+def restore(fx: Effects, layout: Layout, before: Rendering) -> bool:
+    """Put back what was in place of the profile before the search, unless the slot serves it; whether it differed.
+
+    The way back puts the rendering of the profile in place that is served; nobody else would do so for another one.
+    """
+    with fx.locks.hold(layout.lock_file, "putting back what a search for a context replaced", 60.0):
+        served = fx.units.show([layout.unit(before.name)])[0]
+        return False if served.running else put_in_place(fx, layout, before)

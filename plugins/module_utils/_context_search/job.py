@@ -1,0 +1,236 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A search for a context as a transient unit of the host: begin or join it, look at it, and make its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .. import _transient
+from .._evidence import host_class
+from .._evidence.record import make
+from .._evidence.store import Store
+from .._evidence.work import Work, engine_of
+from .._slot import api
+from .._slot.host.clock import SystemClock
+from .._slot.host.effects import host_effects
+from .._slot.rendering import Rendering, in_place
+from .._slot.run import describe
+from .._slot.state_file import stamp
+from .._slot.types import Request, SlotFault
+from .._slot_module import layout_of
+from .._switch_job import LIMIT_S, PROPERTIES, own_archive
+from .driver import Plan, Search, restore
+from .lengths import Trial
+
+_LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
+
+
+class SearchError(Exception):
+    """A search can't be started or read."""
+
+
+_SYSTEMD = _transient.Systemd(SearchError, "a search for a context")
+
+
+def work_of(params: Mapping[str, Any]) -> Work:
+    slot = params["slot"]
+    return Work(Path(params["state_dir"], "context_search", slot), f"b70-context-search-{slot}.service", SearchError)
+
+
+def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Return the result of the module b70_context_search."""
+    if params["step"] == "start" and not check_mode:
+        found = start(params)
+    else:
+        found = {**look(params, write=not check_mode), "joined": False}
+    result, seen, given = found["result"] or {}, found["seen"] or {}, found["given"] or {}
+    return {
+        "changed": False,
+        "state": found["state"],
+        "joined": found["joined"],
+        "line": found["line"],
+        "profile": given.get("profile"),
+        "trials": seen.get("trials", []),
+        "found": seen.get("found"),
+        **{key: result.get(key) for key in ("verdict", "reasons", "record", "file")},
+    }
+
+
+def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:
+    """Begin a search, join the one under way, or collect one that ended while nobody watched."""
+    work = work_of(params)
+    collected = work.result() is not None
+    found = look(params)
+    if found["state"] == "running" or (found["state"] == "ended" and not collected):
+        return {**found, "joined": True}
+    plan = Plan(*(params[key] for key in Plan.__dataclass_fields__))
+    if plan.sequences < 1 or plan.granularity < 1 or plan.least < 0 or plan.most < 0:
+        raise SearchError("sequences and granularity are at least 1, least and most at least 0")
+    fx, layout = host_effects(SystemClock()), layout_of(params)
+    try:
+        # What it would be refused for is said here, before anything is begun.
+        profile = Search(fx, layout, Request(profile=plan.profile), plan, lambda trials, now: None).profile
+    except SlotFault as fault:
+        raise SearchError(f"nothing is searched: {fault.message}") from fault
+    given = {
+        "layout": {key: params[key] for key in _LAYOUT},
+        "plan": asdict(plan),
+        "host_name": params["host_name"],
+        "requested_by": params["requested_by"],
+        "began_at": stamp(fx.clock.now()),
+        "profile": plan.profile,
+        "fingerprint": profile.fingerprint,
+        "stack": profile.stack_id,
+        "kind": profile.engine.kind,
+    }
+    work.prepare(given, archive or own_archive())
+    task = _transient.Task(
+        work.unit,
+        "Search for a context",
+        work.argv(__name__),
+        LIMIT_S,
+        directory=str(work.folder),
+        properties=PROPERTIES,
+    )
+    try:
+        _SYSTEMD.start(task)
+    except SearchError:
+        if not _SYSTEMD.state(work.unit).running:  # another call has begun it meanwhile
+            work.remove()
+            raise
+    return {**look(params), "joined": False}
+
+
+def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
+    """``{"state": "none" | "running" | "ended", "line", "given", "seen", "result"}``.
+
+    :param write: whether the record of a search that has ended is made, where there is none yet.
+    """
+    work = work_of(params)
+    given = work.given()
+    if given is None:
+        return {"state": "none", "line": "no search is under way", "given": None, "seen": None, "result": None}
+    # The unit first: one that ends between two looks has left what it saw.
+    running = _SYSTEMD.state(work.unit).running
+    seen = work.seen() or nothing_seen()
+    line = _line(given, seen)
+    if running:
+        return {"state": "running", "line": line, "given": given, "seen": seen, "result": None}
+    result = work.result()
+    if result is None and write:
+        result = _finish(work, given, seen, Store(params["records_dir"]))
+    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": result}
+
+
+def nothing_seen() -> dict[str, Any]:
+    """What a search has seen before its first start. before: what was in place of the profile, until it is put back."""
+    return {"trials": [], "now": "", "bounds": None, "found": None, "version": "", "before": None, "ended": None}
+
+
+def _line(given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
+    plan, last = given["plan"], next(iter(seen["trials"][-1:]), None)
+    said = f"; the last start: {_row(last)}" if last else ""
+    now = f"; {seen['now']}" if seen["now"] else ""
+    return f"{plan['profile']} for {plan['sequences']} sequences, {len(seen['trials'])} starts{said}{now}"
+
+
+def _row(trial: Mapping[str, Any]) -> str:
+    if trial["kv_tokens"] is None:
+        return f"{trial['length']} tokens do not fit"
+    return f"{trial['length']} tokens, room for {trial['concurrency']:g} sequences"
+
+
+def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
+    if seen["before"] is not None:
+        # It was killed: the host has settled the switch by itself, and this is left.
+        try:
+            restore(host_effects(SystemClock()), layout_of(given["layout"]), Rendering(**seen["before"]))
+        except (SlotFault, OSError) as error:
+            raise SearchError(f"the rendering of {given['profile']} could not be put back: {error}") from error
+    if seen["ended"] is None:
+        why = "the search broke off: its process was killed, or the host restarted; the host went back by itself"
+        seen["ended"] = {"how": "vanished", "why": why, "at": max(work.last_seen_at(), given["began_at"])}
+    plan, found = given["plan"], seen["found"]
+    verdict = {"found": "passed", "none": "failed", "failed": "failed"}.get(seen["ended"]["how"], "unfinished")
+    best = "no length" if found is None else f"max_model_len: {found}"
+    record = make(
+        "context_search",
+        **{key: given[key] for key in ("profile", "fingerprint", "stack", "began_at")},
+        engine=engine_of(given["kind"], seen["version"]),
+        slot=given["layout"]["slot"],
+        host={"name": given["host_name"], **host_class.look()},
+        ended_at=seen["ended"]["at"],
+        verdict=verdict,
+        reasons=[seen["ended"]["why"]],
+        canary=None,
+        data={
+            "summary": f"{best} for {plan['sequences']} sequences, {len(seen['trials'])} starts",
+            "sequences": plan["sequences"],
+            "granularity": plan["granularity"],
+            "bounds": seen["bounds"],
+            "trials": seen["trials"],
+            "found": found,
+        },
+    )
+    path = store.write(record)
+    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": record["reasons"]}
+    work.save_result(result)
+    return result
+
+
+def _as_row(trial: Trial, sequences: int) -> dict[str, Any]:
+    shown = {key: getattr(trial, key) for key in ("length", "kv_tokens", "concurrency", "seconds")}
+    return {**shown, "passes": trial.passes(sequences)}
+
+
+def main(folder: str) -> None:
+    """Search as the folder's file says, and come back. Runs in the unit."""
+    work = Work(Path(folder), "", SearchError)
+    given = work.given()
+    if given is None:
+        raise SearchError(f"{folder} does not say what to search for")
+    clock = SystemClock()
+    clock.heed_signals()
+    fx, layout, plan = host_effects(clock), layout_of(given["layout"]), Plan(**given["plan"])
+    before = in_place(fx.files, layout, plan.profile)
+    seen = nothing_seen()
+
+    def say(trials: Sequence[Trial], now: str) -> None:
+        seen.update(trials=[_as_row(trial, plan.sequences) for trial in trials], now=now)
+        work.save_seen(seen)
+
+    request = Request(
+        slot=layout.slot,
+        profile=plan.profile,
+        switch_id=api.new_switch_id(stamp(clock.now())),
+        who=api.caller(given["requested_by"]),
+        why=f"search for a context with {plan.sequences} sequences",
+    )
+    try:
+        search = Search(fx, layout, request, plan, say)
+        seen.update(bounds=asdict(search.bounds), before=before and before.__dict__)
+        work.save_seen(seen)
+        outcome = search.search()
+        seen.update(found=search.found and search.found.length, version=search.version)
+        where = f"{outcome.profile_name} is served again, verified" if outcome.verified else "nothing is served"
+        failed = outcome.failures[-1]
+        if search.found is None:
+            how = "told" if failed.told else "failed"
+            why = f"the search broke off in {describe(outcome.failures[0])}"
+        elif outcome.previous and not outcome.verified:
+            how, why = "failed", f"the way back failed in {describe(failed)}"
+        elif search.found.length is None:
+            how, why = "none", f"no length from {search.bounds.least} has room for {plan.sequences} sequences"
+        else:
+            how, why = "found", f"{search.found.length} tokens is the longest with {plan.sequences} sequences"
+        if before is not None:
+            restore(fx, layout, before)
+        seen.update(before=None, ended={"how": how, "why": f"{why}; {where}", "at": stamp(clock.now())}, now="")
+    except SlotFault as fault:
+        seen.update(ended={"how": "failed", "why": fault.message, "at": stamp(clock.now())}, now="")
+    work.save_seen(seen)

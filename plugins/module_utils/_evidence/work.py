@@ -1,0 +1,101 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Shared by work on a host that ends with a record: its folder, what it was asked, and what became of it.
+
+The folder has `given.json` (what was asked, written once), `out/seen.json` (what was seen so far, written by the unit),
+`program.zip` (the archive that the unit runs) and `result.json` (which record became of it, written by the module).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import _files
+from .._slot.state_file import stamp
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of work on a slot. fault: what is raised where its files are damaged."""
+
+    folder: Path
+    unit: str
+    fault: type[Exception]
+
+    @property
+    def out(self) -> Path:
+        """The folder that the unit may write to."""
+        return self.folder / "out"
+
+    def given(self) -> dict[str, Any] | None:
+        return self._read(self.folder / "given.json")
+
+    def seen(self) -> dict[str, Any] | None:
+        return self._read(self.out / "seen.json")
+
+    def result(self) -> dict[str, Any] | None:
+        return self._read(self.folder / "result.json")
+
+    def save_seen(self, seen: Mapping[str, Any]) -> None:
+        _write(self.out / "seen.json", seen)
+
+    def save_result(self, result: Mapping[str, Any]) -> None:
+        _write(self.folder / "result.json", result)
+
+    def prepare(self, given: Mapping[str, Any], archive: Path, user: str = "") -> None:
+        """Make the folder anew. user: whose unit it is, root where it is empty."""
+        self.remove()
+        self.out.mkdir(parents=True)
+        for folder in (self.folder, self.out):
+            folder.chmod(0o755)
+        if user:
+            entry = pwd.getpwnam(user)
+            os.chown(self.out, entry.pw_uid, entry.pw_gid)
+        shutil.copyfile(archive, self.folder / "program.zip")
+        (self.folder / "program.zip").chmod(0o644)
+        _write(self.folder / "given.json", given)
+
+    def argv(self, module: str) -> tuple[str, ...]:
+        """What the unit runs: `main(folder)` of a module in the archive."""
+        code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; main(sys.argv[2])"
+        return (sys.executable, "-c", code, str(self.folder / "program.zip"), str(self.folder))
+
+    def last_seen_at(self) -> str:
+        """When the unit last wrote, or was begun, in UTC."""
+        file = self.out / "seen.json"
+        moment = (file if file.exists() else self.folder / "given.json").stat().st_mtime
+        return stamp(datetime.fromtimestamp(moment, UTC))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise self.fault(f"{path} is damaged ({error}); remove {self.folder} and run the same again") from error
+        return found if isinstance(found, dict) else None
+
+
+def engine_of(kind: str, version: str) -> dict[str, str]:
+    """The engine of a record. version: the engine's answer at /version."""
+    try:
+        return {"name": kind, "version": str(json.loads(version)["version"])}
+    except (ValueError, LookupError, TypeError):
+        return {"name": kind, "version": "unknown"}
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    _files.replace(path, json.dumps(data).encode(), 0o644)

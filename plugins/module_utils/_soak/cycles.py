@@ -1,0 +1,175 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The soak itself: cycles until the deadline, and after each step all that was seen so far is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from .judging import PERSISTENT, Plan, classify, next_step
+
+LOOK_S = 15.0  # between two cycles, so often it is looked whether the engine is still there
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One case of the canary, as it was answered."""
+
+    case: str
+    right: bool
+    expected: str = ""
+    got: str = ""
+    sha256: str = ""
+    problem: str = ""
+
+
+class Host(Protocol):
+    """What a soak does on its host."""
+
+    def monotonic(self) -> float: ...
+
+    def now(self) -> datetime: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def gone(self) -> tuple[str, str] | None:
+        """(how, why) the engine is not served any more, or None."""
+
+    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
+        """The canary's answers. One that could not be asked is a wrong answer of the case that stands for it."""
+
+    def load(self, number: int) -> Mapping[str, Any] | None:
+        """Puts the load of a cycle on the engine; its figures, or None where there is no such load."""
+
+    def save(self, seen: Mapping[str, Any]) -> None:
+        """Keeps what was seen so far."""
+
+
+def nothing_seen() -> dict[str, Any]:
+    """What a soak has seen before its first cycle. first, last: what the canary answered then."""
+    return {"cycles": [], "anomalies": [], "now": "", "first": None, "last": None, "ended": None}
+
+
+@dataclass
+class Soak:
+    """seen: what becomes the record: cycles, anomalies, how it ended; `now` says what is done at this moment."""
+
+    host: Host
+    plan: Plan
+    seen: dict[str, Any] = field(default_factory=nothing_seen)
+
+    def run(self) -> None:
+        """Soak until the deadline, or until there is nothing left to soak."""
+        host, plan = self.host, self.plan
+        deadline = host.monotonic() + plan.duration_s
+        began: float | None = None
+        while self.seen["ended"] is None:
+            step = next_step(host.monotonic(), began, plan.interval_s, deadline)
+            self._wait(step.at, "the deadline" if step.ends else f"cycle {len(self.seen['cycles']) + 1}")
+            if step.ends:
+                self._end("deadline", "the deadline was reached")
+            elif self.seen["ended"] is None:
+                began = host.monotonic()
+                self._cycle()
+        self._say("")
+
+    def break_off(self, how: str, why: str) -> None:
+        """Somebody ended it, or it cannot go on: what was seen until now stays."""
+        self._end(how, why)
+        self._say("")
+
+    def _end(self, how: str, why: str) -> None:
+        """The first cause counts."""
+        self.seen["ended"] = self.seen["ended"] or {"how": how, "why": why, "at": self._now()}
+
+    def _now(self) -> str:
+        return self.host.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _say(self, text: str) -> None:
+        self.seen["now"] = text
+        self.host.save(self.seen)
+
+    def _still_there(self) -> bool:
+        found = self.host.gone()
+        if found is not None:
+            self._end(*found)
+        return found is None
+
+    def _wait(self, until: float, what: str) -> None:
+        """Sleep exactly until then; end early with the engine."""
+        if until > self.host.monotonic():
+            self._say(f"waiting for {what}")
+        while (left := until - self.host.monotonic()) > 0 and self._still_there():
+            self.host.sleep(min(left, LOOK_S))
+
+    def _cycle(self) -> None:
+        number, begun = len(self.seen["cycles"]) + 1, self.host.monotonic()
+        row: dict[str, Any] = {
+            "number": number,
+            "began_at": self._now(),
+            "seconds": None,
+            "canary": None,
+            "anomalies": 0,
+            "load": None,
+        }
+        self.seen["cycles"].append(row)
+        self._say(f"cycle {number}: canary")
+        answers = self.host.ask()
+        if self._still_there():
+            wrong = [answer for answer in answers if not answer.right]
+            row["canary"] = {"ok": not wrong, "cases": len(answers), "seconds": self._since(begun)}
+            asked = {"ok": not wrong, "hashes": {answer.case: answer.sha256 for answer in answers if answer.sha256}}
+            self.seen["first"] = self.seen["first"] or asked
+            self.seen["last"] = asked
+            for answer in wrong:
+                row["anomalies"] += 1
+                self._look_into(answer, number)
+        if self.seen["ended"] is None:
+            self._say(f"cycle {number}: load")
+            load = self.host.load(number)
+            if self._still_there():
+                row["load"] = load
+        row["seconds"] = self._since(begun)
+        self._say(f"cycle {number} is done")
+
+    def _since(self, begun: float) -> float:
+        return round(self.host.monotonic() - begun, 3)
+
+    def _look_into(self, answer: Answer, number: int) -> None:
+        """Ask the case again at once, then in a row, and say what its wrong answer was."""
+        anomalies, case = self.seen["anomalies"], answer.case
+        row: dict[str, Any] = {
+            "cycle": number,
+            "at": self._now(),
+            "case": case,
+            "expected": answer.expected,
+            "got": answer.got,
+            "problem": answer.problem,
+        }
+        reruns = self._again(case, self.plan.reruns, f"cycle {number}: {case} was wrong, asking again")
+        stress = self._again(case, self.plan.stress, f"cycle {number}: {case} under stress")
+        earlier = sum(other["case"] == case for other in anomalies)
+        # Answers that an engine gave as it ended say nothing of its answers.
+        kind = classify(reruns, stress, earlier) if self.seen["ended"] is None else classify((), (), 0)
+        asked = {"reruns": len(reruns), "reruns_ok": sum(reruns), "stress": len(stress), "stress_ok": sum(stress)}
+        anomalies.append({**row, **asked, "class": kind})
+        if kind == PERSISTENT:
+            text = f"{case} is never answered rightly any more; `b70ctl verify` replaces the engine"
+            self._end("persistent", text)
+
+    def _again(self, case: str, times: int, what: str) -> list[bool]:
+        answers: list[bool] = []
+        for number in range(1, times + 1):
+            if self.seen["ended"] is not None:
+                break
+            self._say(f"{what}, {number} of {times}")
+            found = {answer.case: answer.right for answer in self.host.ask((case,), 1)}
+            # A case without an answer of its own is one that stands for the whole canary, or could not be asked.
+            answers.append(found.get(case, all(found.values())))
+            if not answers[-1]:
+                self._still_there()
+        return answers

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The load of a cycle: requests of one size, all at once, and their figures. Pure but for the sending."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from .._slot import canary
+from .._slot.effects import Effects
+from .._slot.profile import Profile
+from .._slot.types import Reply
+from .judging import Plan
+
+_WORDS = ("satin", "cobalt", "orbit", "maple", "ember", "lagoon", "quartz", "thistle", "harbour", "violet")
+_SHOWN = 200
+
+
+def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[str, Any]]:
+    """The requests of cycle `number`; none for a model that writes no text. No prompt is in the prefix cache."""
+    if profile.engine.task != "generate":
+        return []
+    words, room = plan.prompt_words, plan.output_tokens
+    if profile.engine.max_model_len is not None:
+        words = min(words, profile.engine.max_model_len // 8)
+        room = min(room, profile.engine.max_model_len - 3 * words)  # a word takes up to three tokens
+    made = []
+    for index in range(plan.concurrency):
+        begins = number * 7 + index * 3
+        text = " ".join(_WORDS[(begins + step * (1 + index % 3)) % len(_WORDS)] for step in range(max(1, words - 8)))
+        body: dict[str, Any] = {
+            "model": profile.engine.served_model_name,
+            "messages": [{"role": "user", "content": f"Tell a long story with all of these words: {text}"}],
+            "max_tokens": max(1, room),
+            "temperature": 0,
+            "seed": profile.canary.seed + number * 1000 + index,
+            "stream": False,
+        }
+        if profile.engine.kind == "vllm":
+            body["ignore_eos"] = True  # every answer has the same length, so rates can be compared
+        made.append(canary.salted(profile, body, f"{salt}-{index}"))
+    return made
+
+
+def figures(replies: Sequence[tuple[Reply, float]], wall_s: float) -> dict[str, Any]:
+    """What the answers amount to; a request fails that has no tokens to count."""
+    tokens, errors, seconds = 0, [], []
+    for reply, took in replies:
+        counted = _tokens(reply)
+        if counted is None:
+            errors.append(reply.error or f"{reply.status} {reply.text[:_SHOWN]}")
+        else:
+            tokens += counted
+            seconds.append(took)
+    return {
+        "requests": len(replies),
+        "failed": len(errors),
+        "error": canary.shown(errors[0]) if errors else "",
+        "output_tokens": tokens,
+        "wall_s": round(wall_s, 3),
+        "tok_s": round(tokens / wall_s, 2) if wall_s > 0 else 0.0,
+        "slowest_s": round(max(seconds), 3) if seconds else None,
+    }
+
+
+def _tokens(reply: Reply) -> int | None:
+    if reply.status != 200:
+        return None
+    try:
+        count = json.loads(reply.text)["usage"]["completion_tokens"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def send(fx: Effects, profile: Profile, plan: Plan, number: int) -> Mapping[str, Any] | None:
+    """Send the load of a cycle to the engine, and wait for all answers. None where there is no load."""
+    begun = fx.clock.monotonic()
+    sent = bodies(profile, plan, number, f"soak-{begun:.6f}")
+    if not sent:
+        return None
+    url, replies = f"{profile.engine.backend_url}{canary.PATH}", []
+    with closing(fx.http.post_together(url, sent, plan.request_timeout_s)) as coming:
+        for come in coming:
+            if come is not None:
+                replies.append(come[1:])
+    return figures(replies, fx.clock.monotonic() - begun)

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Questions to an engine that is served, for whoever watches it for hours: whatever it answers, nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from .._slot import asking, machine, phases, quarantine
+from .._slot.canary import CanaryResult
+from .._slot.effects import Effects
+from .._slot.frontdoor import FrontdoorLink, read_state
+from .._slot.machine import Kind
+from .._slot.observe import load_profile, observe, slot_units
+from .._slot.profile import BURST, Profile
+from .._slot.progress import Progress
+from .._slot.run import Run
+from .._slot.types import Layout, Request, SlotFault
+
+
+@dataclass(frozen=True)
+class Served:
+    """The engine process that is served, verified. restarts: how often systemd had restarted it."""
+
+    profile: Profile
+    invocation_id: str
+    restarts: int
+    user: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Why the engine that was watched is not served any more. how: lost (a card), crashed or replaced."""
+
+    how: str
+    why: str
+
+
+def served(fx: Effects, layout: Layout) -> Served:
+    """The engine that is served and verified. Raises SlotFault where there is none."""
+    state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
+    unit = next((unit for unit in units if state and unit.settled and unit.invocation_id == state.invocation_id), None)
+    if state is None or unit is None or not (state.open and state.verified):
+        raise SlotFault(f"slot {layout.slot} serves no verified engine; `b70ctl switch PROFILE` starts one")
+    profile = load_profile(fx, layout, layout.profile_of(unit.name))
+    return Served(profile, unit.invocation_id, unit.restarts, unit.user)
+
+
+def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
+    """Whether the engine is another process by now, or the host is not to be trusted; None while all is as it was."""
+    held = quarantine.read(fx, layout)
+    if held is not None:
+        return Gone("lost", held.published())
+    state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
+    match = quarantine.lost_while_serving(fx, state, units)
+    if match is not None:
+        return Gone("lost", f"the engine is gone and its log names {match.symptom.id}: {match.line[:200]}")
+    unit = next((unit for unit in units if unit.name == watched.profile.unit), None)
+    if unit is not None and unit.settled and unit.invocation_id == watched.invocation_id:
+        return None
+    if unit is not None and (unit.restarts > watched.restarts or unit.result != "success"):
+        return Gone("crashed", f"{unit.name} ended by itself and is {unit.describe()}")
+    now = "nothing" if state is None else state.profile_name if state.phase == "serving" else state.phase
+    return Gone("replaced", f"the engine of {watched.profile.name} was stopped or replaced; the slot: {now}")
+
+
+def ask(
+    fx: Effects, layout: Layout, watched: Served, *, only: Collection[str] = (), repeats: int | None = None
+) -> tuple[tuple[CanaryResult, ...], str]:
+    """(the results of the canary, why it could not be asked to its end or was answered wrongly; empty: it passed).
+
+    :param only: names of the cases to ask; all of them where it is empty.
+    """
+    request = Request(layout.slot, watched.profile.name, recheck=True, canary_repeats=repeats)
+    run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, "", os.getpid()))
+    try:
+        run.seen = observe(fx, layout, request)
+        run.plan = machine.plan(request, run.seen)
+        if run.plan.kind is not Kind.RECHECK:
+            raise SlotFault(f"the engine of {watched.profile.name} is not served, verified")
+        if only and run.seen.target is not None:
+            run.seen = replace(run.seen, target=_with_cases(run.seen.target, only))
+        phases.alive(run)
+        if run.engine is None or run.engine.invocation_id != watched.invocation_id:
+            raise SlotFault(f"the engine of {watched.profile.name} is another process by now")
+        phases.health(run)
+        asking.canary(run)
+    except SlotFault as fault:
+        return tuple(run.canary), fault.message
+    return tuple(run.canary), ""
+
+
+def _with_cases(profile: Profile, only: Collection[str]) -> Profile:
+    """The profile with these cases. What is asked at once is made of the others, so with it all of them are asked."""
+    if BURST in only:
+        return profile
+    cases = tuple(case for case in profile.canary.cases if case.name in only)
+    return replace(profile, canary=replace(profile.canary, cases=cases, burst=0))

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of work on a host that ends with a record: have it begun or join it, and show how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import RECONNECT_LIMIT_S, HostJob
+
+display = Display()
+
+# The work takes minutes or hours; its beginning is of interest at once.
+PAUSES_S = (1.0, 15.0)
+
+
+class RecordedWork(ActionBase):
+    """An action whose module answers `start` and `look` with state, line, joined, verdict, reasons and file.
+
+    Outside check mode a unit of the host works, which outlives this; a line is shown whenever it has got further.
+    """
+
+    MODULE = ""
+    WORK = ""  # such as "the soak"
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        self._host = str(self._vars.get("inventory_hostname", "host"))
+        try:
+            found = self._look_at() if self._task.check_mode or self.only_looks() else self._watch()
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return {**result, **found, "summary": [] if found.get("failed") else self._words(found)}
+
+    def only_looks(self) -> bool:
+        """Whether nothing is to be begun."""
+        return False
+
+    def details(self, found: dict[str, Any]) -> list[str]:
+        """Further lines about work that has ended."""
+        return []
+
+    def _look_at(self) -> dict[str, Any]:
+        return self._ask("look")
+
+    def _watch(self) -> dict[str, Any]:
+        limit = float(self._task.args.get("reconnect_timeout") or RECONNECT_LIMIT_S)
+        job = HostJob(self._connection, self.WORK, lambda text: self._say(text, C.COLOR_WARN), PAUSES_S, limit)
+        found = job.ask(lambda: self._ask("start"))
+        if found.get("failed"):
+            return found
+        joined = found["joined"]
+        if found["state"] == "running":
+            how = "joins" if joined else "begins"
+            self._say(
+                f"{how} {self.WORK} of {found['line']}; it goes on without this play, which may be run again to join it"
+            )
+        said = found["line"]
+        while found["state"] == "running":
+            found = job.look(lambda: self._ask("look"))
+            if found.get("failed"):
+                return found
+            if found["state"] == "running" and found["line"] != said:
+                said = found["line"]
+                self._say(said)
+        return {**found, "joined": joined}
+
+    def _ask(self, step: str) -> dict[str, Any]:
+        arguments = {"host_name": self._host, **self._task.args, "step": step}
+        return dict(self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=self._vars))
+
+    def _words(self, found: dict[str, Any]) -> list[str]:
+        if found["verdict"] is None:
+            would = f", so {self.WORK} would begin" if self._task.check_mode and found["state"] != "running" else ""
+            return [f"{self._host}: {found['line']}{would}"]
+        before = ", which began before this play," if found["joined"] else ""
+        return [
+            f"{self._host}: {self.WORK}{before} {found['verdict']}: {found['line']}",
+            *self.details(found),
+            *found["reasons"],
+            f"record: {found['file']}",
+        ]
+
+    def _say(self, text: str, color: str | None = None) -> None:
+        display.display(f"{self._host} | {text}", color=color or C.COLOR_VERBOSE)

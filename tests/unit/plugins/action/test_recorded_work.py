@@ -1,0 +1,121 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Work on a host that ends with a record, with a host that is played: what is asked and what is said."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_soak
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job, _recorded_work
+
+NONE = {"state": "none", "joined": False, "line": "no soak is under way", "verdict": None}
+RUNNING = {**NONE, "state": "running", "line": "tiny-a: 3 cycles"}
+ENDED = {
+    **RUNNING,
+    "state": "ended",
+    "line": "tiny-a: 32 cycles",
+    "verdict": "passed",
+    "reasons": ["32 cycles, no anomaly"],
+    "file": "/var/lib/b70/records/soak/x.json",
+}
+
+
+class Host:
+    """Answers the module, one answer after the other; an exception is raised."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
+        self.answers, self.asked, self.said = list(answers), [], []  # type: ignore[var-annotated]
+        clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
+        monkeypatch.setattr(_host_job, "time", clock)
+        monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
+        monkeypatch.setattr(_recorded_work.display, "display", lambda text, color=None: self.said.append(text))
+
+    def run(self, action: Any = b70_soak, *, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+        plugin = object.__new__(action.ActionModule)
+        plugin._task = SimpleNamespace(args=arguments, check_mode=check_mode)
+        shell = SimpleNamespace(tmpdir=None)
+        plugin._connection = SimpleNamespace(transport="local", reset=lambda: None, _shell=shell)
+
+        def module(module_name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+            assert module_args["host_name"] == "h1"
+            self.asked.append(module_args["step"])
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return dict(answer)
+
+        plugin._execute_module = module
+        return dict(plugin.run(None, {"inventory_hostname": "h1"}))
+
+
+def test_a_soak_is_begun_and_watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = {**RUNNING, "line": "tiny-a: 4 cycles"}
+    host = Host(monkeypatch, RUNNING, RUNNING, AnsibleConnectionFailure("gone"), later, later, ENDED)
+    result = host.run(duration="8h")
+    assert host.asked == ["start", "look", "look", "look", "look", "look"]
+    assert "begins the soak of tiny-a: 3 cycles; it goes on without this play" in host.said[0]
+    # Each line is shown once.
+    assert host.said.count("h1 | tiny-a: 4 cycles") == 1
+    assert any("connection lost; the soak goes on there" in line for line in host.said)
+    assert result["summary"] == [
+        "h1: the soak passed: tiny-a: 32 cycles",
+        "32 cycles, no anomaly",
+        "record: /var/lib/b70/records/soak/x.json",
+    ]
+
+
+def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, {**RUNNING, "joined": True}, ENDED)
+    result = host.run()
+    assert host.said[0].startswith("h1 | joins the soak of tiny-a")
+    assert result["joined"]
+    assert result["summary"][0] == "h1: the soak, which began before this play, passed: tiny-a: 32 cycles"
+    assert host.asked == ["start", "look"]
+
+
+def test_one_that_ended_alone_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, {**ENDED, "joined": True})
+    assert "which began before this play" in host.run()["summary"][0]
+    assert (host.asked, host.said) == (["start"], [])
+
+
+def test_a_look_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, RUNNING)
+    assert host.run(state="shown")["summary"] == ["h1: tiny-a: 3 cycles"]
+    assert host.asked == ["look"]
+
+
+def test_check_mode_says_what_would_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, NONE)
+    assert host.run(check_mode=True)["summary"] == ["h1: no soak is under way, so the soak would begin"]
+    assert host.asked == ["look"]
+
+
+def test_a_failure_of_the_module_is_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, {"failed": True, "msg": "nothing is soaked"})
+    result = host.run()
+    assert (result["failed"], result["msg"], result["summary"]) == (True, "nothing is soaked", [])
+
+
+def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = [
+        {"length": 15616, "kv_tokens": 667253, "concurrency": 42.73, "passes": False, "seconds": 66.2},
+        {"length": 32768, "kv_tokens": None, "concurrency": 0.0, "passes": False, "seconds": 41.0},
+        {"length": 4480, "kv_tokens": 292317, "concurrency": 65.25, "passes": True, "seconds": 66.94},
+    ]
+    host = Host(monkeypatch, {**ENDED, "trials": trials, "found": 4480, "profile": "c64"})
+    assert host.run(b70_context_search, profile="c64", sequences=64)["summary"][1:7] == [
+        "max_model_len   KV tokens  sequences  passes  seconds",
+        "        15616      667253      42.73  no      66.2",
+        "        32768           -       0.00  no      41.0",
+        "         4480      292317      65.25  yes     66.9",
+        "in the profile c64, below engine.settings:",
+        "max_model_len: 4480",
+    ]

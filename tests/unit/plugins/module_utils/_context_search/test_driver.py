@@ -1,0 +1,222 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The search on a host in memory: what it starts, where it leaves the slot, and what a kill at any moment leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Plan, Search, restore
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, in_place
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from unit.plugins.module_utils._context_search.test_lengths import published
+from unit.plugins.module_utils._slot.calls import recover, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, Killed, profile_data, request
+
+PLAN = Plan("b", 64, 128, 1024, 0)
+NO_ROOM = "ValueError: To serve at least one request with the models's max seq len ({}), 9 GiB KV cache is needed. {}"
+
+
+class Host(FakeHost):
+    """Engines of b tell the room of their cache. tokens: of a length, None where the engine does not start."""
+
+    def __init__(self, tokens: Callable[[int], int | None], length: int = 15616) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.tried: list[int] = []
+        for name in "ab":
+            argv = [*profile_data(name)["engine"]["argv"], f"--max-model-len={length}"]
+            self.render(name, engine__argv=argv, engine__max_model_len=length)
+            self.unit(name).load_s = 1.0
+
+    def launch(self, unit: FakeUnit) -> None:
+        name, fault = LAYOUT.profile_of(unit.name), unit.fault
+        argv = (unit.loaded or self.unit_text(unit)).partition("--max-model-len=")[2]
+        length = int(argv.partition('"')[0])
+        found = self.tokens(length)
+        if name == "b" and found is None:
+            unit.fault = "exit_at_start"
+        super().launch(unit)
+        unit.fault = fault
+        if name != "b":
+            return
+        self.tried.append(length)
+        self.logs[unit.invocation] = (
+            (NO_ROOM.format(length, "the estimated maximum model length is 300000."),)
+            if found is None
+            else (
+                f"INFO GPU KV cache size: {found:,} tokens",
+                f"INFO Maximum concurrency for {length:,} tokens per request: {found / length:.2f}x",
+            )
+        )
+
+
+def served(tokens: Callable[[int], int | None] = published, profile: str = "a") -> Host:
+    host = Host(tokens)
+    switch(host, profile)
+    host.tried.clear()
+    return host
+
+
+def search(host: Host, plan: Plan = PLAN) -> Search:
+    return Search(host.effects(), LAYOUT, request(plan.profile, why="search"), plan, lambda trials, now: None)
+
+
+def rendering(host: Host, name: str = "b") -> Rendering:
+    found = in_place(host.effects().files, LAYOUT, name)
+    assert found is not None
+    return found
+
+
+def test_the_published_table_and_the_way_back() -> None:
+    host = served()
+    before = rendering(host)
+    work = search(host)
+    outcome = work.search()
+    host.assert_invariants()
+    assert work.found == Found(4480)
+    assert host.tried == [trial.length for trial in work.trials]
+    assert (len(host.tried), host.tried[0]) == (6, 15616)
+    assert (outcome.profile_name, outcome.verified, str(outcome.end)) == ("a", True, "rolled_back")
+    assert host.running == [LAYOUT.unit("a")]
+    assert restore(host.effects(), LAYOUT, before)
+    assert rendering(host) == before
+    assert switch(host, "b")["verified"]
+
+
+def test_the_profile_that_is_served_is_served_again_as_it_was() -> None:
+    host = served(profile="b")
+    before = rendering(host)
+    work = search(host)
+    outcome = work.search()
+    host.assert_invariants()
+    assert (work.found, outcome.profile_name, outcome.verified) == (Found(4480), "b", True)
+    assert (host.tried[-1], rendering(host)) == (15616, before)
+    assert not restore(host.effects(), LAYOUT, before)
+
+
+def test_no_client_is_served_by_a_trial() -> None:
+    host = served()
+    opened: list[str] = []
+    launch = host.launch
+
+    def noted(unit: FakeUnit) -> None:
+        opened.append("open" if host.open else "closed")
+        launch(unit)
+
+    host.launch = noted  # type: ignore[method-assign]
+    search(host).search()
+    assert set(opened) == {"closed"}
+
+
+def test_lengths_that_do_not_fit_are_trials() -> None:
+    host = served(lambda length: None if length > 8000 else 300_000)
+    work = search(host)
+    work.search()
+    assert (work.trials[0].kv_tokens, work.trials[0].most) == (None, 300_000)
+    assert work.found == Found(4608)
+
+
+def test_none_passes() -> None:
+    host = served(lambda length: 1000)
+    work = search(host)
+    assert work.search().verified
+    assert work.found == Found(None)
+
+
+@pytest.mark.parametrize("fault", ["exit_at_start", "crash_loop", "device_lost", "never_ready"])
+def test_an_engine_that_fails_for_another_reason_ends_it(fault: str) -> None:
+    host = served()
+    host.unit("b").fault = fault
+    host.logs.clear()
+    work = search(host)
+    work_launch = host.launch
+
+    def silent(unit: FakeUnit) -> None:
+        work_launch(unit)
+        if unit.name == LAYOUT.unit("b") and fault != "device_lost":
+            host.logs[unit.invocation] = ("INFO loading",)
+
+    host.launch = silent  # type: ignore[method-assign]
+    outcome = work.search()
+    assert (work.found, outcome.profile_name, outcome.verified) == (None, "a", True)
+    assert len(host.tried) == 1
+
+
+def test_a_log_that_says_nothing_of_the_cache_ends_it() -> None:
+    host = served()
+    launch = host.launch
+
+    def silent(unit: FakeUnit) -> None:
+        launch(unit)
+        host.logs[unit.invocation] = ("INFO serving",)
+
+    host.launch = silent  # type: ignore[method-assign]
+    work = search(host)
+    outcome = work.search()
+    assert "does not say how many sequences fit" in outcome.failures[0].message
+    assert (work.found, outcome.verified) == (None, True)
+
+
+def test_a_pending_rendering_is_searched_and_stays() -> None:
+    host = served(profile="b")
+    argv = [*profile_data("b")["engine"]["argv"], "--max-model-len=8192"]
+    changes = {"engine__argv": argv, "engine__max_model_len": 8192, "fingerprint": "sha256:b-2"}
+    waits = host.render_held("b", **changes)
+    work = search(host)
+    outcome = work.search()
+    assert (host.tried[0], work.found, outcome.verified) == (8192, Found(4480), True)
+    assert host.effects().files.read(LAYOUT.pending("b")) == waits.to_json()
+    assert host.state.fingerprint == "sha256:b-1"
+
+
+@pytest.mark.parametrize("profile", ["a", "b"])
+def test_killed_anywhere_the_host_goes_back_by_itself(profile: str) -> None:
+    whole = served(profile=profile)
+    begun = whole.effects_done
+    search(whole).search()
+    count = whole.effects_done - begun
+    assert count > 300
+    for number in range(1, count + 1, 11):
+        host = served(profile=profile)
+        before = rendering(host)
+        host.kill_at = host.effects_done + number
+        with pytest.raises(Killed):
+            search(host).search()
+        host.check()
+        recover(host)
+        host.assert_invariants()
+        assert (host.running, host.state.verified, host.open) == ([LAYOUT.unit(profile)], True, True), number
+        restore(host.effects(), LAYOUT, before)
+        assert rendering(host) == before
+        assert json.loads(rendering(host, profile).profile)["engine"]["max_model_len"] == 15616
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine__kind": "llama"}, "served by llama"),
+        ({"engine__argv": ["vllm", "serve"]}, "does not name one --max-model-len"),
+        ({"engine__argv": ["--max-model-len=9", "--max-model-len=9"]}, "does not name one --max-model-len"),
+    ],
+)
+def test_a_profile_without_a_length_is_refused(changes: dict[str, object], words: str) -> None:
+    host = served()
+    host.render("b", **changes)
+    with pytest.raises(SlotFault, match=words):
+        search(host)
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(SlotFault, match="not rendered on this host"):
+        search(served(), Plan("bb", 64, 128, 1024, 0))
+
+
+def test_bounds_without_a_length_are_refused() -> None:
+    with pytest.raises(SlotFault, match="no multiple of 128 lies between 1025 and 1100"):
+        search(served(), Plan("b", 64, 128, 1025, 1100)).search()

@@ -1,0 +1,175 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A soak as a unit of the host: begun once, joined, collected, and its record in every case."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
+from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
+from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen
+from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import ISOLATED
+from ansible_collections.arcpro.b70.plugins.module_utils._transient import State
+from ansible_collections.arcpro.b70.plugins.modules.b70_soak import ARGUMENTS
+from unit import contracts
+from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._soak.test_cycles import Engine, soak
+
+
+class Systemd:
+    """Knows one unit."""
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+        self.running = False
+
+    def start(self, task: Any) -> None:
+        self.started.append(task)
+        self.running = True
+
+    def stop(self, unit: str) -> None:
+        self.running = False
+
+    def state(self, unit: str) -> State:
+        return State("active" if self.running else "inactive", "success", "0")
+
+
+@pytest.fixture
+def systemd(monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    fake_host, found = host("a", load_s=1.0), Systemd()
+    switch(fake_host, "a")
+    served = watching.served(fake_host.effects(), layout_of({**_defaults(), "slot": "main"}))
+    monkeypatch.setattr(job, "_SYSTEMD", found)
+    monkeypatch.setattr(job, "host_effects", lambda clock: fake_host.effects())
+    monkeypatch.setattr(watching, "served", lambda fx, layout: watching.Served(served.profile, "1" * 32, 0, ""))
+    return found
+
+
+def _defaults() -> dict[str, Any]:
+    return {key: value["default"] for key, value in ARGUMENTS.items()}
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> dict[str, Any]:
+    return {**_defaults(), "state_dir": str(tmp_path / "state"), "records_dir": str(tmp_path / "records")}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "module.zip"
+    path.write_bytes(b"program")
+    return path
+
+
+def write_seen(params: dict[str, Any], seen: dict[str, Any]) -> None:
+    job.work_of(params).save_seen(seen)
+
+
+def records(params: dict[str, Any]) -> list[dict[str, Any]]:
+    store = Store(params["records_dir"])
+    found = [store.read(record_id) for record_id in store.ids()]
+    for record in found:
+        contracts.check("record", json.dumps(record))
+    return found
+
+
+def test_one_soak_is_begun_and_joined(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    first = job.start(params, archive)
+    again = job.start({**params, "duration": "1h"}, archive)
+    assert (first["state"], first["joined"], again["state"], again["joined"]) == ("running", False, "running", True)
+    (task,) = systemd.started
+    assert (task.unit, task.limit_s) == ("b70-soak-main.service", 28800 + 1800 + 4 * 3600)
+    assert task.writable == (str(job.work_of(params).out),)
+    given = job.work_of(params).given()
+    assert given is not None
+    # As many at once as the profile admits.
+    assert (given["plan"]["concurrency"], given["plan"]["duration_s"], given["profile"]) == (2, 28800, "a")
+    assert records(params) == []
+
+
+def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    job.start(params, archive)
+    write_seen(params, soak(Engine(lambda number: number == 17)))
+    systemd.running = False
+    found = job.start(params, archive)
+    assert (found["state"], found["joined"], found["result"]["verdict"]) == ("ended", True, "passed")
+    (record,) = records(params)
+    assert (record["id"], record["profile"], record["engine"]["name"]) == (found["result"]["record"], "a", "vllm")
+    assert [row["class"] for row in record["data"]["anomalies"]] == [ISOLATED]
+    assert record["canary"]["before"]["ok"]
+    assert job.look(params)["result"] == found["result"]
+    assert len(records(params)) == 1
+    assert job.start(params, archive)["joined"] is False
+    assert len(systemd.started) == 2
+
+
+@pytest.mark.parametrize("cycles", [0, 1])
+def test_one_that_was_killed_leaves_a_record(
+    systemd: Systemd, params: dict[str, Any], archive: Path, cycles: int
+) -> None:
+    job.start(params, archive)
+    if cycles:
+        row = {"number": 1, "began_at": "2026-06-07T09:00:00Z", "seconds": None, "canary": None, "anomalies": 0}
+        write_seen(params, {**nothing_seen(), "cycles": [{**row, "load": None}]})
+    systemd.running = False
+    found = job.look(params)
+    assert found["result"]["verdict"] == "unfinished"
+    assert records(params)[0]["data"]["ended"]["how"] == "vanished"
+
+
+def test_check_mode_begins_nothing_and_writes_no_record(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    assert job.answer(params, check_mode=True)["state"] == "none"
+    assert systemd.started == []
+    job.start(params, archive)
+    systemd.running = False
+    found = job.answer(params, check_mode=True)
+    assert (found["state"], found["verdict"], records(params)) == ("ended", None, [])
+
+
+def test_one_that_is_stopped_is_unfinished(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    job.start(params, archive)
+    found = job.answer({**params, "state": "stopped"}, check_mode=False)
+    assert (found["state"], found["verdict"], found["changed"]) == ("ended", "unfinished", False)
+
+
+def test_nothing_is_soaked_where_nothing_is_served(
+    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def served(fx: Any, layout: Any) -> None:
+        raise SlotFault("slot main serves no verified engine")
+
+    monkeypatch.setattr(watching, "served", served)
+    with pytest.raises(job.SoakError, match="nothing is soaked: slot main serves no verified engine"):
+        job.start(params, archive)
+    assert not job.work_of(params).folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("duration", "8 hours", "duration of the soak: '8 hours' is no duration"),
+        ("interval", "", "interval of the soak"),
+        ("reruns", -1, "reruns of the soak is -1: it is at least 0"),
+        ("baseline_cycles", 0, "baseline_cycles of the soak is 0: it is at least 1"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(params: dict[str, Any], key: str, value: Any, words: str) -> None:
+    with pytest.raises(job.SoakError, match=words):
+        job.plan_of({**params, key: value}, 8)
+
+
+def test_a_damaged_file_is_named(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    job.start(params, archive)
+    (job.work_of(params).folder / "given.json").write_text("{")
+    with pytest.raises(job.SoakError, match=r"given\.json is damaged"):
+        job.look(params)
