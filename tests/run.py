@@ -86,7 +86,7 @@ STEPS: dict[str, Step] = {
             Command(
                 (
                     *("env", "FRONTDOOR_COMPILE=1"),
-                    *pytest("compiled", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests").argv,
+                    *pytest("unit-compiled", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests").argv,
                 ),
                 limit_s=2400,
                 junit=True,

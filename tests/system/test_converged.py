@@ -43,6 +43,7 @@ def test_the_frontdoor_answers_as_the_verified_model(frontdoor: Frontdoor) -> No
     status = frontdoor.status()
     assert (status["phase"], status["open"], status["verified"]) == ("serving", True, True), status
     assert status["model_slot"]["name"] == "tiny-a"
+    assert status["frontdoor"]["compiled"] is True
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
 
 

@@ -5,6 +5,8 @@
 Without it the package is pure Python. Both have the same sources and behave alike.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
