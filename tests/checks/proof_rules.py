@@ -3,15 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rule of docs/what-is-proven.md: each claim names its proof, and the proof is there.
 
-A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (as much of the end of its
-path as is unique), one test in it (`FILE::NAME`), the id of a record, or "by hand" with a date.
+A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (so much of the end of its
+path that it is unique, and never the name alone), one test in it (`FILE::NAME`), the id of a record, or "by hand" with
+a date.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 
@@ -36,10 +37,9 @@ def claims(text: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
-def matches(path: str, files: Sequence[PurePath]) -> list[PurePath]:
-    """Return the files, or folders with files, whose path ends with the given one, which may hold stars."""
+def matches(path: str, places: Collection[PurePath]) -> list[PurePath]:
+    """Return the places whose path ends with the given one, which may hold stars."""
     wanted = PurePath(path).parts
-    places = {*files, *(folder for file in files for folder in file.parents)}
     whole = [place for place in places if place.parts == wanted]
     if whole:
         return whole
@@ -53,12 +53,13 @@ def check_proof(root: Path, files: Sequence[Path]) -> list[str]:
     if not page.is_file():
         return [f"{PAGE}: is missing"]
     names = [file.relative_to(root) for file in files]
+    places = {*names, *(folder for name in names for folder in name.parents)}
     found = []
     for number, cells in claims(page.read_text()):
         if len(cells) != 3:
             found.append(f"{PAGE}:{number}: a row has a claim, its proof and where it runs")
             continue
-        problems, proofs = _proofs(root, names, cells[1])
+        problems, proofs = _proofs(root, places, cells[1])
         if not proofs and not problems:
             problems = [f"nothing proves: {cells[0]}"]
         unknown = {part.strip() for part in cells[2].split(",")} - WHERE
@@ -67,7 +68,7 @@ def check_proof(root: Path, files: Sequence[Path]) -> list[str]:
     return found
 
 
-def _proofs(root: Path, files: Sequence[PurePath], cell: str) -> tuple[list[str], int]:
+def _proofs(root: Path, places: Collection[PurePath], cell: str) -> tuple[list[str], int]:
     """Return what is wrong with the proofs of a cell, and how many it has."""
     problems = []
     targets = set(re.findall(r"^([a-z][a-z -]*):", (root / "Makefile").read_text(), re.MULTILINE))
@@ -79,12 +80,14 @@ def _proofs(root: Path, files: Sequence[PurePath], cell: str) -> tuple[list[str]
         place = _PLACE.fullmatch(span.split()[0])
         if place:
             count += 1
-            problems += _place(root, files, place["path"], place["name"])
+            problems += _place(root, places, place["path"], place["name"])
     return problems, count
 
 
-def _place(root: Path, files: Sequence[PurePath], path: str, name: str | None) -> list[str]:
-    there = matches(path, files)
+def _place(root: Path, places: Collection[PurePath], path: str, name: str | None) -> list[str]:
+    if "/" not in path:
+        return [f"{path}: write its folder too, or a file of this name elsewhere makes it ambiguous"]
+    there = matches(path, places)
     if not there:
         return [f"{path} does not exist"]
     if len(there) > 1 and "*" not in path:

@@ -16,12 +16,13 @@ FILES = {
     "tests/system/test_a.py": "def test_one():\n    pass\n",
     "tests/unit/_slot/test_a.py": "class Test:\n    def test_two(self):\n        pass\n",
     "tests/unit/_slot/test_b.py": "",
+    "tests/old/_slot/test_a.py": "",
 }
 GOOD = [
     "| it holds | `make unit` | unit |",
     "| it holds | `tests/system/test_a.py` | lab, unit |",
     "| it holds | `system/test_a.py::test_one` with `tiny-a` | lab |",
-    "| it holds | `_slot/test_a.py::test_two`, `test_b.py` | unit |",
+    "| it holds | `unit/_slot/test_a.py::test_two`, `unit/_slot/test_b.py` | unit |",
     "| it holds | `tests/unit/_slot`; `_slot/test_*.py --fast` | this machine |",
     "| it holds \\| or not | by hand on the real vLLM, 2026-11-20, see [a](a.md) | lab |",
     "| it holds | the record `20261123T041600Z-benchmark-tiny-a-5e1f0c` | lab |",
@@ -29,9 +30,13 @@ GOOD = [
 BAD = [
     ("| it holds | `make everything` | unit |", "make everything is not a target"),
     ("| it holds | `tests/system/test_b.py` | lab |", "tests/system/test_b.py does not exist"),
-    ("| it holds | `make unit`, `test_c.py` | lab |", "test_c.py does not exist"),
+    ("| it holds | `make unit`, `system/test_c.py` | lab |", "system/test_c.py does not exist"),
+    ("| it holds | `test_b.py` | lab |", "test_b.py: write its folder too"),
     ("| it holds | `_stack/test_*.py` | lab |", "_stack/test_*.py does not exist"),
-    ("| it holds | `test_a.py` | lab |", "test_a.py is one of tests/system/test_a.py, tests/unit/_slot/test_a.py"),
+    (
+        "| it holds | `_slot/test_a.py` | lab |",
+        "is one of tests/old/_slot/test_a.py, tests/unit/_slot/test_a.py: write",
+    ),
     ("| it holds | `system/test_a.py::test_two` | lab |", "system/test_a.py has no function test_two"),
     ("| it holds | `make unit`, by hand | dreams | lab |", "a row has a claim, its proof and where it runs"),
     ("| it holds | by hand | lab |", "nothing proves: it holds"),
