@@ -66,6 +66,9 @@ def test_each_path_follows_the_host(given: dict[str, str], tmp_path: Path) -> No
     assert {"host", "slot", "stack", "frontdoor", "doctor", "model_weights", "oneapi"} <= set(found)
     home = shared_paths(ROOT)
     # What the host does not move: programs, and what is gone after a start.
-    beginnings = [*(given or home).values(), *(home[key] for key in ("bin", "lib", "run", "hub", "python", "stacks"))]
+    beginnings = [
+        *(given or home).values(),
+        *(home[key] for key in ("bin", "evidence", "hub", "lib", "python", "run", "stacks")),
+    ]
     every = {name: path for paths in found.values() for name, path in paths.items()}
     assert {name: path for name, path in every.items() if not path.startswith(tuple(beginnings))} == {}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +16,12 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job
 from unit.plugins.module_utils._benchmark.benchmarks import data
 from unit.plugins.module_utils._evidence.records import HOST, record
 
 
 def measured(**given: Any) -> dict[str, Any]:
-    compared = {"with": None, "band": {"rate": 0.1, "ttft": 0.25}, "rows": [], "regressions": []}
+    compared: dict[str, Any] = {"with": None, "band": {"rate": 0.1, "ttft": 0.25}, "rows": [], "regressions": []}
     whole = {
         **data(),
         "summary": "287.6 tok/s",
@@ -65,7 +65,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
     monkeypatch.setattr(b70_benchmark.display, "display", lambda text, color="": lines.append(text))
-    monkeypatch.setattr(_host_job.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return lines
 
 

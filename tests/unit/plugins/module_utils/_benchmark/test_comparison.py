@@ -15,8 +15,8 @@ from .benchmarks import data, figures
 BAND = Band(rate=0.1, ttft=0.25)
 
 
-def earlier(**given: float) -> dict[str, Any]:
-    return {"id": "before", "began_at": "2026-11-22T04:16:00Z", "fingerprint": "sha256:1", "data": data(**given)}
+def earlier() -> dict[str, Any]:
+    return {"id": "before", "began_at": "2026-11-22T04:16:00Z", "fingerprint": "sha256:1", "data": data()}
 
 
 def test_the_first_record_is_compared_with_nothing() -> None:

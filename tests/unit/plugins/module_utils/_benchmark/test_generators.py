@@ -76,8 +76,8 @@ def test_the_key_is_in_no_argument_list() -> None:
     config = generators.guidellm_config(LOAD, "/tmp/report.json")
     assert config["spec"]["backend"]["api_key"] == "hidden"
     words = [
-        *generators.guidellm_argv("/opt/python", "/tmp/config.json"),
-        *generators.vllm_argv("/opt/vllm", LOAD, 2, "/tmp", "2.json"),
+        *generators.guidellm_argv("/opt/b70/python", "/tmp/config.json"),
+        *generators.vllm_argv("/opt/b70/vllm", LOAD, 2, "/tmp", "2.json"),
     ]
     assert "hidden" not in " ".join(words)
     assert {"--max-concurrency=2", "--num-prompts=4", "--seed=5", "--ignore-eos"} <= set(words)

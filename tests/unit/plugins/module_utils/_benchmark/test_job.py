@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark that is left to systemd: begun once, joined or found by the next run, its result kept until it is read."""
+"""A benchmark that is left to systemd: begun once, joined or found by the next run, and kept until it is read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import job
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 
 PARAMS = {
@@ -145,8 +146,8 @@ def test_each_run_has_prompts_of_its_own() -> None:
 def test_the_versions_are_read_from_what_is_installed(tmp_path: Path) -> None:
     (tmp_path / "lib/python3.11/site-packages/guidellm-0.8.1.dist-info").mkdir(parents=True)
     (tmp_path / "fingerprint.json").write_text(json.dumps({"distributions": [{"name": "vllm", "version": "0.32.0"}]}))
-    assert job._tool_version(job.Tool("guidellm", f"{tmp_path}/bin/python")) == "0.8.1"
-    assert job._tool_version(job.Tool("vllm", f"{tmp_path}/bin/vllm")) == "?"
+    assert job._tool_version(Tool("guidellm", f"{tmp_path}/bin/python")) == "0.8.1"
+    assert job._tool_version(Tool("vllm", f"{tmp_path}/bin/vllm")) == "?"
     assert job._engine_version(str(tmp_path), "vllm") == "0.32.0"
     assert job._engine_version("/nowhere", "vllm") == "?"
 
@@ -159,11 +160,11 @@ def test_a_benchmark_that_breaks_off_leaves_its_reason(
     def refuse(*_given: Any) -> None:
         raise BenchmarkError("nothing verified is served")
 
-    monkeypatch.setattr(job.bench, "run", refuse)
+    monkeypatch.setattr(bench, "run", refuse)
     job.main(str(here.folder))
     assert here.collect() == {"failed": True, "msg": "nothing verified is served"}
 
 
 def test_the_program_that_draws_needs_nothing_of_the_collection() -> None:
-    loader: Any = job.draw.__loader__
-    assert "ansible_collections" not in loader.get_source(job.draw.__name__)
+    loader: Any = draw.__loader__
+    assert "ansible_collections" not in loader.get_source(draw.__name__)
