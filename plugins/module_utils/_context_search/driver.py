@@ -19,7 +19,7 @@ from .._slot.driver import Driver, Outcome
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
 from .._slot.profile import parse_profile
-from .._slot.rendering import Rendering, in_place, pending, put_in_place
+from .._slot.rendering import Rendering, committed, in_place, pending, put_in_place
 from .._slot.run import Run
 from .._slot.symptoms import diagnose
 from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault
@@ -141,10 +141,11 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
 
 
 def restore(fx: Effects, layout: Layout, before: Rendering) -> bool:
-    """Put back what was in place of the profile before the search, unless the slot serves it; whether it differed.
+    """Put back what was in place of the profile before the search, unless it was verified last; whether it differed.
 
-    The way back puts the rendering of the profile in place that is served; nobody else would do so for another one.
+    The way back puts the rendering in place that was verified last; nobody else would do so for another profile. Its
+    trial may still run where the search was killed: the host stops it as it settles that.
     """
     with fx.locks.hold(layout.lock_file, "putting back what a search for a context replaced", 60.0):
-        served = fx.units.show([layout.unit(before.name)])[0]
-        return False if served.running else put_in_place(fx, layout, before)
+        copy = committed(fx.files, layout)
+        return False if copy is not None and copy.name == before.name else put_in_place(fx, layout, before)
