@@ -9,12 +9,15 @@ import html
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; }
+body { background: Canvas; color: CanvasText; }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left; vertical-align: top; }
-.FAIL { color: #c22; font-weight: 600; } .WARN { color: #b70; font-weight: 600; }
-.PASS { color: #282; } .SKIP { color: #888; }
-@media (prefers-color-scheme: dark) { .FAIL { color: #f66; } .WARN { color: #da3; } .PASS { color: #6c6; } }
+.FAIL { color: #c22; font-weight: 600; } .WARN { color: #850; font-weight: 600; }
+.PASS { color: #272; } .SKIP { color: #6b6b6b; }
+@media (prefers-color-scheme: dark) {
+  .FAIL { color: #f77; } .WARN { color: #da3; } .PASS { color: #6c6; } .SKIP { color: #999; }
+}
 code, pre { font: 13px/1.4 ui-monospace, monospace; } pre { margin: .2rem 0; white-space: pre-wrap; }
 details { margin: .3rem 0; } summary { cursor: pointer; }
 """
