@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .._slot import phases
-from .._slot.driver import Driver, Outcome
+from .._slot.driver import Driver
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
 from .._slot.profile import parse_profile
@@ -59,7 +59,11 @@ class _Files:
 
 
 class Search(Driver):
-    """say: hears of each trial, before its start and after."""
+    """`run` searches and comes back; `found` is None where the search broke off, and the outcome says why.
+
+    :param say: hears of each trial, before its start and after.
+    :raises SlotFault: when there is nothing to search; nothing was touched.
+    """
 
     def __init__(
         self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Sequence[Trial], str], None]
@@ -75,18 +79,13 @@ class Search(Driver):
         files = _Files(fx, layout.pending(plan.profile))
         super().__init__(replace(fx, files=files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
         step = self._next()
-        if isinstance(step, int):
-            files.trial = with_length(self._base, step)
+        if step is None:
+            raise SlotFault(
+                f"no multiple of {plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
+            )
+        files.trial = with_length(self._base, step)
         self._do[Phase.ALIVE] = self._search_or_alive
         self._begin = fx.clock.monotonic
-
-    def search(self) -> Outcome:
-        """Search, and come back. `found` is None where the search broke off; the outcome says why."""
-        if self.found is not None:
-            raise SlotFault(
-                f"no multiple of {self._plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
-            )
-        return self.run()
 
     def _next(self) -> int | None:
         step = next_length(self.trials, self._plan.sequences, self._plan.granularity, self.bounds)
