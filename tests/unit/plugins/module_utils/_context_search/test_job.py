@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.modules.b70_context_search import ARGUMENTS
 from unit import contracts
 from unit.plugins.module_utils._context_search.test_driver import Host, rendering, served
@@ -26,7 +27,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     found = served()
     monkeypatch.setattr(job, "host_effects", lambda clock: found.effects())
     monkeypatch.setattr(job, "layout_of", lambda params: LAYOUT)
-    monkeypatch.setattr(job.SystemClock, "heed_signals", lambda self: None)
+    monkeypatch.setattr(SystemClock, "heed_signals", lambda self: None)
     return found
 
 
