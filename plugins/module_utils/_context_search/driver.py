@@ -15,11 +15,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .._slot import phases
-from .._slot.driver import Driver, Outcome
+from .._slot.driver import Driver
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
 from .._slot.profile import parse_profile
-from .._slot.rendering import Rendering, in_place, pending, put_in_place
+from .._slot.rendering import Rendering, committed, in_place, pending, put_in_place
 from .._slot.run import Run
 from .._slot.symptoms import diagnose
 from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault
@@ -59,7 +59,11 @@ class _Files:
 
 
 class Search(Driver):
-    """say: hears of each trial, before its start and after."""
+    """`run` searches and comes back; `found` is None where the search broke off, and the outcome says why.
+
+    :param say: hears of each trial, before its start and after.
+    :raises SlotFault: when there is nothing to search; nothing was touched.
+    """
 
     def __init__(
         self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Sequence[Trial], str], None]
@@ -75,18 +79,13 @@ class Search(Driver):
         files = _Files(fx, layout.pending(plan.profile))
         super().__init__(replace(fx, files=files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
         step = self._next()
-        if isinstance(step, int):
-            files.trial = with_length(self._base, step)
+        if step is None:
+            raise SlotFault(
+                f"no multiple of {plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
+            )
+        files.trial = with_length(self._base, step)
         self._do[Phase.ALIVE] = self._search_or_alive
         self._begin = fx.clock.monotonic
-
-    def search(self) -> Outcome:
-        """Search, and come back. `found` is None where the search broke off; the outcome says why."""
-        if self.found is not None:
-            raise SlotFault(
-                f"no multiple of {self._plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
-            )
-        return self.run()
 
     def _next(self) -> int | None:
         step = next_length(self.trials, self._plan.sequences, self._plan.granularity, self.bounds)
@@ -141,10 +140,11 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
 
 
 def restore(fx: Effects, layout: Layout, before: Rendering) -> bool:
-    """Put back what was in place of the profile before the search, unless the slot serves it; whether it differed.
+    """Put back what was in place of the profile before the search, unless it was verified last; whether it differed.
 
-    The way back puts the rendering of the profile in place that is served; nobody else would do so for another one.
+    The way back puts the rendering in place that was verified last; nobody else would do so for another profile. Its
+    trial may still run where the search was killed: the host stops it as it settles that.
     """
     with fx.locks.hold(layout.lock_file, "putting back what a search for a context replaced", 60.0):
-        served = fx.units.show([layout.unit(before.name)])[0]
-        return False if served.running else put_in_place(fx, layout, before)
+        copy = committed(fx.files, layout)
+        return False if copy is not None and copy.name == before.name else put_in_place(fx, layout, before)

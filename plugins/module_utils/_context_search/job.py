@@ -215,7 +215,7 @@ def main(folder: str) -> None:
         search = Search(fx, layout, request, plan, say)
         seen.update(bounds=asdict(search.bounds), before=before and before.__dict__)
         work.save_seen(seen)
-        outcome = search.search()
+        outcome = search.run()
         seen.update(found=search.found and search.found.length, version=search.version)
         where = f"{outcome.profile_name} is served again, verified" if outcome.verified else "nothing is served"
         failed = outcome.failures[-1]

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A search as a unit of the host: begun once, joined, collected, and its record in every case."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.modules.b70_context_search import ARGUMENTS
+from unit import contracts
+from unit.plugins.module_utils._context_search.test_driver import Host, rendering, served
+from unit.plugins.module_utils._slot.calls import recover
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
+from unit.plugins.module_utils._soak.test_job import Systemd
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    found = served()
+    monkeypatch.setattr(job, "host_effects", lambda clock: found.effects())
+    monkeypatch.setattr(job, "layout_of", lambda params: LAYOUT)
+    monkeypatch.setattr(SystemClock, "heed_signals", lambda self: None)
+    return found
+
+
+@pytest.fixture
+def systemd(monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    found = Systemd()
+    monkeypatch.setattr(job, "_SYSTEMD", found)
+    return found
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> dict[str, Any]:
+    given = {key: value["default"] for key, value in ARGUMENTS.items() if "default" in value}
+    places = {"state_dir": str(tmp_path / "state"), "records_dir": str(tmp_path / "records")}
+    return {**given, **places, "profile": "b", "sequences": 64, "least": 1024}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "module.zip"
+    path.write_bytes(b"program")
+    return path
+
+
+def record(params: dict[str, Any]) -> dict[str, Any]:
+    store = Store(params["records_dir"])
+    (record_id,) = store.ids()
+    found = store.read(record_id)
+    contracts.check("record", json.dumps(found))
+    return found
+
+
+def test_it_is_begun_joined_and_collected(host: Host, systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    before = rendering(host)
+    assert job.start(params, archive)["joined"] is False
+    assert job.start(params, archive)["joined"] is True
+    (task,) = systemd.started
+    assert task.unit == "b70-context-search-main.service"
+    work = job.work_of(params)
+    job.main(str(work.folder))
+    assert job.look(params)["state"] == "running"
+    systemd.running = False
+    found = job.start(params, archive)
+    assert (found["joined"], found["result"]["verdict"]) == (True, "passed")
+    assert found["result"]["reasons"] == ["4480 tokens is the longest with 64 sequences; a is served again, verified"]
+    kept = record(params)
+    assert (kept["data"]["found"], len(kept["data"]["trials"]), kept["profile"]) == (4480, 6, "b")
+    assert kept["data"]["summary"] == "max_model_len: 4480 for 64 sequences, 6 starts"
+    assert (rendering(host), host.running) == (before, [LAYOUT.unit("a")])
+    # What was collected is not collected again.
+    assert job.start(params, archive)["joined"] is False
+
+
+@pytest.mark.parametrize("settled_first", [True, False])
+def test_one_that_is_killed_leaves_a_record_and_no_trial(
+    host: Host, systemd: Systemd, params: dict[str, Any], archive: Path, settled_first: bool
+) -> None:
+    before = rendering(host)
+    job.start(params, archive)
+    host.kill_at = host.effects_done + 150
+    with pytest.raises(Killed):
+        job.main(str(job.work_of(params).folder))
+    systemd.running = False
+    if settled_first:
+        recover(host)
+    found = job.look(params)
+    if not settled_first:
+        recover(host)
+    assert found["result"]["verdict"] == "unfinished"
+    assert record(params)["data"]["found"] is None
+    assert (rendering(host), host.running, host.state.verified) == (before, [LAYOUT.unit("a")], True)
+
+
+def test_none_passes(host: Host, systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    host.tokens = lambda length: 1000
+    job.start(params, archive)
+    job.main(str(job.work_of(params).folder))
+    systemd.running = False
+    result = job.look(params)["result"]
+    assert result["verdict"] == "failed"
+    assert "no length from 1024 has room for 64 sequences; a is served again, verified" in result["reasons"]
+
+
+def test_check_mode_begins_nothing(host: Host, systemd: Systemd, params: dict[str, Any]) -> None:
+    assert job.answer(params, check_mode=True)["state"] == "none"
+    assert systemd.started == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"profile": "bb"}, "nothing is searched: profile 'bb' is not rendered"),
+        ({"sequences": 0}, "sequences and granularity are at least 1"),
+        ({"most": 1030}, "nothing is searched: no multiple of 128 lies between 1025 and 1030"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_it_begins(
+    host: Host, systemd: Systemd, params: dict[str, Any], archive: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(job.SearchError, match=words):
+        job.start({**params, "least": 1025, **changes}, archive)
+    assert systemd.started == []
+    assert not job.work_of(params).folder.exists()
