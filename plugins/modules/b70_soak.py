@@ -194,7 +194,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "stress": {"type": "int", "default": 25},
     "concurrency": {"type": "int", "default": 0},
     "prompt_words": {"type": "int", "default": 100},
-    "output_tokens": {"type": "int", "default": 512},
+    "output_tokens": {"type": "int", "default": 512, "no_log": False},
     "request_timeout_s": {"type": "float", "default": 1800},
     "baseline_cycles": {"type": "int", "default": 3},
     "min_speed_share": {"type": "float", "default": 0.9},

@@ -18,7 +18,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths
     next_length,
 )
 
-Tokens = Callable[[int], int | None]
 # Of the published search for 64 sequences: length and tokens of the cache.
 TABLE = ((4096, 291995), (4480, 292317), (4864, 292589), (7680, 405664), (10368, 507081), (15616, 667253))
 
@@ -31,7 +30,9 @@ def published(length: int) -> int:
     return round(low + (high - low) * (length - left) / (right - left))
 
 
-def search(tokens: Tokens, target: int, granularity: int, bounds: Bounds) -> tuple[int | None, list[int]]:
+def search(
+    tokens: Callable[[int], int | None], target: int, granularity: int, bounds: Bounds
+) -> tuple[int | None, list[int]]:
     """(the length that was found, the lengths that were tried)."""
     trials: list[Trial] = []
     while True:
