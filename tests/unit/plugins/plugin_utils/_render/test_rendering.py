@@ -285,7 +285,7 @@ def test_the_program_runs_as_rendered(tmp_path):
     program = [sys.executable, "-I", str(tmp_path / "bin/b70ctl"), "history", "--json"]
     answer = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert json.loads(answer.stdout) == {"slot": "main", "switches": []}
+    assert json.loads(answer.stdout) == {"slot": "main", "switches": [], "records": []}
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b"load no-such root\n")
