@@ -125,6 +125,10 @@ class Balancer:
         """Wait until these hosts get requests, or do not."""
         await becomes(lambda: {name: self.states()[name] for name in expected} == expected)
 
+    async def at_rest(self, *names: str) -> None:
+        """Wait until these hosts have no requests: a client may see the end of an answer before it is counted."""
+        await becomes(lambda: not any(self.master.sessions(name) for name in names))
+
     def member(self, name: str) -> member_host.Member:
         return member_host.Member(self.master, name, str(self.folder / "server-state"))
 
@@ -567,6 +571,7 @@ async def test_a_session_stays_on_its_host(programs: Path, tmp_path: Path, stick
             before = [each.asked for each in doors]
             client = await run.client()
             for _time in range(3):
+                await run.at_rest(*(each.name for each in doors))
                 assert (await client.ask("POST", CHAT, data, *fields)).status == 200
             more = [each.asked - count for each, count in zip(doors, before, strict=True)]
             assert sorted(more) == [0, 0, 3], more
