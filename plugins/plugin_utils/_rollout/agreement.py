@@ -33,8 +33,11 @@ def disagreements(members: Iterable[Member]) -> dict[str, str]:
 
 
 def _comparable(member: Member) -> Iterable[Answer]:
+    # The result of a burst names no question: it is any of several answers.
     result = member.result
-    return (answer for answer in result.answers if result.fingerprint and answer.steady and answer.sha256)
+    return (
+        answer for answer in result.answers if result.fingerprint and answer.request and answer.steady and answer.sha256
+    )
 
 
 def _outvoted(case: str, sides: Mapping[str, list[str]]) -> dict[str, str]:

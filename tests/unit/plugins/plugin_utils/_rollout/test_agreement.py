@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.agreement import disagreements
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import decide
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import Member, Status, Verdict
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import Answer, Member, Status, Verdict
 
 from .fleet import GOOD, answered, began, names
 
@@ -32,6 +32,13 @@ def test_the_majority_decides(count, others):
 def test_on_a_tie_the_side_of_the_canary_host_is_trusted(half):
     fleet = members(*[GOOD, answered("b")] * half)
     assert list(disagreements(fleet)) == [f"h{number}" for number in range(2, 2 * half + 1, 2)]
+
+
+def test_answers_to_questions_that_are_not_known_are_not_compared():
+    # a burst keeps the answer that came last, whichever it was
+    burst = Answer("burst", "", "a")
+    one, other = (replace(GOOD, answers=(*GOOD.answers, replace(burst, sha256=sha256))) for sha256 in "ab")
+    assert disagreements(members(one, other)) == {}
 
 
 def test_a_tie_names_both_sides():
