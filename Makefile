@@ -102,12 +102,10 @@ lock: venv ## resolve requirements/*.in anew into the hashed locks
 	  uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command 'make lock' requirements/$$name.in --output-file requirements/$$name.txt
 	done
-	uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' roles/model_weights/files/hub/requirements.in \
-	  --output-file roles/model_weights/files/hub/requirements.txt
-	uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' roles/frontdoor/files/frontdoor/build-requirements.in \
-	  --output-file roles/frontdoor/files/frontdoor/build-requirements.txt
+	for lock in model_weights/files/hub/requirements frontdoor/files/frontdoor/build-requirements frontdoor/files/frontdoor/compile-requirements; do
+	  uv pip compile --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --custom-compile-command 'make lock' roles/$$lock.in --output-file roles/$$lock.txt
+	done
 
 build: venv ## the collection's tarball in .cache/build
 	@ansible-galaxy collection build --force --output-path .cache/build

@@ -186,7 +186,7 @@ def install(package: Path, folder: Path, python: str, *, interpreted: bool = Fal
         for argv in ([uv, "venv", "-q", "--python", python, str(venv)], [*sync, str(lock)]):
             subprocess.run(argv, check=True)
         complete.touch()
-    needs = package / "build-requirements.txt"
+    needs = package / "compile-requirements.txt"
     if interpreted or not needs.exists():
         # a version before there was another
         return Installed(made, package / "src")

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -250,9 +251,11 @@ class Making:
         if not step.build_requirements:
             self.install(step, where)
             return
-        with tempfile.TemporaryDirectory(
-            prefix=f".{self.place.path.name}-build-", dir=self.place.path.parent
-        ) as folder:
+        prefix = f".{self.place.path.name}-build-"
+        for left in self.place.path.parent.glob(f"{prefix}*"):
+            # of an installation that was killed: the lock of the cache lets in one at a time
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=self.place.path.parent) as folder:
             self.install(step.for_build, where, folder)
             self.install(step, where, more={"PYTHONPATH": folder})
 

@@ -56,7 +56,7 @@ class Step:
     @property
     def for_build(self) -> Step:
         """The step that installs what only the build needs."""
-        return Step(f"what builds {self.label}", self.build_requirements, True)
+        return Step(f"what builds {self.label}", self.build_requirements, True, advice=self.advice)
 
     def names(self) -> tuple[str, ...]:
         """The requirements without hashes and markers."""
@@ -329,4 +329,4 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
             f"Put {', '.join(step.names()[:3]) or step.label} into one of these places, or into a folder that "
             "find_links names. Then run again; what was downloaded is kept."
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *filter(None, [step.advice])])

@@ -30,7 +30,7 @@ def build(package: Path = PACKAGE, python: str = sys.executable, tools: str = ""
     """
     asked = [python, "-c", "import sys, sysconfig; print(sys.version, sysconfig.get_config_var('EXT_SUFFIX'))"]
     state = hashlib.sha256(subprocess.run(asked, capture_output=True, timeout=60, check=True).stdout)
-    files = [package / name for name in ("setup.py", "pyproject.toml", "build-requirements.txt", "README.md")]
+    files = [package / name for name in ("setup.py", "pyproject.toml", "compile-requirements.txt", "README.md")]
     files += [path for path in sorted((package / "src").rglob("*")) if path.is_file() and path.suffix != ".pyc"]
     for path in files:
         state.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())

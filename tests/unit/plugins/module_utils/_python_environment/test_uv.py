@@ -295,7 +295,9 @@ def test_what_builds_a_step_does_not_stay_and_a_failed_build_says_what_the_compi
     assert "thing.c:7: error: there is no HOW" in lines[-2]
     assert len(str(failed.value)) < 2000
     (other,) = thing(HOW="x").steps
-    with pytest.raises(host.EnvironmentProblem, match="what builds thing could not be installed"):
+    left = where.path.parent / f".{where.path.name}-build-left"
+    (left / "mypy").mkdir(parents=True)
+    with pytest.raises(host.EnvironmentProblem, match=r"(?s)what builds thing could not be installed.*Set less\."):
         host.make(where, wanted(dataclasses.replace(other, build_requirements=hashed.replace("1.0 ", "1.1 "))))
     assert [entry.name for entry in where.path.parent.iterdir() if entry.name.startswith(".")] == []
 
