@@ -27,11 +27,13 @@ FOLDER = "/run/b70/main/benchmark"
 UNIT = "b70-benchmark-main.service"
 BEGUN_LIMIT_S = 600
 SHAPES = [{"name": "tiny", "prompt_tokens": 100, "output_tokens": 32, "rounds": 2}, "28k-128"]
+# What the record has of each request, in this order.
+RECORDED = ("started_s", "first_text_s", "last_text_s", "ended_s", "prompt_tokens", "completion_tokens", "error")
 ENGINES = "systemctl show --property=Id,InvocationID,ActiveState 'b70-slot-main-*.service'"
 
 
 def begun(host: Host) -> bool:
-    return host.run(f"systemctl is-active {UNIT} && test -s {FOLDER}/progress").rc == 0
+    return bool(host.run(f"systemctl is-active {UNIT} && test -s {FOLDER}/progress").succeeded)
 
 
 def arguments(folder: Path) -> list[str]:
@@ -103,7 +105,9 @@ def test_both_ways_are_measured_and_each_figure_can_be_computed_again(record: di
     for way in ("frontdoor", "engine"):
         figures = scenario[way]["cold"]
         assert (figures["requests"] + figures["lost"], figures["failed"], figures["short"]) == (4, 0, 0)
-        again = summary([RequestRecord(*one[:6], 32, one[6]) for one in figures["records"]])
+        again = summary(
+            [RequestRecord(**dict(zip(RECORDED, one, strict=True)), wanted_tokens=32) for one in figures["records"]]
+        )
         for name in ("wall_tok_s", "decode_tok_s", "request_decode_tok_s"):
             assert again[name] == pytest.approx(figures[name], rel=0.01)
     assert len(record["data"]["frontdoor_share"]) == 1
