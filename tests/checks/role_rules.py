@@ -17,6 +17,7 @@ import yaml
 PLAYBOOK_WORDS = frozenset({"profile"})
 PATHS = Path("roles/paths/vars/main.yml")
 PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/types.py")
+WORD = re.compile(r"\w+")
 BLOCKS = ("block", "rescue", "always")
 
 
@@ -147,6 +148,20 @@ def check_role_entry_points(root: Path) -> list[str]:
                     point = str(target.get("tasks_from", "main")).removesuffix(".yml")
                     if "{{" not in name + point and point not in entry_points(root / "roles" / name):
                         found.append(f"{file.relative_to(root)}: role {name} has no argument spec for {point}")
+    return found
+
+
+def check_passed_variables(root: Path) -> list[str]:
+    """A role gives another role no variable that follows from that same variable: such a template never ends."""
+    found = []
+    for role in roles(root):
+        defaults = load(role / "defaults" / "main.yml") or {}
+        for file in sorted((role / "tasks").glob("*.yml")):
+            for task in walk_tasks(load(file)):
+                for name, value in (task.get("vars") or {}).items():
+                    source = WORD.findall(str(value))
+                    if any(name in WORD.findall(str(defaults.get(word, ""))) for word in source):
+                        found.append(f"{file.relative_to(root)}: {name} follows from itself")
     return found
 
 

@@ -19,6 +19,7 @@ RULES = [
     role_rules.check_shared_paths,
     role_rules.check_shared_paths_in_code,
     role_rules.check_role_entry_points,
+    role_rules.check_passed_variables,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
     role_rules.check_playbook_hosts,
@@ -36,7 +37,8 @@ argument_specs:
 GOOD = {
     "roles/door/defaults/main.yml": "door_port: 80\n",
     "roles/door/meta/argument_specs.yml": SPECS,
-    "roles/door/tasks/main.yml": "- ansible.builtin.command: {argv: [id]}\n  register: __door_id\n",
+    "roles/door/tasks/main.yml": "- ansible.builtin.command: {argv: [id]}\n  register: __door_id\n"
+    "- ansible.builtin.include_role: {name: a.b.door}\n  vars: {wall_gap: '{{ door_port }}'}\n",
     "roles/paths/vars/main.yml": "__paths_own: {data: /mnt/data}\n__paths_data_dir: x\n",
     "plugins/module_utils/_paths.py": 'DATA_DIR = "/mnt/data"\n',
     "plugins/modules/door.py": 'EXAMPLES = r"""\ndoor: /mnt/data/door\n"""\nDOOR = "/mnt/database"\n',
@@ -107,6 +109,12 @@ BROKEN = [
         "playbooks/site.yml",
         "- hosts: x\n  tasks: [{block: [{ansible.builtin.include_role: {name: a.b.door, tasks_from: open}}]}]\n",
         "role door has no argument spec for open",
+    ),
+    (
+        role_rules.check_passed_variables,
+        "roles/door/defaults/main.yml",
+        "door_port: '{{ wall_gap | default(80) }}'\n",
+        "wall_gap follows from itself",
     ),
     (role_rules.check_prefixes, "roles/door/defaults/main.yml", "port: 80\n", "port does not start with door_"),
     (

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from .._evidence.record import make
+from .._slot.profile import BURST
 from . import comparison, shapes
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM, Band
 from .generators import GeneratorError, Load
@@ -36,7 +37,7 @@ class Effects:
     :param profile: the resolved profile of a name.
     :param measure: runs the generator.
     :param version: the version of a tool, and that of the engine of a stack's folder.
-    :param earlier: the newest good record of a profile on a class of host.
+    :param earlier: the newest good record of a profile on a class of host, measured by a generator of that name.
     :param now: the time as ISO 8601.
     """
 
@@ -47,7 +48,7 @@ class Effects:
     version: Callable[[Tool], str]
     engine_version: Callable[[str, str], str]
     host: Callable[[], Mapping[str, Any]]
-    earlier: Callable[[str, str], Mapping[str, Any] | None]
+    earlier: Callable[[str, str, str], Mapping[str, Any] | None]
     now: Callable[[], str]
     say: Callable[[str], None]
 
@@ -128,7 +129,7 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
         "clients_at_start": int((info.get("frontdoor") or {}).get("active", 0)),
     }
     data["frontdoor_share"] = comparison.shares(data)
-    data["comparison"] = comparison.compare(data, fx.earlier(name, host["class"]), wanted.band)
+    data["comparison"] = comparison.compare(data, fx.earlier(name, host["class"], wanted.generator), wanted.band)
     data["summary"] = comparison.headline(data)
     reasons += comparison.totals(data)[2]
     if data["clients_at_start"]:
@@ -156,7 +157,9 @@ def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
     result = fx.verify(name)
     cases = [case for case in result.get("canary") or [] if case["profile"] == name]
     ok = not result["failed"] and bool(cases) and all(case["passed"] for case in cases)
-    return {"ok": ok, "hashes": {case["name"]: case["sha256"] for case in cases if case["sha256"]}}
+    # What is asked at once has the hash of the answer that came last: another one each time.
+    hashes = {case["name"]: case["sha256"] for case in cases if case["sha256"] and case["name"] != BURST}
+    return {"ok": ok, "hashes": hashes}
 
 
 def _same_engine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -125,7 +126,7 @@ class Job:
         }
 
     def collect(self) -> dict[str, Any]:
-        """Return the result, which stays until `forget`: an answer may be lost."""
+        """Return the result. It stays, because an answer may be lost and more than one controller may watch."""
         found = _read(self.file("result.json"))
         if found is not None:
             return found
@@ -136,7 +137,10 @@ class Job:
         return {"failed": True, "msg": f"the benchmark left no result: {why}. Nothing was recorded"}
 
     def forget(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Let the next run measure again. Another controller that watches still gets the result."""
+        if self.folder.exists() and not self.systemd.state(self.unit).running:
+            replace(self.file("asked.json"), b"{}", 0o600)
+            self.file("job.zip").unlink(missing_ok=True)
 
 
 def job_of(params: Mapping[str, Any]) -> Job:
@@ -189,18 +193,6 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effe
             raise BenchmarkError(f"{path} is not there: run site.yml --tags slot")
         return data
 
-    def earlier(name: str, kind: str) -> Mapping[str, Any] | None:
-        for row in store.rows("benchmark", name):
-            if row["verdict"] != "passed":
-                continue
-            try:
-                record = store.read(row["id"])
-            except StoreError:
-                continue
-            if record["host"]["class"] == kind:
-                return record
-        return None
-
     return bench.Effects(
         info=lambda: api.info(fx, layout),
         verify=verify,
@@ -209,10 +201,24 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effe
         version=_tool_version,
         engine_version=_engine_version,
         host=host_class.look,
-        earlier=earlier,
+        earlier=partial(_earlier, store),
         now=lambda: stamp(clock.now()),
         say=say,
     )
+
+
+def _earlier(store: Store, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
+    """The newest good record of a profile, of the same class of host and the same generator."""
+    for row in store.rows("benchmark", name):
+        if row["verdict"] != "passed":
+            continue
+        try:
+            record = store.read(row["id"])
+        except StoreError:
+            continue
+        if record["host"]["class"] == kind and record["data"]["generator"]["name"] == generator:
+            return record
+    return None
 
 
 def foresee(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from unit.plugins.module_utils._evidence.records import HOST, record
 
 PARAMS = {
     **{name: spec.get("default") for name, spec in ARGUMENTS.items()},
@@ -92,6 +94,25 @@ def test_what_nobody_collected_is_found(here: job.Job, systemd: Systemd, archive
     assert len(systemd.started) == 2
 
 
+def test_two_controllers_that_watch_get_the_same_result(here: job.Job, systemd: Systemd, archive: Path) -> None:
+    assert [start(here, archive), start(here, archive)] == ["begun", "joined"]
+    here.file("result.json").write_text(json.dumps({"record": {"id": "r"}}))
+    systemd.now = _transient.State("inactive", "success", "0")
+    assert here.collect() == {"record": {"id": "r"}}
+    here.forget()
+    assert here.collect() == {"record": {"id": "r"}}
+    # The key is gone at once.
+    assert "hidden" not in here.file("asked.json").read_text()
+
+
+def test_a_late_controller_does_not_disturb_the_next_benchmark(here: job.Job, archive: Path) -> None:
+    here.forget()
+    assert not here.folder.exists()
+    start(here, archive)
+    here.forget()
+    assert start(here, archive) == "joined"
+
+
 def test_the_result_of_other_settings_is_not_taken_for_this_one(here: job.Job, systemd: Systemd, archive: Path) -> None:
     start(here, archive)
     here.file("result.json").write_text("{}")
@@ -150,6 +171,21 @@ def test_the_versions_are_read_from_what_is_installed(tmp_path: Path) -> None:
     assert job._tool_version(Tool("vllm", f"{tmp_path}/bin/vllm")) == "?"
     assert job._engine_version(str(tmp_path), "vllm") == "0.32.0"
     assert job._engine_version("/nowhere", "vllm") == "?"
+
+
+def test_the_earlier_record_is_of_the_same_generator_and_host_and_passed(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    wanted, other = ({"generator": {"name": name, "version": "1"}} for name in ("guidellm", "vllm"))
+    store.write(record(began_at="2026-11-23T04:00:00Z", data=wanted))
+    mine = record(began_at="2026-11-23T04:01:00Z", data=wanted)
+    store.write(mine)
+    store.write(record(began_at="2026-11-23T04:02:00Z", data=wanted, host={**HOST, "class": "another"}))
+    store.write(record(began_at="2026-11-23T04:03:00Z", data=wanted, verdict="failed", reasons=["1 of 4 failed"]))
+    store.write(record(began_at="2026-11-23T04:04:00Z", data=other))
+    found = job._earlier(store, "tiny-a", HOST["class"], "guidellm")
+    assert found is not None
+    assert found["id"] == mine["id"]
+    assert job._earlier(store, "tiny-b", HOST["class"], "guidellm") is None
 
 
 def test_a_benchmark_that_breaks_off_leaves_its_reason(
