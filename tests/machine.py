@@ -1,11 +1,15 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tests ask this machine for: ports that stay theirs, and whether a process has ended."""
+"""What tests ask this machine for: ports that stay theirs, and processes that end."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -24,6 +28,17 @@ def free_port() -> int:
     port = int(keeper.getsockname()[1])
     keeper.detach()
     return port
+
+
+def kill_tree(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """Kill a process with all that it started: the workers of a play have sessions of their own and would go on."""
+    pids = [process.pid]
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def assert_ends(pid_file: Path) -> None:

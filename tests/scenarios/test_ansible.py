@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from machine import kill_tree
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
 from scenarios.rig import Rig, wait_for
@@ -66,7 +66,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
     recorded()
     with start_play(rig, "sim-b") as process:
         wait_loading(rig)
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process)
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert rig.state()["phase"] in ("switching", "verifying"), "the switch ended with the play"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from machine import kill_tree
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import status
 from scenarios.rig import QUARANTINE, Rig, wait_for
@@ -194,7 +194,7 @@ def test_a_rollout_whose_controller_was_killed_is_finished_by_the_next_run(play:
     play.fleet[1].tell("sim-b", load_s=15.0)
     with play.start() as process:
         wait_for(lambda: loading(play.fleet[1]), 300, "the second wave loads")
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process)
         process.communicate(timeout=120)
     assert play.record()["status"] == "running"
     code, said = play.run()

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from typing import Any
 
 import pytest
 
+from machine import kill_tree
 from scenarios.rig import SIM_DIR, Rig, wait_for
 from scenarios.test_ansible import SSH_SESSION, play, start_play
 from unit import contracts
@@ -69,7 +68,7 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
     with begin(rig, "120s", "-e", "soak_interval=5s") as process:
         wait_for(lambda: seen(rig)["anomalies"], 120, "the first wrong answer is looked into")
         user = rig.must("systemctl", "show", "--property=User", "--value", UNIT).strip()
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process)
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert runs(rig), "the soak ended with the play"
@@ -103,7 +102,7 @@ def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: R
     rig.have("sim-a")
     with begin(rig, "20s", "-e", "soak_interval=5s") as process:
         wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), 120, "a second cycle")
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process)
         process.communicate(timeout=120)
     wait_for(lambda: not runs(rig), 60, "the soak has ended")
     code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)

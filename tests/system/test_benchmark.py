@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import read
+from machine import kill_tree
 from system.product import INVENTORY, ROOT, Play, play
 
 FOLDER = "/run/b70/main/benchmark"
@@ -75,10 +75,7 @@ def collected(host: Host, folder: Path, installed_tools: Play) -> Play:
         assert process.poll() is None, "the play ended before its benchmark began"
         assert time.monotonic() < ends, f"no benchmark began within {BEGUN_LIMIT_S} s"
         time.sleep(1)
-    # Each worker of Ansible has a session of its own.
-    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for pid in (process.pid, *map(int, workers)):
-        os.kill(pid, signal.SIGKILL)
+    kill_tree(process)
     process.wait()
     assert begun(host)
     return play(*arguments(folder))

@@ -22,8 +22,9 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Hub, serve
+from machine import kill_tree
 from system.product import INVENTORY, ROOT, bare_hosts, reach, words_of
-from system.weights import MODELS, TOKEN, Operator, kill
+from system.weights import MODELS, TOKEN, Operator
 from vendor.server import gateway
 
 LAB = "peers"
@@ -176,7 +177,7 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
         asked = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).status)"
         assert taker.check_output(f"python3 -c '{asked}' {url}/config.json") == "200"
         assert "403: Forbidden" in taker.run(f"python3 -c '{asked}' {url}/.b70-weights.json").stderr
-        kill(begun)
+        kill_tree(begun)
     taker.check_output("systemctl kill -s KILL b70-weights-big.service")
     before = received(taker)
     done = run("-v")

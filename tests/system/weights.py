@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -50,10 +48,3 @@ class Operator:
         command = ["ansible-playbook", "-i", str(INVENTORY), str(self.playbook), *self._words("-v", **variables)]
         with log.open("wb") as file:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-
-
-def kill(controller: subprocess.Popen[bytes]) -> None:
-    """End a run as a power cut does. Its workers have sessions of their own, and would go on without it."""
-    workers = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text().split()
-    for pid in (controller.pid, *map(int, workers)):
-        os.kill(pid, signal.SIGKILL)
