@@ -82,6 +82,10 @@ options:
     type: str
     choices: [start, look]
     default: start
+  play:
+    description: Internal. Names the play that asks, so that one whose answer was lost is told the same again.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -166,6 +170,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "requested_by": {"type": "str", "default": ""},
     "reconnect_timeout": {"type": "float", "default": 600},
     "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
+    "play": {"type": "str", "default": ""},
 }
 
 

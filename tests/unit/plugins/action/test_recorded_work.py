@@ -32,6 +32,7 @@ class Host:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.answers, self.asked, self.said = list(answers), [], []  # type: ignore[var-annotated]
+        self.plays: list[str] = []
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
         monkeypatch.setattr(_host_job, "time", clock)
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
@@ -46,6 +47,7 @@ class Host:
         def module(module_name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
             assert module_args["host_name"] == "h1"
             self.asked.append(module_args["step"])
+            self.plays.append(module_args["play"])
             answer = self.answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
@@ -69,6 +71,16 @@ def test_a_soak_is_begun_and_watched_to_its_end(monkeypatch: pytest.MonkeyPatch)
         "32 cycles, no anomaly",
         "record: /var/lib/b70/records/soak/x.json",
     ]
+
+
+def test_a_question_that_is_asked_again_says_which_play_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = AnsibleConnectionFailure("the answer is lost")
+    host = Host(monkeypatch, gone, RUNNING, ENDED, {**ENDED, "joined": True})
+    host.run()
+    host.run()
+    assert host.asked == ["start", "start", "look", "start"]
+    assert len({*host.plays[:3]}) == 1
+    assert host.plays[3] not in ("", host.plays[0])
 
 
 def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
