@@ -113,8 +113,8 @@ options:
     type: str
     choices: [start, look]
     default: start
-  play:
-    description: Internal. Names the play that asks, so that one whose answer was lost is told the same again.
+  token:
+    description: Internal. What the action plugin tells its own calls by.
     type: str
     default: ""
 """
@@ -215,7 +215,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "host_name": {"type": "str", "default": "host"},
     "reconnect_timeout": {"type": "float", "default": 600},
     "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
-    "play": {"type": "str", "default": ""},
+    "token": {"type": "str", "default": "", "no_log": False},
 }
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from typing import Any
 
 from ansible import constants as C
@@ -36,7 +36,7 @@ class RecordedWork(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._vars = task_vars or {}
         # A question whose answer was lost is asked again: by this the host knows that it is the same one.
-        self._play = uuid.uuid4().hex
+        self._token = secrets.token_hex(8)
         self._host = str(self._vars.get("inventory_hostname", "host"))
         try:
             found = self._look_at() if self._task.check_mode or self.only_looks() else self._watch()
@@ -78,7 +78,7 @@ class RecordedWork(ActionBase):
         return {**found, "joined": joined}
 
     def _ask(self, step: str) -> dict[str, Any]:
-        arguments = {"host_name": self._host, **self._task.args, "step": step, "play": self._play}
+        arguments = {"host_name": self._host, **self._task.args, "step": step, "token": self._token}
         return dict(self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=self._vars))
 
     def _words(self, found: dict[str, Any]) -> list[str]:

@@ -58,14 +58,15 @@ class Work:
     def result(self) -> dict[str, Any] | None:
         return self._read(self.folder / "result.json")
 
-    def begun_by(self, play: str) -> bool:
-        """Whether this play began the work: it asks again, since the answer was lost. play: empty for none."""
-        return bool(play) and (self.given() or {}).get("play") == play
+    def begun_by(self, token: str) -> bool:
+        """Whether a play of this token began the work: it asks again, since the answer was lost."""
+        return bool(token) and (self.given() or {}).get("token") == token
 
-    def told_to_another(self, play: str) -> bool:
-        """Whether the work has a result that is none of this play's: another call was told it."""
+    def told_to_another(self, token: str) -> bool:
+        """Whether the work has a result that belongs to no play of this token: another was told it."""
         result = self.result()
-        return result is not None and not self.begun_by(play) and not (play and result.get("play") == play)
+        told_to_it = bool(token) and result is not None and result.get("collected_by") == token
+        return result is not None and not told_to_it and not self.begun_by(token)
 
     def save_seen(self, seen: Mapping[str, Any]) -> None:
         _write(self.out / "seen.json", seen)

@@ -116,12 +116,12 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
 
     A play whose answer was lost asks again, and is told the same.
     """
-    work, play = work_of(params), params["play"]
+    work, token = work_of(params), params["token"]
     with work.alone():
-        told = work.told_to_another(play)
+        told = work.told_to_another(token)
         found = _collect(params, work)
         if found["state"] == "running" or (found["state"] == "ended" and not told):
-            return {**found, "joined": not work.begun_by(play)}
+            return {**found, "joined": not work.begun_by(token)}
         _begin(params, work, archive)
     return {**look(params), "joined": False}
 
@@ -146,7 +146,7 @@ def _begin(params: Mapping[str, Any], work: Work, archive: Path | None) -> None:
         "engine": engine_of(profile.engine.kind, version.text),
         "invocation_id": served.invocation_id,
         "restarts": served.restarts,
-        "play": params["play"],
+        "token": params["token"],
     }
     work.prepare(given, archive or own_archive(), served.user)
     try:
@@ -199,7 +199,7 @@ def _collect(params: Mapping[str, Any], work: Work) -> dict[str, Any]:
     """Look, and make the record of a soak that has ended. The work is held alone."""
     found = _look(work)
     if _is_open(found):
-        found["result"] = _finish(work, found["given"], found["seen"], Store(params["records_dir"]), params["play"])
+        found["result"] = _finish(work, found["given"], found["seen"], Store(params["records_dir"]), params["token"])
     return found
 
 
@@ -218,7 +218,7 @@ def _look(work: Work) -> dict[str, Any]:
     return {"state": "ended", "line": line, "given": given, "seen": seen, "result": work.result()}
 
 
-def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store, play: str) -> dict[str, Any]:
+def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store, token: str) -> dict[str, Any]:
     if seen["ended"] is None:
         why = "the soak broke off: its process was killed, or the host restarted"
         seen["ended"] = {"how": "vanished", "why": why, "at": max(work.last_seen_at(), given["began_at"])}
@@ -249,7 +249,7 @@ def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: S
             f"no record can be made of what the soak saw: {error}; remove {work.folder} to give it up"
         ) from error
     path = store.write(record)
-    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons, "play": play}
+    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons, "collected_by": token}
     work.save_result(result)
     return result
 

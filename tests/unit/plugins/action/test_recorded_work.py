@@ -32,7 +32,7 @@ class Host:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.answers, self.asked, self.said = list(answers), [], []  # type: ignore[var-annotated]
-        self.plays: list[str] = []
+        self.tokens: list[str] = []
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
         monkeypatch.setattr(_host_job, "time", clock)
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
@@ -47,7 +47,7 @@ class Host:
         def module(module_name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
             assert module_args["host_name"] == "h1"
             self.asked.append(module_args["step"])
-            self.plays.append(module_args["play"])
+            self.tokens.append(module_args.get("token", ""))
             answer = self.answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
@@ -79,8 +79,8 @@ def test_a_question_that_is_asked_again_says_which_play_asks(monkeypatch: pytest
     host.run()
     host.run()
     assert host.asked == ["start", "start", "look", "start"]
-    assert len({*host.plays[:3]}) == 1
-    assert host.plays[3] not in ("", host.plays[0])
+    assert len({*host.tokens[:3]}) == 1
+    assert host.tokens[3] not in ("", host.tokens[0])
 
 
 def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,22 +119,22 @@ def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[s
 def test_a_play_that_asks_again_after_a_lost_answer_begins_no_second_soak(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    job.start({**params, "play": "first"}, archive)
+    job.start({**params, "token": "first"}, archive)
     write_seen(params, soak(Engine()))
     systemd.running = False
-    answers = [job.start({**params, "play": "second"}, archive) for _lost in range(3)]
+    answers = [job.start({**params, "token": "second"}, archive) for _lost in range(3)]
     assert [(one["state"], one["joined"]) for one in answers] == [("ended", True)] * 3
     assert len(systemd.started) == 1
-    assert job.start({**params, "play": "third"}, archive)["state"] == "running"
+    assert job.start({**params, "token": "third"}, archive)["state"] == "running"
 
 
 def test_a_soak_that_is_over_when_its_own_play_asks_again_is_the_play_s(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    job.start({**params, "play": "first"}, archive)
-    assert job.start({**params, "play": "first"}, archive)["joined"] is False
+    job.start({**params, "token": "first"}, archive)
+    assert job.start({**params, "token": "first"}, archive)["joined"] is False
     systemd.running = False
-    answers = [job.start({**params, "play": "first"}, archive) for _lost in range(2)]
+    answers = [job.start({**params, "token": "first"}, archive) for _lost in range(2)]
     assert [(one["state"], one["joined"]) for one in answers] == [("ended", False)] * 2
     assert len(systemd.started) == 1
 
@@ -148,13 +148,13 @@ def test_two_plays_at_once_begin_one_soak(
 
     def with_another(self: Work, *given: Any) -> None:
         if not others:
-            others.append(Thread(target=lambda: found.append(job.start({**params, "play": "second"}, archive))))
+            others.append(Thread(target=lambda: found.append(job.start({**params, "token": "second"}, archive))))
             others[0].start()
             others[0].join(0.5)  # it has found no soak, or waits until this one has begun
         prepare(self, *given)
 
     monkeypatch.setattr(Work, "prepare", with_another)
-    found.append(job.start({**params, "play": "first"}, archive))
+    found.append(job.start({**params, "token": "first"}, archive))
     others[0].join()
     assert [(one["state"], one["joined"]) for one in found] == [("running", False), ("running", True)]
     assert len(systemd.started) == 1
