@@ -116,6 +116,21 @@ def test_a_failure_of_the_module_is_the_result(monkeypatch: pytest.MonkeyPatch) 
     assert (result["failed"], result["msg"], result["summary"]) == (True, "nothing is soaked", [])
 
 
+def test_a_search_whose_answer_was_lost_is_asked_for_by_the_same_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, AnsibleConnectionFailure("gone"), RUNNING, {**ENDED, "trials": [], "found": None})
+    host.run(b70_context_search, profile="c64", sequences=64)
+    assert host.asked == ["start", "start", "look"]
+    first, again, _look = host.tokens
+    assert first
+    assert first == again
+
+
+def test_the_look_at_a_search_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, RUNNING)
+    host.run(b70_context_search, profile="c64", sequences=64, state="shown")
+    assert host.asked == ["look"]
+
+
 def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [
         {"length": 15616, "kv_tokens": 667253, "concurrency": 42.73, "passes": False, "seconds": 66.2},
