@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._recorded_work import RecordedWork
@@ -16,11 +15,6 @@ class ActionModule(RecordedWork):
 
     MODULE = "arcpro.b70.b70_context_search"
     WORK = "the search"
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        # A question whose answer was lost is asked again: the host knows it by this.
-        self._task.args = {**self._task.args, "token": secrets.token_hex(8)}
-        return super().run(tmp, task_vars)
 
     def only_looks(self) -> bool:
         return bool(self._task.args.get("state", "searched") != "searched")

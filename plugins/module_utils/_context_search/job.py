@@ -13,7 +13,7 @@ from typing import Any
 from .. import _transient
 from .._evidence import host_class
 from .._evidence.record import make
-from .._evidence.store import Store
+from .._evidence.store import Store, StoreError
 from .._evidence.work import Work, engine_of
 from .._slot import api
 from .._slot.effects import Effects
@@ -46,10 +46,14 @@ def work_of(params: Mapping[str, Any]) -> Work:
 
 def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the result of the module b70_context_search."""
-    if params["state"] == "shown" or check_mode:
-        found = {**look(params, write=False), "joined": False}
-    else:
-        found = start(params) if params["step"] == "start" else {**look(params), "joined": False}
+    try:
+        found = _done(params, check_mode)
+    except StoreError as error:
+        raise SearchError(f"the record of the search can't be written: {error}") from error
+    except (OSError, ValueError) as error:
+        where = work_of(params).folder
+        why = f"the search in {where} can't be read or written: {error}; put this right and run the same again"
+        raise SearchError(why) from error
     result, seen, given = found["result"] or {}, found["seen"] or {}, found["given"] or {}
     return {
         "changed": False,
@@ -64,6 +68,12 @@ def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     }
 
 
+def _done(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    if params["state"] == "shown" or check_mode:
+        return {**look(params, write=False), "joined": False}
+    return start(params) if params["step"] == "start" else {**look(params), "joined": False}
+
+
 def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:
     """Begin a search, join the one under way, or collect one that ended while nobody watched.
 
@@ -73,17 +83,17 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
     if plan.sequences < 1 or plan.granularity < 1 or plan.least < 0 or plan.most < 0:
         raise SearchError("sequences and granularity are at least 1, least and most at least 0")
     work, token = work_of(params), params["token"]
-    before = work.result()
-    found = look(params)
-    given = found["given"] or {}
-    began = bool(token) and given.get("token") == token
-    collects = before is None or began or (bool(token) and before.get("collected_by") == token)
-    if found["state"] == "running" or (found["state"] == "ended" and collects):
-        if found["state"] == "ended":
-            found["result"] = {**found["result"], "collected_by": token}
-            work.save_result(found["result"])
-        _refuse_another(plan, found)
-        return {**found, "joined": not began}
+    with work.alone():
+        told = work.told_to_another(token)
+        found = _collect(params, work)
+        if found["state"] == "running" or (found["state"] == "ended" and not told):
+            _refuse_another(plan, found)
+            return {**found, "joined": not work.begun_by(token)}
+        _begin(params, work, plan, archive)
+    return {**look(params), "joined": False}
+
+
+def _begin(params: Mapping[str, Any], work: Work, plan: Plan, archive: Path | None) -> None:
     fx, layout = host_effects(SystemClock()), layout_of(params)
     try:
         # What it would be refused for is said here, before anything is begun.
@@ -95,7 +105,7 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
     given = {
         "layout": {key: params[key] for key in _LAYOUT},
         "plan": asdict(plan),
-        "token": token,
+        "token": params["token"],
         "host_name": params["host_name"],
         "requested_by": params["requested_by"],
         "began_at": stamp(fx.clock.now()),
@@ -116,10 +126,9 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
     try:
         _SYSTEMD.start(task)
     except SearchError:
-        if not _SYSTEMD.state(work.unit).running:  # another call has begun it meanwhile
+        if not _SYSTEMD.state(work.unit).running:  # systemd was slow to say so
             work.remove()
             raise
-    return {**look(params), "joined": False}
 
 
 def _refuse_another(plan: Plan, found: Mapping[str, Any]) -> None:
@@ -141,6 +150,26 @@ def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
     :param write: whether the record of a search that has ended is made, where there is none yet.
     """
     work = work_of(params)
+    found = _look(work)
+    if write and _is_open(found):
+        with work.alone():
+            return _collect(params, work)
+    return found
+
+
+def _is_open(found: Mapping[str, Any]) -> bool:
+    return bool(found["state"] == "ended" and found["result"] is None)
+
+
+def _collect(params: Mapping[str, Any], work: Work) -> dict[str, Any]:
+    """Look, and make the record of a search that has ended. The work is held alone."""
+    found = _look(work)
+    if _is_open(found):
+        found["result"] = _finish(work, found["given"], found["seen"], Store(params["records_dir"]), params["token"])
+    return found
+
+
+def _look(work: Work) -> dict[str, Any]:
     given = work.given()
     if given is None:
         return {"state": "none", "line": "no search is under way", "given": None, "seen": None, "result": None}
@@ -150,10 +179,7 @@ def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
     line = _line(given, seen)
     if running:
         return {"state": "running", "line": line, "given": given, "seen": seen, "result": None}
-    result = work.result()
-    if result is None and write:
-        result = _finish(work, given, seen, Store(params["records_dir"]))
-    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": result}
+    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": work.result()}
 
 
 def nothing_seen() -> dict[str, Any]:
@@ -174,7 +200,7 @@ def _row(trial: Mapping[str, Any]) -> str:
     return f"{trial['length']} tokens, room for {trial['concurrency']:g} sequences"
 
 
-def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
+def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store, token: str) -> dict[str, Any]:
     fx, layout, notes = host_effects(SystemClock()), layout_of(given["layout"]), []
     if seen["before"] is not None:
         # It was killed: the host settles the switch by itself, and this is left.
@@ -194,7 +220,8 @@ def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: S
         engine=engine_of(given["kind"], seen["version"]),
         slot=given["layout"]["slot"],
         host={"name": given["host_name"], **host_class.look()},
-        ended_at=seen["ended"]["at"],
+        # The clock may have been set back since.
+        ended_at=max(seen["ended"]["at"], given["began_at"]),
         verdict=verdict,
         reasons=[seen["ended"]["why"], *notes],
         canary=None,
@@ -208,7 +235,8 @@ def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: S
         },
     )
     path = store.write(record)
-    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": record["reasons"]}
+    told = {"verdict": verdict, "reasons": record["reasons"], "collected_by": token}
+    result = {"record": record["id"], "file": str(path), **told}
     work.save_result(result)
     return result
 

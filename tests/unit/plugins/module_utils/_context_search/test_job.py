@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate
 from ansible_collections.arcpro.b70.plugins.modules.b70_context_search import ARGUMENTS
@@ -147,6 +150,50 @@ def test_a_result_whose_answer_was_lost_is_given_again(
     assert (collected["state"], collected["joined"]) == ("ended", True)
     assert job.start(third, archive) == collected
     assert len(systemd.started) == 2
+
+
+def test_two_plays_at_once_begin_one_search(
+    host: Host, systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, Any]] = []
+    others: list[Thread] = []
+    prepare = Work.prepare
+
+    def with_another(self: Work, *given: Any) -> None:
+        if not others:
+            others.append(Thread(target=lambda: found.append(job.start({**params, "token": "2"}, archive))))
+            others[0].start()
+            others[0].join(0.5)  # it has found no search, or waits until this one has begun
+        prepare(self, *given)
+
+    monkeypatch.setattr(Work, "prepare", with_another)
+    found.append(job.start({**params, "token": "1"}, archive))
+    others[0].join()
+    assert [(one["state"], one["joined"]) for one in found] == [("running", False), ("running", True)]
+    assert len(systemd.started) == 1
+
+
+def test_neither_a_clock_that_was_set_back_nor_a_full_disk_wedges_it(
+    host: Host, systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.start(params, archive)
+    work = job.work_of(params)
+    job.main(str(work.folder))
+    seen = work.seen()
+    assert seen is not None
+    work.save_seen({**seen, "ended": {**seen["ended"], "at": "2001-01-01T00:00:00Z"}})
+    systemd.running = False
+
+    def full(*_given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", full)
+        with pytest.raises(job.SearchError, match=r"No space left on device.*run the same again"):
+            job.answer(params, check_mode=False)
+    found = job.answer(params, check_mode=False)
+    assert (found["joined"], found["verdict"]) == (True, "passed")
+    assert record(params)["ended_at"] == record(params)["began_at"]
 
 
 def test_a_look_collects_nothing(host: Host, systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
