@@ -16,6 +16,9 @@ class ActionModule(RecordedWork):
     MODULE = "arcpro.b70.b70_context_search"
     WORK = "the search"
 
+    def only_looks(self) -> bool:
+        return bool(self._task.args.get("state", "searched") != "searched")
+
     def details(self, found: dict[str, Any]) -> list[str]:
         rows = [f"{'max_model_len':>13}  {'KV tokens':>10}  {'sequences':>9}  {'passes':<6}  seconds"]
         for trial in found["trials"]:

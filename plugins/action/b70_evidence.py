@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.handing import digest
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import parse
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
 
@@ -37,30 +39,52 @@ class ActionModule(ActionBase):
         copied: list[str] = []
         problems: list[str] = []
         try:
-            known = {name: digest(store.path(name).read_text(encoding="utf-8")) for name in store.ids()}
+            known = dict(_digests(store))
+            received: set[str] = set()
             more = True
             while more:
                 arguments["known"] = known
                 found = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=variables)
                 if found.get("failed") or found.get("unreachable"):
                     return {**result, **found}
-                for name, content in found["records"].items():
+                new = {name: content for name, content in found["records"].items() if name not in received}
+                received.update(new)
+                for name, content in new.items():
                     known[name] = digest(content)
-                    wrong = list(faults_of(parse(content, name)))
+                    wrong = _wrong(store, name, content)
                     if wrong:
-                        problems.append(f"{name}: {'; '.join(wrong)}")
+                        problems.append(f"{name}: {wrong}")
                         continue
                     path = store.path(name)
                     copied.append(f"{host}/{path.relative_to(store.root)}")
                     if not self._task.check_mode:
                         write([Wanted(path, content.encode())])
                 more = found["more"]
+                if more and not new:
+                    problems.append(f"{host} says that it has more records, and hands over none that is new")
+                    break
             problems += found["problems"]
         except OSError as error:
             raise AnsibleActionFail(f"the records cannot be kept in {store.root}: {error}") from error
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return {**result, **_told(str(arguments["dest"]), copied, problems, self._task.check_mode)}
+
+
+def _digests(store: Store) -> Iterator[tuple[str, str]]:
+    """The records that the controller has, each with its digest. One that is no text is as good as missing."""
+    for name in store.ids():
+        with contextlib.suppress(UnicodeDecodeError):
+            yield name, digest(store.path(name).read_text(encoding="utf-8"))
+
+
+def _wrong(store: Store, name: str, content: str) -> str:
+    """What is wrong with a record of a host, or nothing."""
+    try:
+        store.path(name)
+        return "; ".join(faults_of(parse(content, name)))
+    except (StoreError, ValueError) as error:
+        return str(error)
 
 
 def _told(dest: str, copied: list[str], problems: list[str], check_mode: bool) -> dict[str, Any]:

@@ -17,8 +17,9 @@ description:
   - Outside check mode the action plugin of the same name runs the search as a transient systemd unit on the host and
     shows the trials. The search survives a lost connection and the end of the play. A search that is killed is settled
     by the host, which goes back to the profile that was verified before.
-  - If a search is under way, the module joins it. If one ended while nobody watched, the module returns its result and
-    starts none.
+  - If the same search is under way, the module joins it. If it ended while nobody watched, the module returns its
+    result and starts none. If it has other options, the module fails and says which.
+  - Nothing is started where there would be no way back, such as beside an engine that was not verified.
   - The result is a record of the kind C(context_search) in O(records_dir). The profile itself is not changed.
 extends_documentation_fragment:
   - arcpro.b70.attributes
@@ -39,6 +40,11 @@ author:
 requirements:
   - requests (on the host)
 options:
+  state:
+    description: V(shown) only looks, and collects no result.
+    type: str
+    choices: [searched, shown]
+    default: searched
   profile:
     description: The profile whose context is searched. It must be rendered on the host, and served by vLLM.
     type: str
@@ -82,6 +88,10 @@ options:
     type: str
     choices: [start, look]
     default: start
+  token:
+    description: Internal. What the action plugin tells its own calls by.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -99,6 +109,10 @@ state:
   type: str
 joined:
   description: Whether the search was under way, or had ended while nobody watched.
+  returned: always
+  type: bool
+waits:
+  description: Whether a search is under way, or has ended and its result is still to be collected.
   returned: always
   type: bool
 line:
@@ -150,6 +164,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["searched", "shown"], "default": "searched"},
     "profile": {"type": "str", "required": True},
     "sequences": {"type": "int", "required": True},
     "granularity": {"type": "int", "default": 128},
@@ -166,6 +181,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "requested_by": {"type": "str", "default": ""},
     "reconnect_timeout": {"type": "float", "default": 600},
     "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
+    "token": {"type": "str", "default": "", "no_log": False},
 }
 
 

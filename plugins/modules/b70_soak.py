@@ -57,7 +57,7 @@ options:
     type: int
     default: 3
   stress:
-    description: How often it is asked after that.
+    description: How often it is asked after that. At least 1 if O(reruns) is 0.
     type: int
     default: 25
   concurrency:
@@ -113,6 +113,10 @@ options:
     type: str
     choices: [start, look]
     default: start
+  token:
+    description: Internal. What the action plugin tells its own calls by.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -211,6 +215,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "host_name": {"type": "str", "default": "host"},
     "reconnect_timeout": {"type": "float", "default": 600},
     "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
+    "token": {"type": "str", "default": "", "no_log": False},
 }
 
 

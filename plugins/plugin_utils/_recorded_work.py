@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from ansible import constants as C
@@ -34,6 +35,8 @@ class RecordedWork(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._vars = task_vars or {}
+        # A question whose answer was lost is asked again: by this the host knows that it is the same one.
+        self._token = secrets.token_hex(8)
         self._host = str(self._vars.get("inventory_hostname", "host"))
         try:
             found = self._look_at() if self._task.check_mode or self.only_looks() else self._watch()
@@ -75,7 +78,7 @@ class RecordedWork(ActionBase):
         return {**found, "joined": joined}
 
     def _ask(self, step: str) -> dict[str, Any]:
-        arguments = {"host_name": self._host, **self._task.args, "step": step}
+        arguments = {"host_name": self._host, **self._task.args, "step": step, "token": self._token}
         return dict(self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=self._vars))
 
     def _words(self, found: dict[str, Any]) -> list[str]:

@@ -43,9 +43,13 @@ def runs(rig: Rig) -> bool:
     return rig.run("systemctl", "is-active", UNIT).output.strip() == "active"
 
 
+def index(rig: Rig) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(rig.read(f"{RECORDS}/index.json"))["records"]
+    return rows
+
+
 def record(rig: Rig) -> dict[str, Any]:
-    rows = json.loads(rig.read(f"{RECORDS}/index.json"))["records"]
-    newest = next(row for row in rows if row["kind"] == "context_search")
+    newest = next(row for row in index(rig) if row["kind"] == "context_search")
     text = rig.read(f"{RECORDS}/context_search/{newest['id']}.json")
     contracts.check("record", text)
     found: dict[str, Any] = json.loads(text)
@@ -89,6 +93,25 @@ def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded:
     assert record(rig)["data"]["found"] == 4480
 
 
+def test_the_same_command_joins_the_search_under_way(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    tell_room(rig, load_s=5)
+    recorded()
+    with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
+        wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
+        code, refused = play(rig, "sim-b", *WORDS, "-e", "sequences=32", playbook=PLAYBOOK)
+        assert code != 0
+        assert "under way, with sequences 64, not 32" in refused, refused
+        code, said = play(rig, "sim-b", *WORDS, playbook=PLAYBOOK)
+        output, _none = process.communicate(timeout=600)
+    assert code == 0, said
+    assert "which began before this play, passed" in said, said
+    assert process.returncode == 0, output
+    assert len([row for row in index(rig) if row["kind"] == "context_search"]) == 1
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+
+
 @pytest.mark.parametrize("before", ["sim-a", "sim-b"])
 def test_a_search_that_is_killed_is_settled_by_its_host(rig: Rig, recorded: Begin, before: str) -> None:
     rig.have(before)
@@ -99,11 +122,13 @@ def test_a_search_that_is_killed_is_settled_by_its_host(rig: Rig, recorded: Begi
         rig.must("systemctl", "kill", "--signal=KILL", UNIT)
         output, _none = process.communicate(timeout=600)
     assert process.returncode != 0, output
-    assert "went back by itself" in " ".join(output.split()), output
+    assert "its process was killed" in " ".join(output.split()), output
     rig.wait_settled()
     assert_serves(rig, before)
     assert record(rig)["verdict"] == "unfinished"
     assert json.loads(rig.read(IN_PLACE))["engine"]["max_model_len"] == 512
+    assert rig.ctl("switch", "sim-b").code == 0
+    assert rig.state()["fingerprint"] == json.loads(rig.read(IN_PLACE))["fingerprint"]
 
 
 def test_what_cannot_be_searched_is_refused_before_anything_is_touched(rig: Rig) -> None:

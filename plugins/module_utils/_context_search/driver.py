@@ -4,23 +4,24 @@
 """The search as one run of the slot's switch: it starts its engine several times, never opens, and leads back.
 
 The run has the switch's own lock, journal entry and way back. Killed at any moment it is an interrupted switch, which
-the host settles by itself: with the profile that was verified before.
+the host settles by itself: with the profile that was verified before. While a trial is in place of the profile, its
+rendering waits for a switch: whatever becomes of the search, a switch to the profile takes that, and no trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._slot import phases
-from .._slot.driver import Driver
+from .._slot import guards, machine, phases, settle
+from .._slot.driver import Driver, predict
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
 from .._slot.profile import parse_profile
-from .._slot.rendering import Rendering, committed, in_place, pending, put_in_place
-from .._slot.run import Run
+from .._slot.rendering import Rendering, in_place, pending, put_in_place
+from .._slot.run import Run, describe
 from .._slot.symptoms import diagnose
 from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault
 from .lengths import Bounds, Found, Trial, next_length
@@ -43,7 +44,7 @@ class Plan:
 
 
 class _Files:
-    """The host's files, with the trial in the place of what waits for a switch. Nothing of it is on the disk."""
+    """The host's files, until the first start with the trial in the place of what waits for a switch."""
 
     def __init__(self, fx: Effects, place: PurePosixPath) -> None:
         self._files, self._place = fx.files, place
@@ -61,14 +62,14 @@ class _Files:
 class Search(Driver):
     """`run` searches and comes back; `found` is None where the search broke off, and the outcome says why.
 
-    :param say: hears of each trial, before its start and after.
+    :param say: hears of each step before it, with the search as it is then.
     :raises SlotFault: when there is nothing to search; nothing was touched.
     """
 
     def __init__(
-        self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Sequence[Trial], str], None]
+        self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Search, str], None]
     ) -> None:
-        self._plan, self._say = plan, say
+        self._plan, self._say, self._real = plan, say, fx
         self._base, self.profile = base(fx, layout, plan.profile), load_wanted(fx, layout, plan.profile)
         length = length_of(self._base)
         config = fx.files.read(PurePosixPath(self.profile.model_path) / "config.json")
@@ -76,23 +77,60 @@ class Search(Driver):
         self.trials: list[Trial] = []
         self.found: Found | None = None
         self.version = ""  # what the engine answers at /version
-        files = _Files(fx, layout.pending(plan.profile))
-        super().__init__(replace(fx, files=files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
+        self.before: Rendering | None = None  # what waits for a switch because a trial has its place
+        self._files = _Files(fx, layout.pending(plan.profile))
+        super().__init__(replace(fx, files=self._files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
         step = self._next()
         if step is None:
             raise SlotFault(
                 f"no multiple of {plan.granularity} lies between {self.bounds.least} and {self.bounds.most}"
             )
-        files.trial = with_length(self._base, step)
+        self._files.trial = with_length(self._base, step)
+        self._do[Phase.GUARD] = self._guard
+        self._do[Phase.START] = self._keep_and_start
         self._do[Phase.ALIVE] = self._search_or_alive
+        self._do[Phase.COMMIT] = self._commit_and_put_back
         self._begin = fx.clock.monotonic
+
+    def check(self) -> None:
+        """Raises SlotFault where the search would be refused now. Touches nothing."""
+        seen, plan, failure = predict(self._fx, self._run.layout, self._run.request)
+        if failure is not None:
+            raise SlotFault(describe(failure))
+        _check_way_back(self._fx, seen, plan)
+
+    def _guard(self, run: Run) -> None:
+        settle.guard(run)
+        _check_way_back(run.fx, run.seen, run.plan)
+        if base(self._real, run.layout, self._plan.profile) != self._base:
+            raise SlotFault(f"{self._plan.profile} was rendered anew as the search began; run it again")
+
+    def _keep_and_start(self, run: Run) -> None:
+        """The first trial takes the place of what a switch to the profile is to take, so that waits for one."""
+        if not run.going_back:
+            self._files.trial = None  # it has been taken
+            place = run.layout.pending(self._plan.profile)
+            if self._files.read(place) is None:
+                self.before = self._base
+                self._say(self, "keeps the rendering of the profile")
+                self._files.write(place, self._base.to_json())
+        phases.start(run)
+
+    def _commit_and_put_back(self, run: Run) -> None:
+        settle.commit(run)
+        try:
+            if self.before is not None:
+                _put_back(self._real, run.layout, self.before)
+                self.before = None
+        except (SlotFault, OSError) as error:
+            run.warn(f"a trial is in place of {self._plan.profile} until the next switch to it ({error})")
 
     def _next(self) -> int | None:
         step = next_length(self.trials, self._plan.sequences, self._plan.granularity, self.bounds)
         if isinstance(step, Found):
             self.found = step
             return None
-        self._say(self.trials, f"starts the engine with {step} tokens")
+        self._say(self, f"starts the engine with {step} tokens")
         return step
 
     def _search_or_alive(self, run: Run) -> None:
@@ -104,7 +142,7 @@ class Search(Driver):
             self._try(run)
             step = self._next()
             if step is None:
-                self._say(self.trials, "goes back to the profile that was served")
+                self._say(self, "goes back to the profile that was served")
                 raise SlotFault(_DONE)
             new = with_length(self._base, step)
             phases.stop(run)
@@ -139,12 +177,32 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
     return found
 
 
-def restore(fx: Effects, layout: Layout, before: Rendering) -> bool:
-    """Put back what was in place of the profile before the search, unless it was verified last; whether it differed.
+def restore(fx: Effects, layout: Layout, before: Rendering) -> None:
+    """Put back what a search that was killed has kept, unless something else was rendered or switched to since.
 
-    The way back puts the rendering in place that was verified last; nobody else would do so for another profile. Its
-    trial may still run where the search was killed: the host stops it as it settles that.
+    The trial may still run: the host stops it as it settles the search.
     """
     with fx.locks.hold(layout.lock_file, "putting back what a search for a context replaced", 60.0):
-        copy = committed(fx.files, layout)
-        return False if copy is not None and copy.name == before.name else put_in_place(fx, layout, before)
+        _put_back(fx, layout, before)
+
+
+def _put_back(fx: Effects, layout: Layout, before: Rendering) -> None:
+    place = layout.pending(before.name)
+    if fx.files.read(place) == before.to_json():
+        put_in_place(fx, layout, before)
+        fx.files.remove(place)
+
+
+def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.Plan) -> None:
+    """A search always goes back, so what runs must be what it would go back to, and startable."""
+    back = plan.previous
+    running = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+    if running and (back is None or back.unit not in running):
+        why = f" ({seen.previous_problem})" if seen.previous_problem else ""
+        raise SlotFault(
+            f"there is no way back to {running[0]}, which runs{why}: it is not what was verified last; "
+            "switch to a profile with the gate `verified`, or stop the slot"
+        )
+    lacks = "" if back is None else guards.lacking(fx, back, ())
+    if lacks:
+        raise SlotFault(f"there is no way back: {lacks}")

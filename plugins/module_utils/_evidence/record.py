@@ -94,7 +94,10 @@ def text(record: Mapping[str, Any]) -> str:
 
 def parse(content: str, name: str) -> dict[str, Any]:
     """Return the record of a file called ``name``.json; raises ValueError with what is wrong with it."""
-    found = json.loads(content)
+    try:
+        found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise ValueError(f"it is no record of schema {SCHEMA}")
     missing = [key for key in (*ROW_KEYS, "host", "data") if key not in found]

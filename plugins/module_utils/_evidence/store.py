@@ -9,27 +9,29 @@ The index saves readers from opening every record. The files decide: rows that i
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._files import replace
 from .._paths import RECORDS_DIR
+from .._slot.host.files import make_directory
+from .lock import hold
 from .record import ID, KINDS, SCHEMA, parse, row, text
 
 INDEX = "index.json"
-_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+LOCK = ".lock"
+LOCK_LIMIT_S = 60.0  # a writer needs it for the moment that two files take
+_FILE_MODE = 0o644
 
 
 class StoreError(Exception):
-    """A record can't be read; the text names the file and what to do."""
+    """A record can't be read or written; the text names the file and what to do."""
 
 
 class Store:
-    """The records below one folder. Whoever may write there may write records; everybody may read them."""
+    """The records below one folder. The user who owns it writes records; everybody may read them."""
 
     def __init__(self, root: str | Path = RECORDS_DIR) -> None:
         self.root = Path(root)
@@ -42,10 +44,13 @@ class Store:
         return self.root / found[1] / f"{record_id}.json"
 
     def write(self, record: Mapping[str, Any]) -> Path:
-        """Write a record, or replace the one of the same id, and its row. Returns its file."""
+        """Write a record, or replace the one of the same id, and its row. Returns its file.
+
+        Raises StoreError where another writer does not end, and OSError.
+        """
         path = self.path(record["id"])
-        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        with self._alone():
+        make_directory(PurePosixPath(path.parent))
+        with hold(self.root / LOCK, LOCK_LIMIT_S, StoreError):
             replace(path, text(record).encode(), _FILE_MODE)
             rows = {**self._rows(), record["id"]: row(record)}
             listed = {"schema": SCHEMA, "records": [rows[key] for key in sorted(rows, reverse=True)]}
@@ -87,13 +92,3 @@ class Store:
             return {item["id"]: item for item in index["records"]} if index["schema"] == SCHEMA else {}
         except (OSError, ValueError, LookupError, TypeError):
             return {}  # missing, torn, or of another version: the files have it all
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the folder against other writers, for the moment that two files take."""
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)

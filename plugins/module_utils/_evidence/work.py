@@ -5,6 +5,7 @@
 
 The folder has `given.json` (what was asked, written once), `out/seen.json` (what was seen so far, written by the unit),
 `program.zip` (the archive that the unit runs) and `result.json` (which record became of it, written by the module).
+Beside it is the lock of those who begin work or make its record.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ import pwd
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import _files
+from .._slot.host.files import make_directory, regular
 from .._slot.state_file import stamp
+from .lock import hold
+
+LOCK_LIMIT_S = 180.0  # its holder asks systemd a few times, for 60 s each at most
+_READ_LIMIT = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,11 @@ class Work:
         """The folder that the unit may write to."""
         return self.folder / "out"
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold the folder against other calls: from the look that finds no work until the unit runs."""
+        make_directory(PurePosixPath(self.folder.parent))
+        return hold(self.folder.with_name(f".{self.folder.name}.lock"), LOCK_LIMIT_S, self.fault)
+
     def given(self) -> dict[str, Any] | None:
         return self._read(self.folder / "given.json")
 
@@ -46,6 +58,16 @@ class Work:
     def result(self) -> dict[str, Any] | None:
         return self._read(self.folder / "result.json")
 
+    def begun_by(self, token: str) -> bool:
+        """Whether a play of this token began the work: it asks again, since the answer was lost."""
+        return bool(token) and (self.given() or {}).get("token") == token
+
+    def told_to_another(self, token: str) -> bool:
+        """Whether the work has a result that belongs to no play of this token: another was told it."""
+        result = self.result()
+        told_to_it = bool(token) and result is not None and result.get("collected_by") == token
+        return result is not None and not told_to_it and not self.begun_by(token)
+
     def save_seen(self, seen: Mapping[str, Any]) -> None:
         _write(self.out / "seen.json", seen)
 
@@ -53,11 +75,9 @@ class Work:
         _write(self.folder / "result.json", result)
 
     def prepare(self, given: Mapping[str, Any], archive: Path, user: str = "") -> None:
-        """Make the folder anew. user: whose unit it is, root where it is empty."""
+        """Make the folder anew, held alone. user: whose unit it is, root where it is empty."""
         self.remove()
-        self.out.mkdir(parents=True)
-        for folder in (self.folder, self.out):
-            folder.chmod(0o755)
+        make_directory(PurePosixPath(self.out))
         if user:
             entry = pwd.getpwnam(user)
             os.chown(self.out, entry.pw_uid, entry.pw_gid)
@@ -81,12 +101,24 @@ class Work:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            return _mapping(path)
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self.fault(f"{path} is damaged ({error}); remove {self.folder} and run the same again") from error
-        return found if isinstance(found, dict) else None
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a file of a folder that another user may write to: no pipe, no link and no size harms."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    with regular(PurePosixPath(path), flags) as handle, open(handle, "rb", closefd=False) as file:
+        content = file.read(_READ_LIMIT + 1)
+    if len(content) > _READ_LIMIT:
+        raise ValueError(f"larger than {_READ_LIMIT} bytes")
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("not a mapping")
+    return found
 
 
 def engine_of(kind: str, version: str) -> dict[str, str]:

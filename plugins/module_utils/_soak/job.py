@@ -17,7 +17,7 @@ from typing import Any
 from .. import _transient
 from .._evidence import host_class
 from .._evidence.record import make
-from .._evidence.store import Store
+from .._evidence.store import Store, StoreError
 from .._evidence.work import Work, engine_of
 from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
@@ -73,17 +73,22 @@ def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
     for key, value in values.items():
         if value < least.get(key, 0):
             raise SoakError(f"{key} of the soak is {value:g}: it is at least {least.get(key, 0)}")
+    if values["reruns"] + values["stress"] < 1:
+        raise SoakError(
+            "reruns and stress of the soak are both 0: one of them is at least 1, since only later answers say what a "
+            "wrong one is"
+        )
     return Plan(**values)
 
 
 def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the result of the module b70_soak."""
-    if params["state"] == "shown" or check_mode:
-        found = {**look(params, write=not check_mode), "joined": False}
-    elif params["state"] == "stopped":
-        found = {**stop(params), "joined": False}
-    else:
-        found = start(params) if params["step"] == "start" else {**look(params), "joined": False}
+    try:
+        found = _done(params, check_mode)
+    except StoreError as error:
+        raise SoakError(f"the record of the soak can't be written: {error}") from error
+    except (OSError, ValueError) as error:
+        raise SoakError(f"the soak can't be read or written: {error}; put this right and run the same again") from error
     result, given, seen = found["result"] or {}, found["given"] or {}, found["seen"] or {}
     return {
         "changed": False,
@@ -98,13 +103,30 @@ def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     }
 
 
+def _done(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    if params["state"] == "shown" or check_mode:
+        return {**look(params, write=not check_mode), "joined": False}
+    if params["state"] == "stopped":
+        return {**stop(params), "joined": False}
+    return start(params) if params["step"] == "start" else {**look(params), "joined": False}
+
+
 def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, Any]:
-    """Begin a soak, join the one under way, or collect one that ended while nobody watched."""
-    work = work_of(params)
-    collected = work.result() is not None
-    found = look(params)
-    if found["state"] == "running" or (found["state"] == "ended" and not collected):
-        return {**found, "joined": True}
+    """Begin a soak, join the one under way, or collect one that ended while nobody watched.
+
+    A play whose answer was lost asks again, and is told the same.
+    """
+    work, token = work_of(params), params["token"]
+    with work.alone():
+        told = work.told_to_another(token)
+        found = _collect(params, work)
+        if found["state"] == "running" or (found["state"] == "ended" and not told):
+            return {**found, "joined": not work.begun_by(token)}
+        _begin(params, work, archive)
+    return {**look(params), "joined": False}
+
+
+def _begin(params: Mapping[str, Any], work: Work, archive: Path | None) -> None:
     fx, layout = host_effects(SystemClock()), layout_of(params)
     try:
         served = watching.served(fx, layout)
@@ -124,15 +146,15 @@ def start(params: Mapping[str, Any], archive: Path | None = None) -> dict[str, A
         "engine": engine_of(profile.engine.kind, version.text),
         "invocation_id": served.invocation_id,
         "restarts": served.restarts,
+        "token": params["token"],
     }
     work.prepare(given, archive or own_archive(), served.user)
     try:
         _SYSTEMD.start(task(work, plan, served.user))
     except SoakError:
-        if not _SYSTEMD.state(work.unit).running:  # another call has begun it meanwhile
+        if not _SYSTEMD.state(work.unit).running:  # systemd was slow to say so
             work.remove()
             raise
-    return {**look(params), "joined": False}
 
 
 def task(work: Work, plan: Plan, user: str) -> _transient.Task:
@@ -150,7 +172,9 @@ def task(work: Work, plan: Plan, user: str) -> _transient.Task:
 
 def stop(params: Mapping[str, Any]) -> dict[str, Any]:
     """End the soak under way; its record says that it is unfinished."""
-    _SYSTEMD.stop(work_of(params).unit)
+    unit = work_of(params).unit
+    if _SYSTEMD.state(unit).running:
+        _SYSTEMD.stop(unit)
     return look(params)
 
 
@@ -160,6 +184,26 @@ def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
     :param write: whether the record of a soak that has ended is made, where there is none yet.
     """
     work = work_of(params)
+    found = _look(work)
+    if write and _is_open(found):
+        with work.alone():
+            return _collect(params, work)
+    return found
+
+
+def _is_open(found: Mapping[str, Any]) -> bool:
+    return found["state"] == "ended" and found["result"] is None
+
+
+def _collect(params: Mapping[str, Any], work: Work) -> dict[str, Any]:
+    """Look, and make the record of a soak that has ended. The work is held alone."""
+    found = _look(work)
+    if _is_open(found):
+        found["result"] = _finish(work, found["given"], found["seen"], Store(params["records_dir"]), params["token"])
+    return found
+
+
+def _look(work: Work) -> dict[str, Any]:
     given = work.given()
     if given is None:
         return {"state": "none", "line": "no soak is under way", "given": None, "seen": None, "result": None}
@@ -171,38 +215,41 @@ def look(params: Mapping[str, Any], *, write: bool = True) -> dict[str, Any]:
     if running:
         now = seen["now"] or "starting"
         return {"state": "running", "line": f"{line}; {now}", "given": given, "seen": seen, "result": None}
-    result = work.result()
-    if result is None and write:
-        result = _finish(work, given, seen, Store(params["records_dir"]))
-    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": result}
+    return {"state": "ended", "line": line, "given": given, "seen": seen, "result": work.result()}
 
 
-def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store) -> dict[str, Any]:
+def _finish(work: Work, given: Mapping[str, Any], seen: dict[str, Any], store: Store, token: str) -> dict[str, Any]:
     if seen["ended"] is None:
         why = "the soak broke off: its process was killed, or the host restarted"
         seen["ended"] = {"how": "vanished", "why": why, "at": max(work.last_seen_at(), given["began_at"])}
     plan = Plan(**given["plan"])
     verdict, reasons = judging.judge(plan, seen)
-    record = make(
-        "soak",
-        **{key: given[key] for key in ("profile", "fingerprint", "stack", "engine", "began_at")},
-        slot=given["layout"]["slot"],
-        host={"name": given["host_name"], **host_class.look()},
-        ended_at=seen["ended"]["at"],
-        verdict=verdict,
-        reasons=reasons,
-        canary={"before": seen["first"], "after": seen["last"]},
-        data={
-            "summary": judging.summary(plan, seen),
-            "plan": given["plan"],
-            "reference_tok_s": judging.reference(seen["cycles"], plan.baseline_cycles),
-            "cycles": seen["cycles"],
-            "anomalies": seen["anomalies"],
-            "ended": {key: seen["ended"][key] for key in ("how", "why")},
-        },
-    )
+    try:
+        record = make(
+            "soak",
+            **{key: given[key] for key in ("profile", "fingerprint", "stack", "engine", "began_at")},
+            slot=given["layout"]["slot"],
+            host={"name": given["host_name"], **host_class.look()},
+            # The clock may have been set back since.
+            ended_at=max(seen["ended"]["at"], given["began_at"]),
+            verdict=verdict,
+            reasons=reasons,
+            canary={"before": seen["first"], "after": seen["last"]},
+            data={
+                "summary": judging.summary(plan, seen),
+                "plan": given["plan"],
+                "reference_tok_s": judging.reference(seen["cycles"], plan.baseline_cycles),
+                "cycles": seen["cycles"],
+                "anomalies": seen["anomalies"],
+                "ended": {key: seen["ended"][key] for key in ("how", "why")},
+            },
+        )
+    except ValueError as error:
+        raise SoakError(
+            f"no record can be made of what the soak saw: {error}; remove {work.folder} to give it up"
+        ) from error
     path = store.write(record)
-    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons}
+    result = {"record": record["id"], "file": str(path), "verdict": verdict, "reasons": reasons, "collected_by": token}
     work.save_result(result)
     return result
 

@@ -17,6 +17,7 @@ from .problems import did_you_mean
 
 Fault = tuple[str, str]
 
+_LARGEST = 1e300  # what is more becomes infinite when it is computed with
 _WORDS = {
     "string": "text",
     "integer": "a whole number",
@@ -93,6 +94,9 @@ def _text_faults(value: str, schema: Mapping[str, Any], path: str) -> Iterator[F
 
 
 def _number_faults(value: float, schema: Mapping[str, Any], path: str) -> Iterator[Fault]:
+    if not abs(value) <= _LARGEST:  # so is NaN, which is neither more nor less than anything
+        yield path, "is no finite number"
+        return
     if "minimum" in schema and value < schema["minimum"]:
         yield path, f"{value} is below the smallest allowed value {schema['minimum']}"
     if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:

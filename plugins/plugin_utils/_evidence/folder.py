@@ -36,7 +36,7 @@ def _rules() -> dict[str, Any]:
 def faults_of(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield what of the schema a record breaks, with the place in it."""
     rules = _rules()
-    data = {"properties": {"data": rules["$defs"].get(record.get("kind"), {})}}
+    data = {"properties": {"data": rules["$defs"].get(str(record.get("kind")), {})}}
     for part in (rules, data):
         yield from (f"{path}: {message}" for path, message in faults(record, part))
 

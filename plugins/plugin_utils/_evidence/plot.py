@@ -28,6 +28,7 @@ figure h4 { margin: .2rem 0; font-weight: 600; }
 """
 _WIDTH, _HEIGHT = 520, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
+_LEAST = 1e-300  # what is less has no power of ten that can be computed with
 _LABEL = 26  # the least room between two labels of the x axis
 
 
@@ -43,7 +44,7 @@ class Series:
 
 def ticks(top: float, count: int = 5) -> list[float]:
     """Return round numbers from 0 to `top` or just above, about `count` of them."""
-    if top <= 0:
+    if top <= _LEAST:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top / count))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= top * 0.999)

@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_evidence
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.handing import hand_over
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import text
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import read
 from unit.plugins.module_utils._evidence.records import record
@@ -110,11 +111,52 @@ def test_what_is_damaged_or_breaks_the_schema_is_named_and_the_others_are_copied
     assert not hosts.run()["changed"]
 
 
-def test_a_damaged_record_of_the_controller_is_replaced(hosts: Hosts) -> None:
+def test_a_host_that_hands_over_the_same_again_and_again_is_not_asked_for_ever(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.host.write(FIRST)
+    hosts.part_bytes = 1
+
+    def module(**given: Any) -> dict[str, Any]:
+        hosts.asked += 1
+        assert hosts.asked < 5
+        return {**hand_over(hosts.host, {}, 1), "more": True}
+
+    monkeypatch.setattr(hosts, "module", module)
+    done = hosts.run()
+    assert done["copied"] == [f"b70-01/benchmark/{FIRST['id']}.json"]
+    assert ("says that it has more records" in done["problems"][0], len(done["problems"])) == (True, 1)
+    assert read(hosts.dest) == ({"b70-01": [FIRST]}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (SECOND["id"], "{", "Expecting"),
+        (SECOND["id"], "[" * 100_000, "nested too deeply"),
+        ("../../x", text(SECOND), "is not the id of a record"),
+        (SECOND["id"], text(SECOND).replace('"kind": "benchmark"', '"kind": []'), "[] is none of benchmark"),
+        (SECOND["id"], text(SECOND).replace("125.6", "1e999"), "host.memory_gib: is no finite number"),
+    ],
+)
+def test_what_a_host_hands_over_that_is_no_record_is_named(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, name: str, content: str, words: str
+) -> None:
+    records = {name: content, FIRST["id"]: text(FIRST)}
+    monkeypatch.setattr(hosts, "module", lambda **_given: {"records": records, "problems": [], "more": False})
+    done = hosts.run()
+    assert done["copied"] == [f"b70-01/benchmark/{FIRST['id']}.json"]
+    (problem,) = done["problems"]
+    assert problem.startswith(f"{name}: ")
+    assert words in problem
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
+def test_a_damaged_record_of_the_controller_is_replaced(hosts: Hosts, content: bytes) -> None:
     hosts.host.write(FIRST)
     hosts.run()
     path = hosts.dest / "b70-01" / "benchmark" / f"{FIRST['id']}.json"
-    path.write_text("{")
+    path.write_bytes(content)
     assert read(hosts.dest)[0] == {}
     assert str(path) in read(hosts.dest)[1][0]
     assert hosts.run()["changed"]

@@ -32,6 +32,7 @@ class Host:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.answers, self.asked, self.said = list(answers), [], []  # type: ignore[var-annotated]
+        self.tokens: list[str] = []
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
         monkeypatch.setattr(_host_job, "time", clock)
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
@@ -46,6 +47,7 @@ class Host:
         def module(module_name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
             assert module_args["host_name"] == "h1"
             self.asked.append(module_args["step"])
+            self.tokens.append(module_args.get("token", ""))
             answer = self.answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
@@ -69,6 +71,16 @@ def test_a_soak_is_begun_and_watched_to_its_end(monkeypatch: pytest.MonkeyPatch)
         "32 cycles, no anomaly",
         "record: /var/lib/b70/records/soak/x.json",
     ]
+
+
+def test_a_question_that_is_asked_again_says_which_play_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = AnsibleConnectionFailure("the answer is lost")
+    host = Host(monkeypatch, gone, RUNNING, ENDED, {**ENDED, "joined": True})
+    host.run()
+    host.run()
+    assert host.asked == ["start", "start", "look", "start"]
+    assert len({*host.tokens[:3]}) == 1
+    assert host.tokens[3] not in ("", host.tokens[0])
 
 
 def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +114,21 @@ def test_a_failure_of_the_module_is_the_result(monkeypatch: pytest.MonkeyPatch) 
     host = Host(monkeypatch, {"failed": True, "msg": "nothing is soaked"})
     result = host.run()
     assert (result["failed"], result["msg"], result["summary"]) == (True, "nothing is soaked", [])
+
+
+def test_a_search_whose_answer_was_lost_is_asked_for_by_the_same_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, AnsibleConnectionFailure("gone"), RUNNING, {**ENDED, "trials": [], "found": None})
+    host.run(b70_context_search, profile="c64", sequences=64)
+    assert host.asked == ["start", "start", "look"]
+    first, again, _look = host.tokens
+    assert first
+    assert first == again
+
+
+def test_the_look_at_a_search_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, RUNNING)
+    host.run(b70_context_search, profile="c64", sequences=64, state="shown")
+    assert host.asked == ["look"]
 
 
 def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import PurePosixPath
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Plan, Search, restore
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, in_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, SlotFault
 from unit.plugins.module_utils._context_search.test_lengths import published
 from unit.plugins.module_utils._slot.calls import recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, Killed, profile_data, request
 
 PLAN = Plan("b", 64, 128, 1024, 0)
+NEW = {
+    "engine__argv": [*profile_data("b")["engine"]["argv"], "--max-model-len=8192"],
+    "engine__max_model_len": 8192,
+    "fingerprint": "sha256:b-2",
+}
 NO_ROOM = "ValueError: To serve at least one request with the models's max seq len ({}), 9 GiB KV cache is needed. {}"
 
 
@@ -64,7 +70,11 @@ def served(tokens: Callable[[int], int | None] = published, profile: str = "a") 
 
 
 def search(host: Host, plan: Plan = PLAN) -> Search:
-    return Search(host.effects(), LAYOUT, request(plan.profile, why="search"), plan, lambda trials, now: None)
+    return Search(host.effects(), LAYOUT, request(plan.profile, why="search"), plan, lambda search, now: None)
+
+
+def waiting(host: Host) -> str | None:
+    return host.effects().files.read(LAYOUT.pending("b"))
 
 
 def rendering(host: Host, name: str = "b") -> Rendering:
@@ -80,13 +90,95 @@ def test_the_published_table_and_the_way_back() -> None:
     outcome = work.run()
     host.assert_invariants()
     assert work.found == Found(4480)
+    assert (rendering(host), waiting(host)) == (before, None)
     assert host.tried == [trial.length for trial in work.trials]
     assert (len(host.tried), host.tried[0]) == (6, 15616)
     assert (outcome.profile_name, outcome.verified, str(outcome.end)) == ("a", True, "rolled_back")
     assert host.running == [LAYOUT.unit("a")]
-    assert restore(host.effects(), LAYOUT, before)
-    assert rendering(host) == before
     assert switch(host, "b")["verified"]
+
+
+def test_a_stopped_slot_gets_the_rendering_back() -> None:
+    host = served(profile="b")
+    before = rendering(host)
+    switch(host, None, active=False)
+    work = search(host)
+    work.run()
+    host.assert_invariants()
+    assert (work.found, host.running) == (Found(4480), [])
+    assert (rendering(host), waiting(host)) == (before, None)
+    assert switch(host, "b")["verified"]
+    assert rendering(host) == before
+
+
+@pytest.mark.parametrize("profile", ["a", "b", None])
+def test_a_switch_after_one_that_was_killed_takes_no_trial(profile: str | None) -> None:
+    host = served(profile="b")
+    before = rendering(host)
+    switch(host, profile, active=profile is not None)
+    host.kill_at = host.effects_done + 150
+    with pytest.raises(Killed):
+        search(host).run()
+    recover(host)
+    assert switch(host, "b")["verified"]
+    host.assert_invariants()
+    assert (rendering(host), waiting(host)) == (before, None)
+
+
+def test_what_was_rendered_since_stays() -> None:
+    host = served()
+    host.kill_at = host.effects_done + 150
+    work = search(host)
+    with pytest.raises(Killed):
+        work.run()
+    recover(host)
+    assert work.before is not None
+    host.render("b", **NEW)
+    host.effects().files.remove(LAYOUT.pending("b"))  # as the role does
+    new = rendering(host)
+    restore(host.effects(), LAYOUT, work.before)
+    assert (rendering(host), waiting(host)) == (new, None)
+
+
+def test_one_that_is_rendered_as_it_begins_touches_nothing() -> None:
+    host = served()
+    work = search(host)
+    host.render("b", **NEW)
+    new = rendering(host)
+    outcome = work.run()
+    assert "rendered anew as the search began" in outcome.failures[0].message
+    assert (str(outcome.end), host.tried, rendering(host), waiting(host)) == ("untouched", [], new, None)
+
+
+@pytest.mark.parametrize(("verified", "profile"), [(None, "a"), (None, "b"), ("b", "a"), ("a", "b")])
+def test_an_engine_without_a_way_back_is_not_touched(verified: str | None, profile: str) -> None:
+    host = Host(published)
+    if verified:
+        switch(host, verified)
+    switch(host, profile, gate=Gate.HEALTHY)
+    assert not host.state.verified
+    before, running = rendering(host), host.running
+    work = search(host)
+    with pytest.raises(SlotFault, match=f"no way back to {LAYOUT.unit(profile)}, which runs"):
+        work.check()
+    outcome = work.run()
+    assert (str(outcome.end), host.running, host.open) == ("untouched", running, True)
+    assert "there is no way back" in outcome.failures[0].message
+    assert (rendering(host), waiting(host)) == (before, None)
+
+
+def test_a_way_back_whose_files_are_gone_is_none() -> None:
+    host = served()
+    del host.texts[PurePosixPath("/models/a/config.json")]
+    work = search(host)
+    with pytest.raises(SlotFault, match="no way back: the weights of a are incomplete"):
+        work.check()
+    assert (str(work.run().end), host.running, host.open) == ("untouched", [LAYOUT.unit("a")], True)
+
+
+def test_a_slot_that_serves_nothing_needs_no_way_back() -> None:
+    host = Host(published)
+    search(host).check()
 
 
 def test_the_profile_that_is_served_is_served_again_as_it_was() -> None:
@@ -96,8 +188,7 @@ def test_the_profile_that_is_served_is_served_again_as_it_was() -> None:
     outcome = work.run()
     host.assert_invariants()
     assert (work.found, outcome.profile_name, outcome.verified) == (Found(4480), "b", True)
-    assert (host.tried[-1], rendering(host)) == (15616, before)
-    assert not restore(host.effects(), LAYOUT, before)
+    assert (host.tried[-1], rendering(host), waiting(host)) == (15616, before, None)
 
 
 def test_no_client_is_served_by_a_trial() -> None:
@@ -165,38 +256,39 @@ def test_a_log_that_says_nothing_of_the_cache_ends_it() -> None:
 
 def test_a_pending_rendering_is_searched_and_stays() -> None:
     host = served(profile="b")
-    argv = [*profile_data("b")["engine"]["argv"], "--max-model-len=8192"]
-    changes = {"engine__argv": argv, "engine__max_model_len": 8192, "fingerprint": "sha256:b-2"}
-    waits = host.render_held("b", **changes)
+    waits = host.render_held("b", **NEW)
     work = search(host)
     outcome = work.run()
     assert (host.tried[0], work.found, outcome.verified) == (8192, Found(4480), True)
-    assert host.effects().files.read(LAYOUT.pending("b")) == waits.to_json()
+    assert waiting(host) == waits.to_json()
     assert host.state.fingerprint == "sha256:b-1"
 
 
 @pytest.mark.parametrize("profile", ["a", "b"])
 def test_killed_anywhere_the_host_goes_back_by_itself(profile: str) -> None:
     whole = served(profile=profile)
+    work = search(whole)
     begun = whole.effects_done
-    search(whole).run()
+    work.run()
     count = whole.effects_done - begun
     assert count > 300
     for number in range(1, count + 1, 11):
         host = served(profile=profile)
         before = rendering(host)
+        work = search(host)
         host.kill_at = host.effects_done + number
         with pytest.raises(Killed):
-            search(host).run()
+            work.run()
         host.check()
         # Whoever comes first, the host that settles it or the play that collects it.
-        if number % 2:
-            restore(host.effects(), LAYOUT, before)
+        if number % 2 and work.before is not None:
+            restore(host.effects(), LAYOUT, work.before)
         recover(host)
         host.assert_invariants()
         assert (host.running, host.state.verified, host.open) == ([LAYOUT.unit(profile)], True, True), number
-        restore(host.effects(), LAYOUT, before)
-        assert rendering(host) == before
+        if work.before is not None:
+            restore(host.effects(), LAYOUT, work.before)
+        assert (rendering(host), waiting(host)) == (before, None), number
         assert json.loads(rendering(host, profile).profile)["engine"]["max_model_len"] == 15616
 
 

@@ -3,14 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import store as stores
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX, Store, StoreError
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX, LOCK, Store, StoreError
 from unit import contracts
 from unit.plugins.module_utils._evidence.records import record
 
@@ -35,8 +38,42 @@ def test_a_record_is_written_with_its_row_for_all_to_read(store):
     assert {stat.S_IMODE(file.stat().st_mode) for file in (path, index)} == {0o644}
     assert {file.name for file in store.root.rglob("*") if file.is_file()} == {
         INDEX,
+        LOCK,
         *(f"{one['id']}.json" for one in (FIRST, SECOND)),
     }
+
+
+@pytest.mark.parametrize("umask", [0o027, 0o077])
+def test_everybody_may_read_records_whatever_the_umask_of_root_is(store, umask):
+    before = os.umask(umask)
+    try:
+        path = store.write(FIRST)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (store.root, path.parent)} == {0o755}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (path, store.root / INDEX)} == {0o644}
+
+
+def test_who_may_only_read_the_folder_holds_up_no_writer(store, monkeypatch):
+    monkeypatch.setattr(stores, "LOCK_LIMIT_S", 0.0)
+    store.write(FIRST)
+    descriptor = os.open(store.root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        store.write(SECOND)
+    finally:
+        os.close(descriptor)
+    assert stat.S_IMODE((store.root / LOCK).stat().st_mode) == 0o600
+
+
+def test_a_writer_that_never_ends_is_named(store, monkeypatch):
+    monkeypatch.setattr(stores, "LOCK_LIMIT_S", 0.0)
+    store.write(FIRST)
+    with (store.root / LOCK).open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match=rf"{store.root / LOCK} for 0 s.*`fuser"):
+            store.write(SECOND)
+    assert store.rows() == [row(FIRST)]
 
 
 def test_rows_are_newest_first_and_of_what_is_asked_for(store):

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
@@ -36,6 +39,8 @@ class Systemd:
         self.running = True
 
     def stop(self, unit: str) -> None:
+        if not self.running:
+            raise job.SoakError(f"`systemctl stop` failed: Failed to stop {unit}: Unit {unit} not loaded.")
         self.running = False
 
     def state(self, unit: str) -> State:
@@ -111,6 +116,113 @@ def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[s
     assert len(systemd.started) == 2
 
 
+def test_a_play_that_asks_again_after_a_lost_answer_begins_no_second_soak(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    job.start({**params, "token": "first"}, archive)
+    write_seen(params, soak(Engine()))
+    systemd.running = False
+    answers = [job.start({**params, "token": "second"}, archive) for _lost in range(3)]
+    assert [(one["state"], one["joined"]) for one in answers] == [("ended", True)] * 3
+    assert len(systemd.started) == 1
+    assert job.start({**params, "token": "third"}, archive)["state"] == "running"
+
+
+def test_a_soak_that_is_over_when_its_own_play_asks_again_is_the_play_s(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    job.start({**params, "token": "first"}, archive)
+    assert job.start({**params, "token": "first"}, archive)["joined"] is False
+    systemd.running = False
+    answers = [job.start({**params, "token": "first"}, archive) for _lost in range(2)]
+    assert [(one["state"], one["joined"]) for one in answers] == [("ended", False)] * 2
+    assert len(systemd.started) == 1
+
+
+def test_two_plays_at_once_begin_one_soak(
+    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, Any]] = []
+    others: list[Thread] = []
+    prepare = Work.prepare
+
+    def with_another(self: Work, *given: Any) -> None:
+        if not others:
+            others.append(Thread(target=lambda: found.append(job.start({**params, "token": "second"}, archive))))
+            others[0].start()
+            others[0].join(0.5)  # it has found no soak, or waits until this one has begun
+        prepare(self, *given)
+
+    monkeypatch.setattr(Work, "prepare", with_another)
+    found.append(job.start({**params, "token": "first"}, archive))
+    others[0].join()
+    assert [(one["state"], one["joined"]) for one in found] == [("running", False), ("running", True)]
+    assert len(systemd.started) == 1
+
+
+def test_one_that_systemd_does_not_start_leaves_nothing(
+    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(task: Any) -> None:
+        raise job.SoakError("`systemd-run --quiet` failed: no bus")
+
+    monkeypatch.setattr(systemd, "start", start)
+    with pytest.raises(job.SoakError, match="no bus"):
+        job.start(params, archive)
+    assert not job.work_of(params).folder.exists()
+
+
+def test_a_clock_that_was_set_back_wedges_nothing(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    job.start(params, archive)
+    seen = soak(Engine())
+    write_seen(params, {**seen, "ended": {**seen["ended"], "at": "2001-01-01T00:00:00Z"}})
+    systemd.running = False
+    assert job.look(params)["result"]["verdict"] == "passed"
+    (record,) = records(params)
+    assert record["ended_at"] == record["began_at"]
+
+
+def test_a_record_that_cannot_be_made_is_said_with_what_to_do(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    job.start(params, archive)
+    seen = soak(Engine())
+    write_seen(params, {**seen, "ended": {**seen["ended"], "at": "at noon"}})
+    systemd.running = False
+    with pytest.raises(job.SoakError, match=r"no record .*'at noon'.*remove .*soak/main to give it up"):
+        job.answer(params, check_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), r"No space left on device.*run the same again"),
+        (StoreError("another process has held .lock for 60 s"), "the record of the soak can't be written: another"),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_written_by_the_next_play(
+    systemd: Systemd,
+    params: dict[str, Any],
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    words: str,
+) -> None:
+    job.start(params, archive)
+    write_seen(params, soak(Engine()))
+    systemd.running = False
+
+    def write(*_given: Any) -> None:
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", write)
+        with pytest.raises(job.SoakError, match=words):
+            job.answer(params, check_mode=False)
+    found = job.answer(params, check_mode=False)
+    assert (found["joined"], found["verdict"]) == (True, "passed")
+
+
 @pytest.mark.parametrize("cycles", [0, 1])
 def test_one_that_was_killed_leaves_a_record(
     systemd: Systemd, params: dict[str, Any], archive: Path, cycles: int
@@ -140,6 +252,12 @@ def test_one_that_is_stopped_is_unfinished(systemd: Systemd, params: dict[str, A
     job.start(params, archive)
     found = job.answer({**params, "state": "stopped"}, check_mode=False)
     assert (found["state"], found["verdict"], found["changed"]) == ("ended", "unfinished", False)
+    # Systemd has dropped the unit: to stop it again is no failure.
+    assert job.answer({**params, "state": "stopped"}, check_mode=False)["verdict"] == "unfinished"
+
+
+def test_nothing_is_there_to_be_stopped(systemd: Systemd, params: dict[str, Any]) -> None:
+    assert job.answer({**params, "state": "stopped"}, check_mode=False)["state"] == "none"
 
 
 def test_nothing_is_soaked_where_nothing_is_served(
@@ -166,6 +284,12 @@ def test_nothing_is_soaked_where_nothing_is_served(
 def test_a_plan_that_makes_no_sense_is_refused(params: dict[str, Any], key: str, value: Any, words: str) -> None:
     with pytest.raises(job.SoakError, match=words):
         job.plan_of({**params, key: value}, 8)
+
+
+def test_a_plan_that_asks_no_wrong_answer_again_is_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(job.SoakError, match=r"reruns and stress of the soak are both 0.*at least 1"):
+        job.plan_of({**params, "reruns": 0, "stress": 0}, 8)
+    assert job.plan_of({**params, "reruns": 0, "stress": 1}, 8).stress == 1
 
 
 def test_a_damaged_file_is_named(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:

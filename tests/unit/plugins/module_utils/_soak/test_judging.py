@@ -113,6 +113,14 @@ def test_other_anomalies_fail_it(kind: str) -> None:
     assert judge(replace(PLAN, **most), seen(anomalies=(kind,)))[0] == "passed"
 
 
+def test_an_anomaly_that_nobody_classified_fails_it_at_the_deadline() -> None:
+    verdict, reasons = judge(PLAN, seen(anomalies=("unclassified",) * 2))
+    assert verdict == "failed"
+    assert reasons[0].startswith("2 unclassified anomalies, at most 0 are accepted; the first in cycle 17: copy_phrase")
+    # Where the engine was replaced while it was asked again, its answers say nothing.
+    assert judge(PLAN, seen(anomalies=("unclassified",), how="replaced"))[0] == "unfinished"
+
+
 def test_a_slow_cycle_fails_it() -> None:
     verdict, reasons = judge(PLAN, seen([*USUAL, 768.0, 690.0, 640.5]))
     assert (verdict, reasons) == (

@@ -107,6 +107,30 @@ def test_what_breaks_the_schema_is_named_and_the_page_is_of_the_others(tmp_path:
     assert str(torn) in page
 
 
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "1e301", "1" * 400])
+def test_a_figure_that_is_none_costs_the_page_one_record(tmp_path: Path, value: str) -> None:
+    written(tmp_path, {"b70-01": [benchmark("2026-11-22", 1.0), soak("2026-11-21", [777.5, 780.25])]})
+    (file,) = tmp_path.glob("b70-01/soak/*.json")
+    file.write_text(file.read_text().replace("777.5", value))
+    page = look(tmp_path)
+    assert "1 record of 1 host;" in page
+    assert f"{file}: data.cycles[0].load.tok_s: " in page
+    assert "is no finite number" in page
+
+
+@pytest.mark.parametrize("value", [1e300, 1e-300, 5e-324, 0.0])
+def test_a_figure_that_is_far_out_makes_a_page(tmp_path: Path, value: float) -> None:
+    one, other = benchmark("2026-11-22", 1.0), benchmark("2026-11-02", 1.0)
+    for measured in (one, other):
+        shape = next(iter(measured["data"]["shapes"].values()))
+        cold = shape["scenarios"]["c8"]["frontdoor"]["cold"]
+        cold["wall_tok_s"], cold["ttft_s"]["p50"] = value, value
+    hosts = {"b70-01": [one, other, soak("2026-11-21", [value, 780.0]), soak("2026-11-20", [value, value])]}
+    assert "4 records of 1 host" in look(written(tmp_path, hosts))
+    alone = {"b70-02": [soak("2026-11-20", [value, value])]}
+    assert "6 records of 3 hosts" in look(written(tmp_path, {**alone, "b70-03": [one]}))
+
+
 def test_what_records_say_is_text_on_the_page(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     one = benchmark("2026-11-22", 1.0, reasons=[evil], host={**HOST, "class": evil, "kernel": evil})

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lock of one file that only its owner can open: whoever may open a file can lock it, and so hold up everybody."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PAUSE_S = 0.1
+
+
+@contextlib.contextmanager
+def hold(path: Path, limit_s: float, fault: type[Exception]) -> Iterator[None]:
+    """Hold the lock, which the kernel lets go of when its holder dies; raises the fault where another has it so long.
+
+    The file stays, so that nobody ever locks one that was removed. Its folder is there.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    end = time.monotonic() + limit_s
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise fault(
+                        f"another process has held {path} for {limit_s:g} s. Run again when it has ended; "
+                        f"`fuser {path}` names it"
+                    ) from None
+            time.sleep(_PAUSE_S)
+        yield
+    finally:
+        os.close(handle)
