@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 from typing import Any
 
 import pytest
@@ -43,13 +45,27 @@ def runs(rig: Rig) -> bool:
     return rig.run("systemctl", "is-active", UNIT).output.strip() == "active"
 
 
-def index(rig: Rig) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(rig.read(f"{RECORDS}/index.json"))["records"]
-    return rows
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill a play with its workers, each of which has a session of its own and would go on to watch the search."""
+    words = ["pgrep", "--parent", str(process.pid)]
+    workers = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+    os.killpg(process.pid, signal.SIGKILL)
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(worker), signal.SIGKILL)
+
+
+def searches(rig: Rig) -> list[dict[str, Any]]:
+    """The rows of searches in the index, the newest first."""
+    try:
+        rows = json.loads(rig.read(f"{RECORDS}/index.json"))["records"]
+    except FileNotFoundError:
+        return []
+    return [row for row in rows if row["kind"] == "context_search"]
 
 
 def record(rig: Rig) -> dict[str, Any]:
-    newest = next(row for row in index(rig) if row["kind"] == "context_search")
+    newest = searches(rig)[0]
     text = rig.read(f"{RECORDS}/context_search/{newest['id']}.json")
     contracts.check("record", text)
     found: dict[str, Any] = json.loads(text)
@@ -80,7 +96,7 @@ def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded:
     recorded()
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
         wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
-        os.killpg(process.pid, signal.SIGKILL)
+        kill(process)
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert runs(rig), "the search ended with the play"
@@ -97,6 +113,7 @@ def test_the_same_command_joins_the_search_under_way(rig: Rig, recorded: Begin) 
     rig.have("sim-a")
     tell_room(rig, load_s=5)
     recorded()
+    before = len(searches(rig))
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
         wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
         code, refused = play(rig, "sim-b", *WORDS, "-e", "sequences=32", playbook=PLAYBOOK)
@@ -107,7 +124,7 @@ def test_the_same_command_joins_the_search_under_way(rig: Rig, recorded: Begin) 
     assert code == 0, said
     assert "which began before this play, passed" in said, said
     assert process.returncode == 0, output
-    assert len([row for row in index(rig) if row["kind"] == "context_search"]) == 1
+    assert len(searches(rig)) == before + 1
     rig.wait_settled()
     assert_serves(rig, "sim-a")
 
