@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
 from typing import Any
 
 import pytest
 
+from machine import kill_tree
 from scenarios.outcome import assert_serves
 from scenarios.rig import SIM_DIR, Rig, wait_for
 from scenarios.test_ansible import SSH_SESSION, Begin, play, start_play
@@ -43,16 +40,6 @@ def trials(rig: Rig) -> int:
 
 def runs(rig: Rig) -> bool:
     return rig.run("systemctl", "is-active", UNIT).output.strip() == "active"
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kill a play with its workers, each of which has a session of its own and would go on to watch the search."""
-    words = ["pgrep", "--parent", str(process.pid)]
-    workers = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
-    os.killpg(process.pid, signal.SIGKILL)
-    for worker in workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(worker), signal.SIGKILL)
 
 
 def searches(rig: Rig) -> list[dict[str, Any]]:
@@ -96,7 +83,7 @@ def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded:
     recorded()
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
         wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
-        kill(process)
+        kill_tree(process)
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert runs(rig), "the search ended with the play"

@@ -47,8 +47,9 @@ def ticks(top: float, count: int = 5) -> list[float]:
     if top <= _LEAST:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top / count))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= top * 0.999)
-    return [round(step * number, 10) for number in range(math.ceil(top / step * 0.999) + 1)]
+    least = top * (1 - 1e-9)  # computing with fractions may miss a round number by so much
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= least)
+    return [round(step * number, 10) for number in range(math.ceil(least / step) + 1)]
 
 
 def decades(low: float, high: float) -> list[float]:

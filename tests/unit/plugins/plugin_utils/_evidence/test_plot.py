@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import Series, chart, decades, ticks
@@ -65,6 +65,7 @@ class Points(HTMLParser):
 
 
 @given(st.lists(st.tuples(st.integers(1, 512), NUMBERS), min_size=1, max_size=30))
+@example([(1, 125030049.0)])
 def test_every_point_is_inside_the_axes(points):
     drawn = Points(chart("rate", "streams", "tok/s", [Series("a", points, 0)]))
     assert drawn.opened == []
