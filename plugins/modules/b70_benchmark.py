@@ -13,11 +13,12 @@ description:
   - Drives a load generator against the frontdoor and straight at the engine of a slot, for each shape and number of
     streams, and computes the figures from the generator's requests. The exact definitions are in C(docs/benchmarks.md).
   - Asks the canary before and after. It fails where nothing verified is served, and keeps no figure where the canary
-    fails or another engine process serves at the end. The frontdoor stays open.
+    fails or another engine process serves at the end. The frontdoor stays open. A switch that begins ends it.
   - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the newest good record of the
     same profile on a host of the same class.
   - Runs as a transient systemd unit on the host that outlives the controller. A second call with the same options joins
-    the benchmark under way, or returns the result that nobody has collected. The load comes from O(user).
+    the benchmark under way, or returns the result that nobody has collected, if the same is served by then. The load
+    comes from O(user).
   - This module works through the action plugin of the same name.
 extends_documentation_fragment:
   - arcpro.b70.attributes
@@ -90,7 +91,9 @@ options:
     type: float
     default: 0.25
   limit:
-    description: Seconds that one number of streams may take. Requests that are then under way count as failed.
+    description:
+      - Seconds that one number of streams may take. Requests that are then under way count as failed. The generator
+        V(vllm) reports nothing until all are answered, so with it all requests of that number of streams have failed.
     type: int
     default: 1800
   timeout:

@@ -18,10 +18,15 @@ from .generators import GeneratorError, Load
 from .metrics import RequestRecord, summary
 from .run import Tool
 
-Measured = dict[int, list[RequestRecord]]
-# The first request after a start is slow for reasons that no client meets later.
+Measured = list[RequestRecord]
 _WARM_UP_TOKENS = 64
 _SEEDS = 2**31
+# Keeps the seeds of different numbers of streams apart.
+_APART = 7919
+
+
+class Disturbed(Exception):
+    """What is measured is served no longer, so the rest is not measured; the text says why."""
 
 
 class BenchmarkError(Exception):
@@ -35,7 +40,9 @@ class Effects:
     :param info: what is served, as `_slot.api.info` tells it.
     :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns that result.
     :param profile: the resolved profile of a name.
-    :param measure: runs the generator.
+    :param measure: runs the generator. The last argument is called meanwhile; what it raises ends the generator.
+    :param moved: why the engine process of that invocation is not what clients get by now; empty while it is.
+    :param heed: raises ToldToEndFault where this process was told to end.
     :param version: the version of a tool, and that of the engine of a stack's folder.
     :param earlier: the newest good record of a profile on a class of host, measured by a generator of that name.
     :param now: the time as ISO 8601.
@@ -44,7 +51,9 @@ class Effects:
     info: Callable[[], Mapping[str, Any]]
     verify: Callable[[str], Mapping[str, Any]]
     profile: Callable[[str], Mapping[str, Any]]
-    measure: Callable[[Tool, Load, Callable[[str], None]], Measured]
+    measure: Callable[[Tool, Load, Callable[[str], None], Callable[[], None]], Measured]
+    moved: Callable[[str], str]
+    heed: Callable[[], None]
     version: Callable[[Tool], str]
     engine_version: Callable[[str, str], str]
     host: Callable[[], Mapping[str, Any]]
@@ -112,12 +121,17 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
     after: dict[str, Any] | None = None
     tool = _tool(wanted, profile)
     if before["ok"]:
-        found, reasons = _measured(wanted, profile, kept, streams, tool, fx)
-        after = _asked(name, fx, "after")
-        doubts = _doubts(info, fx.info(), after)
-        reasons = [*doubts, *reasons]
+        try:
+            meter = _Meter(tool, fx, partial(_watch, info, fx), reasons)
+            found = _measured(wanted, profile, kept, streams, meter)
+            after = _asked(name, fx, "after")
+            doubts = _doubts(info, fx.info(), after)
+        except Disturbed as error:
+            # Whoever changes what is served has the slot now: the canary would only be in the way.
+            doubts = [f"the benchmark broke off, so no figure is kept: {error}"]
         if doubts:
             found = {}
+        reasons = [*doubts, *reasons]
     else:
         reasons = ["the canary failed before the benchmark, so nothing was measured"]
     host = fx.host()
@@ -155,11 +169,20 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
 def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
     fx.say(f"canary {when} the benchmark")
     result = fx.verify(name)
+    fx.heed()
     cases = [case for case in result.get("canary") or [] if case["profile"] == name]
     ok = not result["failed"] and bool(cases) and all(case["passed"] for case in cases)
     # What is asked at once has the hash of the answer that came last: another one each time.
     hashes = {case["name"]: case["sha256"] for case in cases if case["sha256"] and case["name"] != BURST}
     return {"ok": ok, "hashes": hashes}
+
+
+def _watch(before: Mapping[str, Any], fx: Effects) -> None:
+    """Raise where a switch has begun, or the engine is another process: the load must not disturb what comes next."""
+    fx.heed()
+    why = fx.moved(str((before.get("engine") or {}).get("invocation_id")))
+    if why:
+        raise Disturbed(why)
 
 
 def _same_engine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -179,61 +202,76 @@ def _tool(wanted: Wanted, profile: Mapping[str, Any]) -> Tool:
     return Tool("vllm", profile["engine"]["argv"][0], wanted.user, profile["engine"]["env"])
 
 
+@dataclass(frozen=True)
+class _Meter:
+    """The generator with whoever watches the slot meanwhile. reasons: why something could not be measured."""
+
+    tool: Tool
+    fx: Effects
+    watch: Callable[[], None]
+    reasons: list[str]
+
+    def ask(self, load: Load, what: str) -> Measured | None:
+        self.watch()
+        self.fx.say(what)
+        try:
+            return self.fx.measure(self.tool, load, partial(_said, self.fx, what), self.watch)
+        except GeneratorError as error:
+            self.reasons.append(f"{what}: {error}")
+            return None
+
+
 def _measured(
-    wanted: Wanted,
-    profile: Mapping[str, Any],
-    kept: Sequence[shapes.Shape],
-    streams: Sequence[int],
-    tool: Tool,
-    fx: Effects,
-) -> tuple[dict[str, Any], list[str]]:
+    wanted: Wanted, profile: Mapping[str, Any], kept: Sequence[shapes.Shape], streams: Sequence[int], meter: _Meter
+) -> dict[str, Any]:
     urls = {FRONTDOOR: wanted.frontdoor_url, ENGINE: profile["engine"]["backend_url"]}
     base = Load(
         target=urls[ENGINE],
         model=profile["engine"]["served_model_name"],
         tokenizer=profile["model"]["path"],
         shape=kept[0],
-        streams=(max(streams),),
+        streams=max(streams),
         seed=wanted.seed,
         limit_s=wanted.limit_s,
     )
-    first = min(kept, key=lambda shape: shape.prompt_tokens)
-    warm_up = replace(first, name="warm-up", output_tokens=min(_WARM_UP_TOKENS, first.output_tokens), rounds=1)
-    reasons = []
+    prefixes = (COLD, WARM) if WARM in wanted.prefixes else (COLD,)
     found: dict[str, Any] = {}
-    try:
-        fx.say(f"warm-up with {max(streams)} streams")
-        fx.measure(tool, replace(base, shape=warm_up), fx.say)
-    except GeneratorError as error:
-        return {}, [f"the warm-up failed: {error}"]
     for number, shape in enumerate(kept):
-        scenarios: dict[str, Any] = {f"c{count}": {"streams": count} for count in streams}
+        # The first requests of a kind are slow for reasons that no client meets later.
+        first = replace(shape, output_tokens=min(_WARM_UP_TOKENS, shape.output_tokens), rounds=1)
+        warm_up = replace(base, shape=first, seed=_seed(wanted, number, 0, 0))
+        if meter.ask(warm_up, f"{shape.name}, warm-up with {warm_up.streams} streams") is None:
+            continue
+        scenarios: dict[str, Any] = {}
         found[shape.name] = {
             **{key: getattr(shape, key) for key in ("prompt_tokens", "output_tokens", "rounds")},
             "scenarios": scenarios,
         }
-        for order, target in enumerate(wanted.targets):
-            # The same seed asks the same again: cold is what the engine has never seen, warm the same once more.
-            seed = (wanted.seed + 1 + number * 2 + order) % _SEEDS
-            key = wanted.api_key if target == FRONTDOOR else ""
-            load = replace(base, target=urls[target], shape=shape, streams=tuple(streams), seed=seed, api_key=key)
-            for prefix in (COLD, WARM):
-                if prefix == WARM and WARM not in wanted.prefixes:
-                    continue
-                what = f"{shape.name} through the {target}, {prefix}"
-                fx.say(f"{what}: {', '.join(map(str, streams))} streams")
-                try:
-                    measured = fx.measure(tool, load, partial(_said, fx, what))
-                except GeneratorError as error:
-                    reasons.append(f"{what}: {error}")
-                    continue
-                for count, records in measured.items():
-                    entry = scenarios[f"c{count}"].setdefault(target, {})
-                    # guidellm was seen to answer a request and to leave it out of its report.
-                    lost = load.requests(count) - len(records)
-                    entry[prefix] = {**summary(records), "lost": lost, "seed": seed, "records": _compact(records)}
-                    fx.say(f"{what}, {count} streams: {_shown(entry[prefix])}")
-    return found, reasons
+        for turn, count in enumerate(streams, number):
+            scenario = scenarios[f"c{count}"] = {"streams": count}
+            # Whichever way is second finds a warmer host: each is first in every other scenario.
+            for target in wanted.targets if turn % 2 == 0 else wanted.targets[::-1]:
+                seed = _seed(wanted, number, 1 + (target == ENGINE), count)
+                key = wanted.api_key if target == FRONTDOOR else ""
+                load = replace(base, target=urls[target], shape=shape, streams=count, seed=seed, api_key=key)
+                for prefix in prefixes:
+                    what = f"{shape.name} through the {target}, {prefix}, {count} streams"
+                    records = meter.ask(load, what)
+                    if records is not None:
+                        figures = scenario.setdefault(target, {})[prefix] = _figures(load, records)
+                        meter.fx.say(f"{what}: {_shown(figures)}")
+    return found
+
+
+def _seed(wanted: Wanted, shape: int, way: int, streams: int) -> int:
+    """Prompts follow from it. Only warm asks again what was asked before, which is the same as its cold."""
+    return (wanted.seed + 3 * shape + way + _APART * streams) % _SEEDS
+
+
+def _figures(load: Load, records: Measured) -> dict[str, Any]:
+    # guidellm was seen to answer a request and to leave it out of its report.
+    lost = load.requests - len(records)
+    return {**summary(records), "lost": lost, "seed": load.seed, "records": _compact(records)}
 
 
 def _said(fx: Effects, what: str, text: str) -> None:

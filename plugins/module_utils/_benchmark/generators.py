@@ -32,26 +32,26 @@ class Load:
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
     :param model: the name under which the model is served.
     :param tokenizer: the folder of the model, whose tokenizer counts the tokens of the prompts.
-    :param streams: numbers of requests at once, measured one after the other.
-    :param limit_s: seconds after which one number of streams is broken off.
+    :param streams: the number of requests at once.
+    :param limit_s: seconds after which it is broken off.
     """
 
     target: str
     model: str
     tokenizer: str
     shape: Shape
-    streams: tuple[int, ...]
+    streams: int
     seed: int
     limit_s: float
     api_key: str = ""
 
-    def requests(self, streams: int) -> int:
-        return streams * self.shape.rounds
+    @property
+    def requests(self) -> int:
+        return self.streams * self.shape.rounds
 
 
 def guidellm_config(load: Load, report: str) -> dict[str, Any]:
     """The file from which guidellm reads what to do. It holds the key, which therefore is in no argument list."""
-    count, several = [load.requests(streams) for streams in load.streams], len(load.streams) > 1
     spec: dict[str, Any] = {
         "backend": {
             "kind": "openai_http",
@@ -64,9 +64,9 @@ def guidellm_config(load: Load, report: str) -> dict[str, Any]:
             "extras": {"body": {"temperature": 0}},
             **({"api_key": load.api_key} if load.api_key else {}),
         },
-        "profile": {"kind": "concurrent", "streams": list(load.streams)},
+        "profile": {"kind": "concurrent", "streams": [load.streams]},
         "constraints": [
-            {"kind": "max_requests", "count": count if several else count[0]},
+            {"kind": "max_requests", "count": load.requests},
             {"kind": "max_duration", "seconds": load.limit_s},
         ],
         "tokenizer": {"kind": "huggingface_auto", "model": load.tokenizer},
@@ -89,8 +89,8 @@ def guidellm_argv(python: str, config: str) -> list[str]:
     return [python, "-m", "guidellm", "run", "--config", config, "--disable-console"]
 
 
-def guidellm_records(report: Mapping[str, Any], load: Load) -> dict[int, list[RequestRecord]]:
-    """Return the requests of each number of streams; raises GeneratorError where the report has another shape."""
+def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
+    """Return the requests of the load's streams; raises GeneratorError where the report has another shape."""
     found: dict[int, list[RequestRecord]] = {}
     try:
         for benchmark in report["benchmarks"]:
@@ -100,11 +100,23 @@ def guidellm_records(report: Mapping[str, Any], load: Load) -> dict[int, list[Re
             records += [_of_guidellm(item, load, _reason(item)) for item in groups["errored"]]
             # What never started was not asked for; the rest was cut off by the limit.
             cut = [item for item in groups["incomplete"] if item["info"]["timings"]["request_start"] is not None]
-            records += [_of_guidellm(item, load, f"broken off after {load.limit_s:g} s") for item in cut]
+            records += [_of_guidellm(item, load, _broken_off(load)) for item in cut]
             found[streams] = records
     except (KeyError, TypeError, ValueError) as error:
         raise GeneratorError(f"guidellm's report has no readable {error}: is it another version?") from error
-    return found
+    if load.streams not in found:
+        raise GeneratorError(f"guidellm's report has nothing of {load.streams} streams: is it another version?")
+    return found[load.streams]
+
+
+def cut_off(load: Load) -> list[RequestRecord]:
+    """The requests of a generator that was ended by the limit and left no report: nobody knows which were answered."""
+    wanted = load.shape.output_tokens
+    return [RequestRecord(0.0, None, None, load.limit_s, 0, 0, wanted, _broken_off(load))] * load.requests
+
+
+def _broken_off(load: Load) -> str:
+    return f"broken off after {load.limit_s:g} s"
 
 
 def _of_guidellm(item: Mapping[str, Any], load: Load, error: str) -> RequestRecord:
@@ -128,8 +140,9 @@ def _reason(item: Mapping[str, Any]) -> str:
     return lines[0][:120] if lines else "failed without a reason"
 
 
-def vllm_argv(program: str, load: Load, streams: int, folder: str, name: str) -> list[str]:
-    """``vllm bench serve`` of the installed stack, for one number of streams."""
+def vllm_argv(program: str, load: Load, report: str) -> list[str]:
+    """``vllm bench serve`` of the installed stack."""
+    folder, _, name = report.rpartition("/")
     return [
         program,
         "bench",
@@ -142,8 +155,8 @@ def vllm_argv(program: str, load: Load, streams: int, folder: str, name: str) ->
         "--dataset-name=random",
         f"--random-input-len={load.shape.prompt_tokens}",
         f"--random-output-len={load.shape.output_tokens}",
-        f"--num-prompts={load.requests(streams)}",
-        f"--max-concurrency={streams}",
+        f"--num-prompts={load.requests}",
+        f"--max-concurrency={load.streams}",
         f"--seed={load.seed}",
         "--ignore-eos",
         "--temperature=0",

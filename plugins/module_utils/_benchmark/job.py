@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -27,10 +27,13 @@ from .._evidence import host_class
 from .._evidence.store import Store, StoreError
 from .._files import replace
 from .._slot import api
+from .._slot.effects import Effects as HostEffects
+from .._slot.frontdoor import read_state
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
+from .._slot.observe import slot_units
 from .._slot.state_file import stamp
-from .._slot.types import Request, SlotFault
+from .._slot.types import Layout, Request, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted
@@ -54,7 +57,10 @@ _PROPERTIES = {
     "ProtectSystem": "no",
 }
 # What a benchmark is: another value is another benchmark.
-_OF_THE_WORK = ("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band")
+_OF_THE_WORK = (
+    *("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band"),
+    *("frontdoor_url", "timeout"),
+)
 
 _SYSTEMD = _transient.Systemd(BenchmarkError, "a benchmark")
 
@@ -77,10 +83,17 @@ class Job:
     def asked(self) -> dict[str, Any]:
         return _read(self.file("asked.json")) or {}
 
-    def start(self, params: Mapping[str, Any], archive: Callable[[], Path], judge: Callable[[], None]) -> str:
+    def start(
+        self,
+        params: Mapping[str, Any],
+        served: Sequence[str | None],
+        archive: Callable[[], Path],
+        judge: Callable[[], object],
+    ) -> str:
         """Begin, or join what is under way, or find what nobody has collected; returns which of the three.
 
-        `judge` raises where a new benchmark can't be measured.
+        :param served: the profile that is served now, and its fingerprint. The result of another one is no result.
+        :param judge: raises where a new benchmark can't be measured.
         """
         work = _work(params)
         if self.systemd.state(self.unit).running:
@@ -90,13 +103,16 @@ class Job:
                     f"`systemctl stop {self.unit}`"
                 )
             return "joined"
-        if self.asked().get("work") == work and self.file("result.json").exists():
+        asked = self.asked()
+        same = (asked.get("work"), asked.get("served")) == (work, list(served))
+        if same and self.file("result.json").exists():
             return "found"
         judge()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(mode=0o700, parents=True)
         shutil.copyfile(archive(), self.file("job.zip"))
-        replace(self.file("asked.json"), json.dumps({"work": work, "params": dict(params)}).encode(), 0o600)
+        given = {"work": work, "served": list(served), "params": dict(params)}
+        replace(self.file("asked.json"), json.dumps(given).encode(), 0o600)
         argv = [sys.executable, "-c", _MAIN, str(self.file("job.zip")), str(self.folder)]
         task = _transient.Task(
             self.unit,
@@ -143,6 +159,21 @@ class Job:
             self.file("job.zip").unlink(missing_ok=True)
 
 
+class Ending:
+    """Whether this process was told to end. The clock tells that once, and the canary may take it for its own end."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self._told = False
+
+    def told(self) -> None:
+        self._told = True
+
+    def heed(self) -> None:
+        if self._told:
+            raise ToldToEndFault
+
+
 def job_of(params: Mapping[str, Any]) -> Job:
     return Job(params["slot"], Path(params["run_dir"]) / params["slot"] / "benchmark")
 
@@ -168,9 +199,10 @@ def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
     )
 
 
-def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effects:
-    """The real host."""
-    clock = SystemClock()
+def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Ending | None = None) -> bench.Effects:
+    """The real host. ending: of the unit, which heeds signals."""
+    ending = ending or Ending()
+    clock = ending.clock
     fx, layout = host_effects(clock), layout_of(params)
     store = Store(params["records_dir"])
 
@@ -198,6 +230,8 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effe
         verify=verify,
         profile=profile,
         measure=run.measure,
+        moved=partial(_moved, fx, layout),
+        heed=ending.heed,
         version=_tool_version,
         engine_version=_engine_version,
         host=host_class.look,
@@ -205,6 +239,20 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None]) -> bench.Effe
         now=lambda: stamp(clock.now()),
         say=say,
     )
+
+
+def _moved(fx: HostEffects, layout: Layout, invocation_id: str) -> str:
+    """Little is looked at, because it is asked again and again while the engine is measured."""
+    try:
+        state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
+    except SlotFault:
+        return ""  # systemd gave no answer: the next look tells
+    if not any(unit.running and unit.invocation_id == invocation_id for unit in units):
+        return "the engine process that was measured is gone"
+    if state is None or not (state.open and state.verified) or state.invocation_id != invocation_id:
+        why = "nothing is known of it" if state is None else state.reason or state.phase
+        return f"slot {layout.slot} is closed: {why}"
+    return ""
 
 
 def _earlier(store: Store, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
@@ -239,12 +287,17 @@ def main(folder: str) -> None:
         with (place / "progress").open("a", encoding="utf-8") as stream:
             stream.write(text + "\n")
 
+    ending = Ending()
+    ending.clock.heed_signals(ending.told)
     found: dict[str, Any]
     try:
-        fx = effects(params, say)
+        fx = effects(params, say, ending)
         record = bench.run(wanted_of(params, fx.now()), fx)
         Store(params["records_dir"]).write(record)
         found = {"record": record, "pictures": _pictures(params, record)}
+    except ToldToEndFault:
+        # No result: systemd knows whether somebody ended it or its time was over.
+        return
     except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
         found = {"failed": True, "msg": str(error)}
     except Exception as error:
@@ -290,7 +343,9 @@ def _engine_version(stack: str, engine: str) -> str:
 
 
 def _work(params: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps({key: params[key] for key in _OF_THE_WORK}, sort_keys=True).encode()).hexdigest()
+    what = {key: params[key] for key in _OF_THE_WORK}
+    what["api_key"] = hashlib.sha256((params["api_key"] or "").encode()).hexdigest()
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

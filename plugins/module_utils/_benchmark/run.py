@@ -14,8 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import PurePosixPath
+from typing import IO, Any
 
+from .._slot.host.files import regular
 from . import generators
 from .generators import GeneratorError, Load
 from .metrics import RequestRecord
@@ -42,30 +44,40 @@ class Tool:
     environment: Mapping[str, str] | None = None
 
 
-def measure(tool: Tool, load: Load, say: Callable[[str], None] = lambda text: None) -> dict[int, list[RequestRecord]]:
-    """Return the requests for each number of streams of the load. `say` hears how far it is.
+class _OverLimit(Exception):
+    """The generator was ended because of `benchmark_limit`."""
 
+
+def measure(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+    """Return the requests of the load.
+
+    :param say: hears how far it is.
+    :param watch: is called again and again; what it raises ends the generator.
     :raises GeneratorError: where the generator failed as a whole. A failed request is a record with its error.
     """
     if not os.path.exists(tool.program):
         raise GeneratorError(f"{tool.program} is not there: run benchmark.yml with the tag install")
-    with tempfile.TemporaryDirectory(prefix="b70-benchmark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="b70-benchmark-") as outer:
         owner = _rights(tool.user)
+        # The generator's user owns the folder and not its place, so it can't put another thing there.
+        os.chmod(outer, 0o711)
+        folder = os.path.join(outer, "work")
+        os.mkdir(folder, 0o700)
         if owner:
             os.chown(folder, owner["user"], owner["group"])
+        report = os.path.join(folder, "report.json")
         if tool.kind == "guidellm":
-            report, config = os.path.join(folder, "report.json"), os.path.join(folder, "config.json")
+            config = os.path.join(folder, "config.json")
             _hand_over(config, json.dumps(generators.guidellm_config(load, report)), owner)
-            limit_s = load.limit_s * len(load.streams) + _AROUND_S
-            _run(tool, generators.guidellm_argv(tool.program, config), folder, owner, limit_s, load, say)
-            return generators.guidellm_records(_report(report), load)
-        found = {}
-        for streams in load.streams:
-            name = f"{streams}.json"
-            argv = generators.vllm_argv(tool.program, load, streams, folder, name)
-            _run(tool, argv, folder, owner, load.limit_s + _AROUND_S, load, say)
-            found[streams] = generators.vllm_records(_report(os.path.join(folder, name)), load)
-        return found
+            argv = generators.guidellm_argv(tool.program, config)
+        else:
+            argv = generators.vllm_argv(tool.program, load, report)
+        try:
+            _run(tool, argv, folder, owner, load, say, watch)
+        except _OverLimit:
+            return generators.cut_off(load)
+        read = generators.guidellm_records if tool.kind == "guidellm" else generators.vllm_records
+        return read(_report(report), load)
 
 
 def _rights(user: str) -> dict[str, Any]:
@@ -81,8 +93,8 @@ def _rights(user: str) -> dict[str, Any]:
 def _hand_over(path: str, text: str, owner: Mapping[str, Any]) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
         stream.write(text)
-    if owner:
-        os.chown(path, owner["user"], owner["group"])
+        if owner:
+            os.fchown(stream.fileno(), owner["user"], owner["group"])
 
 
 def _run(
@@ -90,9 +102,9 @@ def _run(
     argv: Sequence[str],
     folder: str,
     owner: Mapping[str, Any],
-    limit_s: float,
     load: Load,
     say: Callable[[str], None],
+    watch: Callable[[], None],
 ) -> None:
     # Nothing is fetched: tokenizer and data are here.
     environment = {
@@ -106,50 +118,55 @@ def _run(
         "PYTHONDONTWRITEBYTECODE": "1",
         **({"OPENAI_API_KEY": load.api_key} if load.api_key and tool.kind == "vllm" else {}),
     }
-    log = os.path.join(folder, "log")
-    with open(log, "wb") as output:
+    # A file without a name: the generator's user can put no other one in its place.
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             list(argv),
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             **owner,
         )
-    ends = time.monotonic() + limit_s
-    said = ""
-    try:
-        while True:
-            try:
-                process.wait(timeout=_LOOK_S)
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() > ends:
-                    raise GeneratorError(f"{tool.kind} did not end within {limit_s:g} s (benchmark_limit)") from None
-            now = generators.progress_of(_tail(log))
-            if now and now != said:
-                said = now
-                say(now)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.returncode != 0:
-        lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
-        raise GeneratorError(f"{tool.kind} ended with {process.returncode}: {' / '.join(lines[-3:])[-400:]}")
+        ends = time.monotonic() + load.limit_s + _AROUND_S
+        said = ""
+        try:
+            while True:
+                try:
+                    process.wait(timeout=_LOOK_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > ends:
+                        raise _OverLimit from None
+                watch()
+                now = generators.progress_of(_tail(log))
+                if now and now != said:
+                    said = now
+                    say(now)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode != 0:
+            lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
+            raise GeneratorError(f"{tool.kind} ended with {process.returncode}: {' / '.join(lines[-3:])[-400:]}")
 
 
-def _tail(path: str) -> str:
-    with open(path, "rb") as stream:
-        stream.seek(max(0, os.path.getsize(path) - _TAIL))
-        return stream.read().decode(errors="replace")
+def _tail(log: IO[bytes]) -> str:
+    # Reads at a place, because the generator shares the place at which it writes.
+    size = os.fstat(log.fileno()).st_size
+    return os.pread(log.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace")
 
 
 def _report(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as stream:
+        # Whoever wrote it has fewer rights than who reads it.
+        with (
+            regular(PurePosixPath(path), os.O_RDONLY | os.O_NOFOLLOW) as handle,
+            open(handle, encoding="utf-8", closefd=False) as stream,
+        ):
             data = json.load(stream)
     except (OSError, ValueError) as error:
         raise GeneratorError(f"the generator left no report that can be read: {error}") from error

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .._slot.host.http import HAS_REQUESTS
@@ -39,11 +40,9 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
         return {}
     if check_mode:
         return job.foresee(params)
-    began = here.start(params, own_archive, lambda: _refuse_early(params))
-    return {"began": began, "unit": here.unit}
-
-
-def _refuse_early(params: Mapping[str, Any]) -> None:
-    """What can't work is said at once, not by the unit."""
     fx = job.effects(params, lambda text: None)
-    bench.plan(job.wanted_of(params, fx.now()), fx)
+    info = fx.info()
+    # What can't work is said at once, not by the unit.
+    judge = partial(bench.plan, job.wanted_of(params, fx.now()), fx)
+    began = here.start(params, (info["profile"], info["fingerprint"]), own_archive, judge)
+    return {"began": began, "unit": here.unit}

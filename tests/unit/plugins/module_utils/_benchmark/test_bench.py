@@ -15,8 +15,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, Effects, Wanted
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
 from unit.plugins.module_utils._evidence.records import HOST
 
@@ -61,6 +63,7 @@ class Host:
     def __init__(self, *canaries: bool, broken: str = "", failed: int = 0) -> None:
         self.canaries, self.broken, self.failed = list(canaries) or [True, True], broken, failed
         self.loads: list[Load] = []
+        self.moved_after, self.told_after = -1, -1  # so many loads
         self.tools: list[Tool] = []
         self.said: list[str] = []
         self.earlier: Mapping[str, Any] | None = None
@@ -81,13 +84,24 @@ class Host:
         last = "565339bc" if self.loads else "cfaf413c"
         return {"failed": not passed, "canary": [case, {**case, "name": "burst", "sha256": last}]}
 
-    def measure(self, tool: Tool, load: Load, say: Callable[[str], None]) -> dict[int, Any]:
+    def measure(
+        self, tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]
+    ) -> list[RequestRecord]:
         self.loads.append(load)
+        watch()
         self.tools.append(tool)
         if self.broken and self.broken in load.target:
             raise GeneratorError("guidellm ended with 1: no room")
         say("1 answered")
-        return {count: requests(count, 100.0, failed=self.failed) for count in load.streams}
+        return requests(load.streams, 100.0, failed=min(self.failed, load.streams))
+
+    def moved(self, invocation_id: str) -> str:
+        assert invocation_id == "one"
+        return "slot main is closed: switching to tiny-b" if len(self.loads) == self.moved_after else ""
+
+    def heed(self) -> None:
+        if len(self.loads) == self.told_after:
+            raise ToldToEndFault
 
     def find(self, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
         return self.earlier if (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm") else None
@@ -98,6 +112,8 @@ class Host:
             verify=self.verify,
             profile=lambda name: PROFILE,
             measure=self.measure,
+            moved=self.moved,
+            heed=self.heed,
             version=lambda tool: "0.8.1",
             engine_version=lambda stack, engine: "0.32.0",
             host=lambda: {key: value for key, value in HOST.items() if key != "name"},
@@ -116,19 +132,55 @@ def test_every_way_is_measured_cold_and_then_warm_with_the_same_prompts() -> Non
     host = Host()
     record = host.run()
     warm_up, *loads = host.loads
-    assert (warm_up.shape.name, warm_up.shape.output_tokens, warm_up.streams) == ("warm-up", 64, (2,))
-    assert [load.target.rpartition(":")[2] for load in loads] == ["8000", "8000", "18080", "18080"]
-    assert [load.api_key for load in loads] == ["hidden", "hidden", "", ""]
-    seeds = [load.seed for load in loads]
-    assert (seeds[0], seeds[2]) == (seeds[1], seeds[3])
-    assert len({warm_up.seed, *seeds}) == 3
-    assert all((load.model, load.tokenizer, load.streams) == ("tiny", "/srv/tiny-a", (1, 2)) for load in loads)
+    assert (warm_up.shape.name, warm_up.shape.output_tokens, warm_up.streams) == ("short-128", 64, 2)
+    cold, warm = loads[::2], loads[1::2]
+    assert cold == warm
+    assert [load.streams for load in cold] == [1, 1, 2, 2]
+    assert len({warm_up.seed, *(load.seed for load in cold)}) == 5
+    for load in cold:
+        assert load.api_key == ("hidden" if load.target.endswith(":8000") else "")
+        assert (load.model, load.tokenizer) == ("tiny", "/srv/tiny-a")
     assert (record["verdict"], record["reasons"]) == ("passed", [])
     assert list(record["data"]["shapes"]) == ["short-128"]
     assert list(record["data"]["shapes"]["short-128"]["scenarios"]) == ["c1", "c2"]
     assert [item["shape"] for item in record["data"]["left_out"]] == ["28k-128"]
     assert record["canary"]["before"] == record["canary"]["after"] == {"ok": True, "hashes": {"exact_ok": "565339bc"}}
     assert record["data"]["summary"].startswith("143.8 tok/s (short-128 c2 frontdoor cold)")
+
+
+def test_each_way_is_first_in_every_other_scenario() -> None:
+    host = Host()
+    host.run(replace(WANTED, shapes=(SHAPES["short-128"], SHAPES["short-256"]), prefixes=("cold",)))
+    asked = [(load.shape.name, load.streams, load.target.rpartition(":")[2]) for load in host.loads]
+    assert asked == [
+        ("short-128", 2, "18080"),  # a warm-up of each shape
+        *[("short-128", 1, "8000"), ("short-128", 1, "18080"), ("short-128", 2, "18080"), ("short-128", 2, "8000")],
+        ("short-256", 2, "18080"),
+        *[("short-256", 1, "18080"), ("short-256", 1, "8000"), ("short-256", 2, "8000"), ("short-256", 2, "18080")],
+    ]
+    assert [load.shape.rounds for load in host.loads[::5]] == [1, 1]
+    assert len({load.seed for load in host.loads}) == len(host.loads)
+
+
+@pytest.mark.parametrize("loads", [1, 4])
+def test_a_switch_that_begins_ends_the_load(loads: int) -> None:
+    host = Host(True)  # the canary is not asked again
+    host.moved_after = loads
+    record = host.run()
+    assert (record["verdict"], record["data"]["shapes"], record["canary"]["after"]) == ("failed", {}, None)
+    assert record["reasons"] == [
+        "the benchmark broke off, so no figure is kept: slot main is closed: switching to tiny-b"
+    ]
+    assert len(host.loads) == loads
+
+
+@pytest.mark.parametrize("loads", [0, 3, 9])
+def test_whoever_is_told_to_end_ends(loads: int) -> None:
+    host = Host()
+    host.told_after = loads
+    with pytest.raises(ToldToEndFault):
+        host.run()
+    assert len(host.loads) == loads
 
 
 def test_the_key_is_not_in_the_record() -> None:
@@ -139,7 +191,7 @@ def test_progress_names_what_is_measured() -> None:
     host = Host()
     host.run()
     assert host.said[0] == "canary before the benchmark"
-    assert "short-128 through the frontdoor, cold: 1 answered" in host.said
+    assert "short-128 through the frontdoor, cold, 1 streams: 1 answered" in host.said
     assert "short-128 through the engine, warm, 2 streams: 143.8 tok/s, first token after 0.500 s" in host.said
 
 
@@ -174,9 +226,9 @@ def test_no_figure_outlives_the_engine_that_gave_it() -> None:
     host = Host()
     measure = host.measure
 
-    def replaced(tool: Tool, load: Load, say: Callable[[str], None]) -> dict[int, Any]:
+    def replaced(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
         host.state = {**host.state, "engine": {"invocation_id": "two"}}
-        return measure(tool, load, say)
+        return measure(tool, load, say, watch)
 
     host.measure = replaced  # type: ignore[method-assign]
     record = host.run()
@@ -194,15 +246,31 @@ def test_one_failed_request_loses_no_figure() -> None:
 def test_a_generator_that_fails_for_one_way_costs_only_that() -> None:
     record = Host(broken=":8000").run()
     assert [reason.partition(":")[0] for reason in record["reasons"]] == [
-        "short-128 through the frontdoor, cold",
-        "short-128 through the frontdoor, warm",
+        f"short-128 through the frontdoor, {prefix}, {streams} streams"
+        for streams in (1, 2)
+        for prefix in ("cold", "warm")
     ]
     scenario = record["data"]["shapes"]["short-128"]["scenarios"]["c1"]
     assert ("frontdoor" in scenario, sorted(scenario["engine"])) == (False, ["cold", "warm"])
 
 
+def test_a_generator_that_fails_for_one_number_of_streams_costs_only_that() -> None:
+    host = Host()
+    measure = host.measure
+
+    def broken(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+        if load.streams == 2 and load.shape.rounds == 3:
+            raise GeneratorError("vllm ended with 1: no room")
+        return measure(tool, load, say, watch)
+
+    host.measure = broken  # type: ignore[method-assign]
+    scenarios = host.run(replace(WANTED, generator="vllm"))["data"]["shapes"]["short-128"]["scenarios"]
+    assert sorted(scenarios["c1"]["engine"]) == ["cold", "warm"]
+    assert scenarios["c2"] == {"streams": 2}
+
+
 def test_a_warm_up_that_fails_says_why() -> None:
-    assert Host(broken="127").run()["reasons"] == ["the warm-up failed: guidellm ended with 1: no room"]
+    assert Host(broken="127").run()["reasons"] == ["short-128, warm-up with 2 streams: guidellm ended with 1: no room"]
 
 
 def test_requests_of_clients_make_the_figures_doubtful() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators i
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
 
-LOAD = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 64, 2), (1, 2), 5, 60.0, "hidden")
+LOAD = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 64, 2), 2, 5, 60.0, "hidden")
 
 
 def captured(name: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def captured(name: str) -> dict[str, Any]:
 
 def test_the_requests_of_guidellm_give_its_own_figures() -> None:
     report = captured("guidellm-good")
-    found = generators.guidellm_records(report, LOAD)
+    found = {count: generators.guidellm_records(report, replace(LOAD, streams=count)) for count in (1, 2)}
     assert {streams: len(records) for streams, records in found.items()} == {1: 2, 2: 4}
     for benchmark, records in zip(report["benchmarks"], found.values(), strict=True):
         ours, theirs = summary(records), benchmark["own"]
@@ -44,13 +45,13 @@ def test_the_requests_of_guidellm_give_its_own_figures() -> None:
     ],
 )
 def test_requests_without_an_answer_are_failures(name: str, reason: str) -> None:
-    figures = summary(generators.guidellm_records(captured(name), LOAD)[2])
+    figures = summary(generators.guidellm_records(captured(name), LOAD))
     assert (figures["requests"], figures["errors"], figures["wall_tok_s"]) == (2, {reason: 2}, None)
 
 
 def test_the_requests_of_vllm_give_its_own_figures() -> None:
     report = captured("vllm-good")
-    load = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 32), (2,), 7, 60.0)
+    load = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 32), 2, 7, 60.0)
     figures = summary(generators.vllm_records(report, load))
     assert (figures["requests"], figures["failed"], figures["completion_tokens"]) == (6, 0, 192)
     assert figures["ttft_s"]["mean"] == pytest.approx(report["mean_ttft_ms"] / 1000, abs=1e-4)
@@ -68,6 +69,8 @@ def test_a_request_that_vllm_lost_is_a_failure() -> None:
 def test_a_report_of_another_version_is_named() -> None:
     with pytest.raises(GeneratorError, match="guidellm's report has no readable 'benchmarks'"):
         generators.guidellm_records({}, LOAD)
+    with pytest.raises(GeneratorError, match="nothing of 2 streams"):
+        generators.guidellm_records({"benchmarks": []}, LOAD)
     with pytest.raises(GeneratorError, match=r"start_times.*use guidellm"):
         generators.vllm_records({"ttfts": []}, LOAD)
 
@@ -77,15 +80,16 @@ def test_the_key_is_in_no_argument_list() -> None:
     assert config["spec"]["backend"]["api_key"] == "hidden"
     words = [
         *generators.guidellm_argv("/opt/b70/python", "/tmp/config.json"),
-        *generators.vllm_argv("/opt/b70/vllm", LOAD, 2, "/tmp", "2.json"),
+        *generators.vllm_argv("/opt/b70/vllm", LOAD, "/tmp/report.json"),
     ]
     assert "hidden" not in " ".join(words)
     assert {"--max-concurrency=2", "--num-prompts=4", "--seed=5", "--ignore-eos"} <= set(words)
+    assert {"--result-dir=/tmp", "--result-filename=report.json"} <= set(words)
 
 
-def test_each_number_of_streams_has_its_requests() -> None:
+def test_each_stream_has_its_requests() -> None:
     spec = generators.guidellm_config(LOAD, "r")["spec"]
-    assert (spec["profile"]["streams"], spec["constraints"][0]["count"]) == ([1, 2], [2, 4])
+    assert (spec["profile"]["streams"], spec["constraints"][0]["count"]) == ([2], 4)
     assert spec["data"] == [{"kind": "synthetic_text", "prompt_tokens": 119, "output_tokens": 64}]
 
 

@@ -17,7 +17,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
 from unit.plugins.module_utils._evidence.records import HOST, record
+from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 
 PARAMS = {
     **{name: spec.get("default") for name, spec in ARGUMENTS.items()},
@@ -26,6 +31,7 @@ PARAMS = {
     "name": "b70-01",
     "api_key": "hidden",
 }
+SERVED = ("tiny-a", "sha256:0f3c")
 
 
 class Systemd:
@@ -64,7 +70,8 @@ def here(tmp_path: Path, systemd: Systemd) -> job.Job:
 
 
 def start(here: job.Job, archive: Path, **given: Any) -> str:
-    return here.start({**PARAMS, **given}, lambda: archive, lambda: None)
+    served = given.pop("served", SERVED)
+    return here.start({**PARAMS, **given}, served, lambda: archive, lambda: None)
 
 
 def test_a_benchmark_is_begun_once_and_then_joined(here: job.Job, systemd: Systemd, archive: Path) -> None:
@@ -121,12 +128,30 @@ def test_the_result_of_other_settings_is_not_taken_for_this_one(here: job.Job, s
     assert not here.file("result.json").exists()
 
 
+@pytest.mark.parametrize("served", [("tiny-b", "sha256:0f3c"), ("tiny-a", "sha256:77"), (None, None)])
+def test_the_result_of_what_was_served_before_is_not_found(
+    here: job.Job, systemd: Systemd, archive: Path, served: tuple[str | None, str | None]
+) -> None:
+    start(here, archive)
+    assert start(here, archive, served=served) == "joined"
+    here.file("result.json").write_text("{}")
+    systemd.now = _transient.State("inactive", "success", "0")
+    assert start(here, archive, served=served) == "begun"
+
+
+@pytest.mark.parametrize("other", [{"frontdoor_url": "http://[::1]:8000"}, {"timeout": 60}, {"api_key": "another"}])
+def test_what_would_measure_otherwise_is_another_benchmark(here: job.Job, archive: Path, other: dict[str, Any]) -> None:
+    start(here, archive)
+    with pytest.raises(BenchmarkError, match="with other settings"):
+        start(here, archive, **other)
+
+
 def test_what_cannot_work_is_said_before_anything_is_begun(here: job.Job, systemd: Systemd, archive: Path) -> None:
     def refuse() -> None:
         raise BenchmarkError("nothing verified is served")
 
     with pytest.raises(BenchmarkError, match="nothing verified"):
-        here.start(PARAMS, lambda: archive, refuse)
+        here.start(PARAMS, SERVED, lambda: archive, refuse)
     assert (systemd.started, here.folder.exists()) == ([], False)
 
 
@@ -192,6 +217,7 @@ def test_a_benchmark_that_breaks_off_leaves_its_reason(
     here: job.Job, archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     start(here, archive, records_dir=str(tmp_path / "records"))
+    monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: None)
 
     def refuse(*_given: Any) -> None:
         raise BenchmarkError("nothing verified is served")
@@ -199,6 +225,49 @@ def test_a_benchmark_that_breaks_off_leaves_its_reason(
     monkeypatch.setattr(bench, "run", refuse)
     job.main(str(here.folder))
     assert here.collect() == {"failed": True, "msg": "nothing verified is served"}
+
+
+def test_a_unit_that_is_told_to_end_leaves_that_to_systemd(
+    here: job.Job, systemd: Systemd, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(here, archive)
+    heeding: list[Any] = []
+    monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: heeding.append(told))
+
+    def told(_wanted: Any, fx: bench.Effects) -> None:
+        fx.heed()
+        heeding[0]()
+        # Each time: the canary takes the first for its own end.
+        for _time in range(2):
+            with pytest.raises(ToldToEndFault):
+                fx.heed()
+        fx.heed()
+
+    monkeypatch.setattr(bench, "run", told)
+    job.main(str(here.folder))
+    systemd.now = _transient.State("failed", "timeout", "0")
+    assert "it took longer than benchmark_timeout" in here.collect()["msg"]
+
+
+def moved(found: FakeHost, engine: str) -> str:
+    return job._moved(found.effects(), LAYOUT, engine)
+
+
+def test_a_closed_frontdoor_is_noticed_while_the_engine_goes_on() -> None:
+    found = host("ab", load_s=1.0)
+    switch(found, "a")
+    engine = found.engine().invocation  # type: ignore[union-attr]
+    assert moved(found, engine) == ""
+    api.isolate(found.effects(), LAYOUT, "me", "it lies")  # the engine goes on
+    assert moved(found, engine).startswith("slot main is closed: this host is in quarantine")
+
+
+def test_another_engine_process_is_noticed() -> None:
+    found = host("ab", load_s=1.0)
+    switch(found, "a")
+    engine = found.engine().invocation  # type: ignore[union-attr]
+    switch(found, "b")
+    assert moved(found, engine) == "the engine process that was measured is gone"
 
 
 def test_the_program_that_draws_needs_nothing_of_the_collection() -> None:
