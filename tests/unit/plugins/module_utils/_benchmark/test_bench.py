@@ -162,7 +162,7 @@ def test_each_way_is_first_in_every_other_scenario() -> None:
     assert len({load.seed for load in host.loads}) == len(host.loads)
 
 
-@pytest.mark.parametrize("loads", [1, 4])
+@pytest.mark.parametrize("loads", [0, 1, 4])
 def test_a_switch_that_begins_ends_the_load(loads: int) -> None:
     host = Host(True)  # the canary is not asked again
     host.moved_after = loads

@@ -56,7 +56,7 @@ def test_what_watches_ends_the_generator(measure: Measure, tmp_path: Path) -> No
             raise RuntimeError("a switch has begun")
 
     with pytest.raises(RuntimeError, match="a switch has begun"):
-        measure(f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 600", watch)
+        measure(f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 30", watch)
     assert looks
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
