@@ -142,7 +142,7 @@ def _reason(item: Mapping[str, Any]) -> str:
 
 def vllm_argv(program: str, load: Load, report: str) -> list[str]:
     """``vllm bench serve`` of the installed stack."""
-    folder, _request, name = report.rpartition("/")
+    folder, _slash, name = report.rpartition("/")
     return [
         program,
         "bench",
