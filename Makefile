@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source
+STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
 
@@ -64,7 +64,9 @@ scenarios: ## every fault, crash and reboot at every phase of a switch, on real 
 fleet: ## rollouts, restarts and a load balancer, on four real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## bare hosts with one, two and four cards become served models, with nothing set but a mirror
+images: ## an engine from a container image, on a host with a registry
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
+llama: ## llama.cpp from its sources on a host, and switches between it and vLLM
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 $(STEPS): venv
 	@python tests/run.py $@

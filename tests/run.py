@@ -33,6 +33,7 @@ JUNIT = LOGS / "junit"
 HEARTBEAT_S = 30.0
 TAIL_LINES = 200
 SLOWEST = 25
+REASON = 200  # characters of why a test failed
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,17 @@ STEPS: dict[str, Step] = {
     "unit": Step(
         "quick",
         (
-            pytest("unit", "-m", "not lab and not scenario", "tests/unit", "tests/lab", limit_s=2400),
-            pytest("unit-frontdoor", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400),
+            pytest("unit", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", limit_s=2400),
+            pytest(
+                "unit-frontdoor", "-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400
+            ),
             # The same once more, as most hosts run it.
             Command(
                 (
                     *("env", "FRONTDOOR_COMPILE=1"),
-                    *pytest("unit-compiled", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests").argv,
+                    *pytest(
+                        "unit-compiled", "-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"
+                    ).argv,
                 ),
                 limit_s=2400,
                 junit=True,
@@ -121,9 +126,12 @@ STEPS: dict[str, Step] = {
         (
             pytest("bare", "tests/system/test_bare.py", limit_s=3600),
             pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
+            pytest("bare-remote", "tests/system/test_remote.py", limit_s=1800),
         ),
     ),
     "source": Step("lab", (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
+    # Builds llama.cpp where no earlier run has left it in the cache.
+    "llama": Step("lab", (pytest("llama", "tests/system/test_llama.py", limit_s=7200),)),
     "vendor": Step(
         "lab",
         (
@@ -132,6 +140,7 @@ STEPS: dict[str, Step] = {
             pytest("vendor-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),
     ),
+    "images": Step("lab", (pytest("images", "tests/system/test_images.py", limit_s=3600),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
 }
 
@@ -185,6 +194,18 @@ def slowest(steps: Sequence[str]) -> list[str]:
     for seconds, step, name in sorted(rows, reverse=True)[:SLOWEST]:
         lines.append(f"{seconds:>8.1f} {seconds / total:>6.1%}  {step:<10} {name}")
     return lines
+
+
+def failures(steps: Sequence[str]) -> list[str]:
+    """Return a line for each test of the steps that failed, with the beginning of its reason."""
+    lines = []
+    for step in steps:
+        for file in junit_files(step):
+            for case in ET.parse(file).getroot().iter("testcase"):
+                for fault in (*case.iter("failure"), *case.iter("error")):
+                    why = " ".join(fault.get("message", "").split())[:REASON]
+                    lines.append(f"FAILED {step}: {case.get('classname', '')}::{case.get('name', '')}: {why}")
+    return lines[:SLOWEST]
 
 
 def environment() -> dict[str, str]:
@@ -352,6 +373,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for outcome in outcomes:
         if outcome.reason:
             print(f"{outcome.step}: {outcome.reason}")
+    # Last, so that they are there where only the end of the output is kept.
+    for line in failures([outcome.step for outcome in outcomes if outcome.failed]):
+        print(line)
     print("\n".join(summary(outcomes, wanted, time.monotonic() - began)), flush=True)
     return 1 if any(outcome.failed for outcome in outcomes) else 0
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,16 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import report
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import expectations
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GENERATORS
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import newest_good
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_benchmark"
 PAUSES_S = (1.0, 5.0)
-# What only the controller needs.
-_HERE = ("evidence", "fail_on_regression", "dest")
 
 
 class ActionModule(ActionBase):
@@ -37,10 +39,10 @@ class ActionModule(ActionBase):
         self._vars = task_vars or {}
         self._host = str(self._vars.get("inventory_hostname", "host"))
         given = dict(self._task.args)
-        here = {key: given.pop(key, None) for key in _HERE}
-        self._arguments = {**given, "name": given.get("name") or self._host}
+        dest = str(given.pop("dest", None) or "")
+        self._arguments = {**given, "name": given.get("name") or self._host, **_known(given, dest)}
         try:
-            if self._task.check_mode:
+            if self._task.check_mode or given.get("state") == "foreseen":
                 return {**result, **self._ask("start")}
             found = self._measured()
         finally:
@@ -48,23 +50,18 @@ class ActionModule(ActionBase):
         if found.get("failed"):
             return {**result, **found}
         record = found["record"]
-        recorded = (here["evidence"] or {}).get(record["profile"])
-        record["data"]["expectations"] = expectations(recorded, record["host"]["class"], record["data"])
-        files = _files(record, found["pictures"], str(here["dest"] or ""), self._host)
-        regressions = list(record["data"]["comparison"]["regressions"])
-        worse = bool(regressions) and bool(here["fail_on_regression"])
-        failed = record["verdict"] == "failed" or worse
+        files = _files(record, found["pictures"], dest, self._host)
         told = {
             "changed": True,
             "record": record,
-            "regressions": regressions,
+            "regressions": record["data"]["comparison"]["regressions"],
             "files": [str(item.path) for item in files],
             "summary": report.lines(record),
         }
         write(files)
-        if failed:
-            reasons = [*record["reasons"], *(regressions if worse else [])]
-            told.update(failed=True, msg=f"{self._host}: the benchmark of {record['profile']}: {'; '.join(reasons)}")
+        if record["verdict"] == "failed":
+            reasons = "; ".join(record["reasons"])
+            told.update(failed=True, msg=f"{self._host}: the benchmark of {record['profile']}: {reasons}")
         return {**result, **told}
 
     def _measured(self) -> dict[str, Any]:
@@ -78,7 +75,7 @@ class ActionModule(ActionBase):
             self._say(known[started["began"]])
         offset = 0
         while True:
-            seen = self._job.look(lambda offset=offset: self._ask("look", offset=offset))  # type: ignore[misc]
+            seen = self._job.look(partial(self._ask, "look", offset))
             if seen.get("failed"):
                 return dict(seen)
             for line in seen["lines"]:
@@ -96,6 +93,19 @@ class ActionModule(ActionBase):
 
     def _say(self, text: str, color: str = C.COLOR_VERBOSE) -> None:
         display.display(f"{self._host} | {text}", color=color)
+
+
+def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:
+    """What the catalogue and, of the profile that is named, other hosts have recorded; only what is compared."""
+    recorded = {
+        name: {key: entry[key] for key in ("host_class", "tok_s") if key in entry}
+        for name, entry in (given.get("evidence") or {}).items()
+    }
+    name = given.get("profile")
+    others = (
+        newest_good(Path(dest).expanduser(), name, given.get("generator") or GENERATORS[0]) if name and dest else []
+    )
+    return {"evidence": recorded, "others": [essence(record) for record in others]}
 
 
 def _files(record: dict[str, Any], pictures: dict[str, str], dest: str, host: str) -> list[Wanted]:

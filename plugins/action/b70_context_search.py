@@ -16,9 +16,6 @@ class ActionModule(RecordedWork):
     MODULE = "arcpro.b70.b70_context_search"
     WORK = "the search"
 
-    def only_looks(self) -> bool:
-        return bool(self._task.args.get("state", "searched") != "searched")
-
     def details(self, found: dict[str, Any]) -> list[str]:
         rows = [f"{'max_model_len':>13}  {'KV tokens':>10}  {'sequences':>9}  {'passes':<6}  seconds"]
         for trial in found["trials"]:
@@ -27,5 +24,16 @@ class ActionModule(RecordedWork):
             figures = f"{trial['length']:>13}  {tokens:>10}  {trial['concurrency']:>9.2f}"
             rows.append(f"{figures}  {passes:<6}  {trial['seconds']:.1f}")
         if found["found"] is not None:
+            rows += _probed(next(trial.get("probes") for trial in found["trials"] if trial["length"] == found["found"]))
             rows += [f"in the profile {found['profile']}, below engine.settings:", f"max_model_len: {found['found']}"]
         return rows
+
+
+def _probed(probes: dict[str, Any] | None) -> list[str]:
+    if not probes:
+        return []
+    first, decode, full = (probes[name] for name in ("ttft", "decode", "near_limit"))
+    ttft = "no text" if first["mean_ttft_s"] is None else f"first token after {first['mean_ttft_s']:g} s"
+    decoded = f"{decode['requests']} streams, {decode['tok_s']:g} tok/s"
+    filled = f"{full['requests']} sequences of full length in {full['wall_s']:g} s"
+    return [f"measured with it: {ttft}; {decoded}; {filled}"]

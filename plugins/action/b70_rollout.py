@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,21 @@ from ansible.utils.display import Display
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan, refusals, resumable
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import after_rollback, decide
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import Decision, after_rollback, decide
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
+    Gate,
     Rollout,
     Status,
+    Verdict,
     as_dict,
     from_dict,
     listed,
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
+    NO_ANSWER,
     layout_of,
     look_of,
+    measured_of,
     result_of,
     return_of,
 )
@@ -41,7 +45,7 @@ display = Display()
 
 RECORD = "rollout.json"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"type": "str", "choices": ["plan", "judge", "back", "report"], "required": True},
+    "step": {"type": "str", "choices": ["plan", "judge", "gate", "back", "report"], "required": True},
     "results": {"type": "str"},
     "record": {"type": "path"},
     "profile": {"type": "str"},
@@ -49,6 +53,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "canary": {"type": "str", "default": ""},
     "max_fail": {"type": "str", "default": "0"},
     "on_failure": {"type": "str", "default": "stop"},
+    "gate": {"type": "str", "default": "verified"},
+    "gate_without_record": {"type": "str", "choices": ["hold", "pass"], "default": "hold"},
+    "gate_timeout": {"type": "int", "default": 1800},
+    "foreseen": {"type": "str", "default": ""},
     "dir": {"type": "path"},
 }
 
@@ -60,7 +68,13 @@ class ActionModule(ControllerAction):
 
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         self._given, self._vars = given, variables
-        steps = {"plan": self._plan, "judge": self._judge, "back": self._back, "report": self._report}
+        steps = {
+            "plan": self._plan,
+            "judge": self._judge,
+            "gate": self._gate,
+            "back": self._back,
+            "report": self._report,
+        }
         try:
             return steps[given["step"]]()
         except (ValueError, OSError) as error:
@@ -79,12 +93,13 @@ class ActionModule(ControllerAction):
                 f"-e profile={self._given['profile']} --limit HOSTS does. To leave a host out: --limit 'all:!HOST'."
             )
         now = datetime.now(UTC)
-        given = Settings(**{key: self._given[key] for key in ("profile", "waves", "canary", "max_fail", "on_failure")})
+        given = Settings(**{field.name: self._given[field.name] for field in fields(Settings)})
         name = f"{now:%Y%m%dT%H%M%SZ}-{given.profile}"
         rollout = plan(name, _moment(now), given, looks, self._earlier(given.profile))
         lines = show.plan_lines(rollout, int(self._vars.get("ansible_forks", 5)))
         if rollout.id != name:
             lines.insert(1, f"resumes the rollout that began at {rollout.began}")
+        lines += self._foreseen(rollout)
         begins = bool(rollout.batches) and not self._task.check_mode
         self._show(lines)
         record = Path(self._given["dir"]) / rollout.id / RECORD
@@ -99,6 +114,26 @@ class ActionModule(ControllerAction):
             "sizes": [len(batch) for batch in rollout.batches] if begins else [],
             "summary": lines,
         }
+
+    def _foreseen(self, rollout: Rollout) -> list[str]:
+        """What the gate will do. Raises ValueError where it could not judge the canary host."""
+        if rollout.gate is not Gate.PERFORMANCE or not rollout.batches:
+            return []
+        limit = self._given["gate_timeout"]
+        lines = [f"gate performance: the first host that each wave switches is measured, for {limit} s at most"]
+        host = rollout.canary.host
+        found = self._vars["hostvars"][host].get(self._given["foreseen"]) or {}
+        if host not in rollout.batches[0]:
+            return lines
+        if "comparable" not in found:
+            why = str(found.get("msg") or NO_ANSWER).strip()
+            raise ValueError(f"nothing was started, because the gate could not ask {host} what it would judge: {why}")
+        if not found["comparable"] and self._given["gate_without_record"] == "hold":
+            raise ValueError(
+                f"nothing was started, because the gate could not judge {host}: {'; '.join(found['summary'])}. "
+                "To go on all the same, and record the figures: -e gate_without_record=pass"
+            )
+        return [*lines, *(f"{host}: {line}" for line in found["summary"])]
 
     def _earlier(self, profile: str) -> Rollout | None:
         """The last rollout of the profile, if it can be resumed. Names of folders begin with their time."""
@@ -119,14 +154,27 @@ class ActionModule(ControllerAction):
         """What the hosts of the first wave that was open say, and what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
-        decision = decide(rollout.with_results({host: result_of(self._result(host)) for host in wave}))
+        rollout = rollout.with_results({host: result_of(self._result(host)) for host in wave})
+        return self._follow(decide(rollout, wave), record, wave)
+
+    def _gate(self) -> dict[str, Any]:
+        """What the figures of the measured host say, and what follows."""
+        rollout, record = self._read()
+        # The first: the others are of later waves.
+        waiting = [member for member in rollout.inside if member.verdict is Verdict.UNMEASURED][:1]
+        found = {one.host: measured_of(one.result, self._result(one.host)) for one in waiting}
+        return self._follow(decide(rollout.with_results(found)), record, list(found))
+
+    def _follow(self, decision: Decision, record: Path, wave: Collection[str]) -> dict[str, Any]:
         _write(record, decision.rollout)
         judged = replace(decision.rollout, members=tuple(m for m in decision.rollout.members if m.host in wave))
-        self._show([*show.table(judged)[:-1], show.sentence(decision.rollout, goes_on=bool(decision.next))])
+        goes_on = bool(decision.next or decision.measure)
+        self._show([*show.table(judged)[:-1], show.sentence(decision.rollout, goes_on=goes_on)])
         before = {member.host: member.before or "" for member in decision.rollout.members}
         return {
             "next": listed(decision.next),
-            "ended": not decision.next,
+            "ended": not goes_on,
+            "measure": decision.measure,
             "back": {host: before[host] for host in decision.rollout.back},
             "quarantine": {
                 host: {**layout_of(self._result(host)), "reason": why} for host, why in decision.quarantine.items()

@@ -13,6 +13,3 @@ class ActionModule(RecordedWork):
 
     MODULE = "arcpro.b70.b70_soak"
     WORK = "the soak"
-
-    def only_looks(self) -> bool:
-        return bool(self._task.args.get("state", "soaked") != "soaked")

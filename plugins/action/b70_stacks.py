@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import is_relay, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import building, planning
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks.host import OPTIONS, Installer, StackFault
 
@@ -60,10 +60,13 @@ class ActionModule(ActionBase):
 
     def _plan(self) -> dict[str, Any]:
         """What the host is and lacks."""
-        host = self._installer.host_facts()
+        named = [manifest for _id, manifest in self._manifests(self._given["names"] or [])]
+        host = self._installer.host_facts(planning.system_packages(named, building=True))
         cards = len(host["cards"])
         manifests = self._manifests(planning.chosen(self._given["names"], cards))
-        plan = planning.plan(manifests, host, self._given["root"], self._given["python"])
+        relays = [identity for identity, manifest in manifests if is_relay(manifest)]
+        engines = [one for one in manifests if one[0] not in relays]
+        plan = planning.plan(engines, host, self._given["root"], self._given["python"])
         problems = [problem for item in plan for problem in item["problems"]]
         if problems:
             raise StackFault(f"{self._host}: {' '.join(problems)}")
@@ -73,10 +76,12 @@ class ActionModule(ActionBase):
                 f"{self._host} has no uv in {self._given['tools_dir']} or no user {self._given['user']}: run the role "
                 "arcpro.b70.host first (in site.yml: the tag host)."
             )
+        relay_packages = [name for name in host["packages_missing"] if name in self._given["relay_packages"]]
         return {
             "changed": False,
             "plan": plan,
-            "lacks": lacks,
+            "lacks": [*lacks, *(relays if relay_packages else [])],
+            "relay": bool(relays),
             "cards": cards,
             "system": host["system"],
             "packages_missing": host["packages_missing"],
@@ -116,6 +121,10 @@ class ActionModule(ActionBase):
             builds += [at_stack[self._host][source] for source, answer in mine.items() if answer["do"] == "build"]
         wanted = [*(self._given["runtime_packages"] if planned["cards"] else [])]
         wanted += self._given["build_packages"] if builds else []
+        wanted += self._given["relay_packages"] if planned["relay"] else []
+        lacking = [item for item in planned["plan"] if not item["installed"]]
+        wanted += self._given["image_packages"] if any("image" in item["manifest"] for item in lacking) else []
+        wanted += planning.system_packages([item["manifest"] for item in lacking], building=bool(builds))
         packages = [name for name in planned["packages_missing"] if name in wanted]
         self._foretell(planned, shares, looks.get(self._host, {}), packages)
         return {
@@ -140,6 +149,9 @@ class ActionModule(ActionBase):
         for item in planned["plan"]:
             if item["installed"]:
                 continue
+            if "image" in item["manifest"]:
+                self.say(planning.image_said(item, would))
+                continue
             lock = item["manifest"].get("lock_file")
             text = Path(lock).read_text(encoding="utf-8") if lock else ""
             locked = planning.lock_requirements(text, item["series"], planned["system"]["machine"])
@@ -161,6 +173,11 @@ class ActionModule(ActionBase):
             share = self._own(SHARED)["shares"].get(item["id"], {"sources": {}, "waits": ""})
             if item["installed"] or (taking and not share["waits"]):
                 continue
+            if "image" in item["manifest"]:
+                self._installer.begin(item, waits=False)
+                learned |= self._installer.finish_image(item, planned, self.say)
+                installed.append(item["id"])
+                continue
             looks = self._own(LOOKED)["looks"].get(item["id"], {})
             if not taking:
                 self._installer.begin(item, bool(share["waits"]))
@@ -172,11 +189,16 @@ class ActionModule(ActionBase):
     def _contents(self) -> dict[str, Any]:
         """What a mirror brings for these stacks."""
         host = self._installer.host_facts()
-        found = planning.contents(self._manifests(self._given["names"] or []), host["system"], host["python"])
+        manifests = [one for one in self._manifests(self._given["names"] or []) if not is_relay(one[1])]
+        try:
+            found = planning.contents(manifests, host["system"], host["python"])
+        except ValueError as error:
+            raise StackFault(str(error)) from error
         repositories: list[dict[str, Any]] = []
         for stack in found:
             repositories += [one for one in stack["repositories"] if one not in repositories]
-        return {"changed": False, "stacks": found, "repositories": repositories}
+        packages = planning.system_packages([one for _id, one in manifests], building=True)
+        return {"changed": False, "stacks": found, "repositories": repositories, "packages": packages}
 
     def _own(self, name: str) -> dict[str, Any]:
         found = self._of_hosts(name, [self._host]).get(self._host)

@@ -39,3 +39,11 @@ options:
     type: str
     default: http://127.0.0.1:8000
 """
+
+    JOURNAL = r"""
+options:
+  requested_by:
+    description: Who requests it, for journal and lock. The default is the user on the host.
+    type: str
+    default: ""
+"""

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Stands in a file whose values have no quotes.
+PLAIN = "Values are as they are, as podman --env-file reads them."
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -27,4 +29,12 @@ def environment_file(variables: Mapping[str, Variable], header: str) -> str:
         # Inside double quotes systemd takes these four after a backslash, and nothing else.
         quoted = re.sub(r'(["\\`$])', r"\\\1", variable.value)
         lines += [f"# from {variable.origin}", f'{name}="{quoted}"']
+    return "\n".join(lines) + "\n"
+
+
+def plain_file(variables: Mapping[str, Variable], header: str) -> str:
+    """Return the text of a file for Podman's ``--env-file``: the same, and values as they are, without quotes."""
+    lines = [f"# {line}" for line in [*header.splitlines(), PLAIN]]
+    for name, variable in variables.items():
+        lines += [f"# from {variable.origin}", f"{name}={variable.value}"]
     return "\n".join(lines) + "\n"

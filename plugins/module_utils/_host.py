@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ._doctor.parse import guc_versions
+from ._slot.kinds.table import kind_of_engine
 
 # PCI vendor and device of the Arc Pro B70.
 B70_PCI_ID = ("0x8086", "0xe223")
@@ -128,18 +129,29 @@ def render_nodes(sysfs: Path) -> list[str]:
     return [f"/dev/dri/{name}" for name in _names(sysfs / "class/drm", "renderD[0-9]*")]
 
 
-def stacks(root: Path) -> list[dict[str, Any]]:
-    """The stacks below `root`, complete or not, in the order of their ids.
+def stacks(root: Path, image_id: Callable[[str], str] = lambda reference: "") -> list[dict[str, Any]]:
+    """The stacks below `root`, complete or not, in the order of their ids; `image_id` gives the id of an image.
 
     Each has `id`, `dir`, `complete`, `reason` (why it is not complete, else empty), `name`, `digest` and
     `created` of its fingerprint (null without one).
     """
     if not root.is_dir():
         return []
-    return [_stack(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
+    return [
+        _stack(entry, image_id) for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")
+    ]
 
 
-def _stack(folder: Path) -> dict[str, Any]:
+def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) -> str:
+    """Why the image of a record is not what units may run; empty when it is."""
+    reference, wanted = str(record.get("reference")), record.get("id")
+    found = image_id(reference)
+    if not found:
+        return f"the image {reference} is not on the host"
+    return "" if found == wanted else f"the image {reference} is {found}, verified was {wanted}"
+
+
+def _stack(folder: Path, image_id: Callable[[str], str]) -> dict[str, Any]:
     fingerprint: dict[str, Any] = {}
     reason = ""
     try:
@@ -153,8 +165,11 @@ def _stack(folder: Path) -> dict[str, Any]:
         reason = f"its {FINGERPRINT_FILE} cannot be read: {error}"
     if not reason and fingerprint.get("stack_id") != folder.name:
         reason = f"its {FINGERPRINT_FILE} belongs to {fingerprint.get('stack_id')}"
-    if not reason:
-        missing = [name for name in ("python", "vllm") if not os.access(folder / "venv/bin" / name, os.X_OK)]
+    if not reason and isinstance(fingerprint.get("image"), dict):
+        reason = _image_missing(fingerprint["image"], image_id)
+    elif not reason:
+        program = kind_of_engine(fingerprint.get("engine") or {}).program
+        missing = [name for name in ("python", program) if name and not os.access(folder / "venv/bin" / name, os.X_OK)]
         if missing:
             reason = f"venv/bin has no executable {' and '.join(missing)}"
     return {

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import _files
+from ._environment import PLAIN
 from ._slot.api import caller
 from ._slot.effects import RENDERING
 from ._slot.host.clock import SystemClock
@@ -51,6 +52,7 @@ from ._slot_place import (
 
 _NO_PROGRAM = re.compile(r"^(\S+): Command .* is not executable: No such file or directory$")
 _ENV_LINE = re.compile(r'(#.*|[A-Z_][A-Z0-9_]*="(?:[^"\\`$\n]|\\["\\`$])*")?')
+_PLAIN_ENV_LINE = re.compile(r"(#.*|[A-Z_][A-Z0-9_]*=.*)?")
 
 
 @dataclass
@@ -111,6 +113,21 @@ def owner_ids(user: str, group: str) -> tuple[int, int]:
         ) from error
 
 
+def numbered(content: str) -> str:
+    """Return a text with the numbers of accounts in place of ``@uid:NAME@`` and ``@gid:NAME@``.
+
+    Names of accounts that the host does not have yet stay, which only a prediction sees: the role host makes them.
+    """
+
+    def number(match: re.Match[str]) -> str:
+        try:
+            return str(pwd.getpwnam(match[2]).pw_uid if match[1] == "uid" else grp.getgrnam(match[2]).gr_gid)
+        except KeyError:
+            return match[0]
+
+    return re.sub(r"@(uid|gid):([^@\s]+)@", number, content)
+
+
 def _check_paths(files: Sequence[Wanted], place: Place) -> None:
     seen = set()
     for item in files:
@@ -120,7 +137,8 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         program = item.path == place.command or (
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
-        known = ours or boot or program or item.path in (place.settle, place.slot_file)
+        account = item.path == place.profiles_dir.parent / "account.env"
+        known = ours or boot or program or account or item.path in (place.settle, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(f"{item.path} is no file of slot {place.slot}; leave the files to the option settings")
         if item.path in seen:
@@ -160,10 +178,11 @@ def make_plan(
     check_slot(place)
     units = [item for item in files if item.path.suffix == ".service"]
     plan = Plan(directories=list(directories), units=units)
-    engines = {item.path.name for item in plan.units if item.path != place.settle}
-    names = {name.removeprefix(place.prefix).removesuffix(".service") for name in engines}
+    engines = {item.path for item in plan.units if item.path != place.settle}
+    names = {place.profile_of(unit) for unit in engines}
     stale = written_profiles(place) - names
-    on_disk = [unit for unit in [*map(place.unit, sorted(names | stale)), place.settle] if unit.exists()]
+    mine = [unit for name in sorted(names | stale) for unit in place.units_of(name)]
+    on_disk = [*mine, *([place.settle] if place.settle.exists() else [])]
     shown = show([unit.name for unit in on_disk], run)
     memory = remembered(HostFiles(), place.layout)
     why = in_use(place, names | stale, shown, None if memory.verified is None else memory.verified.profile)
@@ -175,23 +194,27 @@ def make_plan(
     # One that is only named, as the target of a switch that failed, is not what the slot goes back to.
     held = {name for name in names & set(why) if why[name] != NAMED}
     plan.held = stay(place, held, {item.path: item.content for item in files}, memory)
-    texts = {path: text for held in plan.held for path, text in zip(place.texts_of(held.name), held.stays, strict=True)}
-    here = [dataclasses.replace(item, content=texts.get(item.path, item.content)) for item in files]
+    # What is new of one that is held is written: a switch finds its units, and nothing starts them before.
+    texts = {path: text for held in plan.held for path, text in held.stays.items()}
+    here = [dataclasses.replace(item, content=texts.pop(item.path, item.content)) for item in files]
+    here += [Wanted(path, text) for path, text in texts.items()]
     pending = [Wanted(place.pending(held.name), held.new.to_json()) for held in plan.held]
     legacy: list[str] = next(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
-    everything = [*here, *pending, *drop_ins(place, names | set(plan.kept), legacy)]
+    kept = [unit for name in plan.kept for unit in place.units_of(name)]
+    exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path != place.settle]
+    everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy)]
     for item in everything:
         if _differs(item, owner):
             plan.writes.append(item)
             present = text_of(item.path)
             if present is not None:
                 plan.before[item.path] = present
-    gone = [path for name in sorted(stale - set(why)) for path in place.files_of(name)]
-    gone += [path for name in sorted(names | stale) for path in (place.drop_in(name), place.pending(name))]
-    gone += [place.drop_in(name, OLD_EXCLUSIVE) for name in sorted(names | stale)]
-    stays = {item.path for item in everything}
+    stays, used = {item.path for item in everything}, {*plan.kept, *held}
+    # Of one in use whose files can't be held back, what may run keeps its unit.
+    gone = [path for name in sorted((names | stale) - used) for path in place.files_of(name)]
+    gone += [path for name in sorted(used) for path in (*place.drop_ins_of(name), place.pending(name))]
     plan.removals = [path for path in dict.fromkeys(gone) if path not in stays and path.exists()]
     if any(item.path.is_relative_to(place.program_dir) for item in files):
         wanted = {item.path for item in files}
@@ -221,7 +244,7 @@ def _command_link(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
 def validate(plan: Plan, run: Run) -> None:
     """Check every file that would be written; raise SlotFilesError with all complaints. Adds to the plan's warnings."""
     faults = []
-    waiting = [Wanted(path, text) for held in plan.held for path, _stays, text in held.differences()]
+    waiting = [Wanted(path, text) for held in plan.held for path, _stays, text in held.differences() if text]
     for item in [*plan.writes, *waiting]:
         if item.path.suffix == ".json":
             try:
@@ -229,7 +252,9 @@ def validate(plan: Plan, run: Run) -> None:
             except ValueError as error:
                 faults.append(f"{item.path} is not JSON: {error}")
         elif item.path.suffix == ".env":
-            wrong = [line for line in item.content.splitlines() if not _ENV_LINE.fullmatch(line)]
+            lines = item.content.splitlines()
+            shape = _PLAIN_ENV_LINE if f"# {PLAIN}" in lines else _ENV_LINE
+            wrong = [line for line in lines if not shape.fullmatch(line)]
             faults += [f"{item.path} is no environment file: {line!r}" for line in wrong]
     changed = [item for item in [*plan.writes, *waiting] if _of_unit(item.path)]
     if changed and not faults:

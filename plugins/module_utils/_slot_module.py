@@ -93,8 +93,8 @@ def _run(
 
 def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, Any]) -> tuple[str, ...]:
     """Which of unit, stack and weights of a profile the same play would have brought by now."""
-    unit = str(layout.unit_dir / layout.unit(name))
-    parts = ["unit"] if any(item["path"] == unit for item in params["planned_files"]) else []
+    units = [PurePosixPath(item["path"]) for item in params["planned_files"] if item["path"].endswith(".service")]
+    parts = ["unit"] if any(layout.profile_of(unit.name) == name for unit in units) else []
     try:
         rendering = pending(fx.files, layout, name) or in_place(fx.files, layout, name)
         profile = json.loads(rendering.profile) if rendering else {}

@@ -16,7 +16,7 @@ from typing import Any
 from . import _paths
 from ._slot.host.files import HostFiles
 from ._slot.journal import Memory
-from ._slot.rendering import Rendering, committed, places
+from ._slot.rendering import Rendering, committed, engine_count, places, rendering_of
 from ._slot.types import Layout
 
 Run = Callable[[list[str]], tuple[int, str, str]]
@@ -96,23 +96,42 @@ class Place:
     def prefix(self) -> str:
         return self.layout.unit_prefix
 
-    def unit(self, name: str) -> Path:
-        return self.unit_dir / self.layout.unit(name)
+    def unit(self, name: str, replica: int | None = None) -> Path:
+        return self.unit_dir / self.layout.unit(name, replica)
 
-    def drop_in(self, name: str, file: str = EXCLUSIVE) -> Path:
-        unit = self.unit(name)
+    def drop_in(self, unit: Path, file: str = EXCLUSIVE) -> Path:
         return unit.with_name(f"{unit.name}.d") / file
 
-    def texts_of(self, name: str) -> list[Path]:
-        """Return the files that make a profile's engine what it is: unit, environment, profile."""
-        return [Path(path) for path in places(self.layout, name)]
+    def profile_of(self, unit: Path) -> str:
+        return self.layout.profile_of(unit.name)
+
+    def is_unit_of(self, unit: str, name: str) -> bool:
+        return unit.startswith(self.prefix) and self.layout.profile_of(unit) == name
+
+    def units_of(self, name: str) -> list[Path]:
+        """Return the units of a profile that are on the host: one, or those of its replicas."""
+        found = self.unit_dir.glob(f"{self.prefix}*.service")
+        return sorted(path for path in found if self.profile_of(path) == name and path.exists())
+
+    def texts_of(self, name: str, profile: str | None = None) -> list[Path]:
+        """Return the files that make a profile's engines what they are, by its JSON text: units and environments, then
+        the profile."""
+        return [Path(path) for path in places(self.layout, name, engine_count(profile))]
 
     def pending(self, name: str) -> Path:
         return Path(self.layout.pending(name))
 
+    def drop_ins_of(self, name: str) -> list[Path]:
+        """Return the drop-ins of ours for the units of a profile that are on the host."""
+        folders = self.unit_dir.glob(f"{self.prefix}*.service.d")
+        mine = sorted(folder for folder in folders if self.is_unit_of(folder.stem, name))
+        return [folder / file for folder in mine for file in (EXCLUSIVE, OLD_EXCLUSIVE)]
+
     def files_of(self, name: str) -> list[Path]:
-        """Return every file that belongs to a profile, units first: without its unit a profile cannot be started."""
-        return [*self.texts_of(name), self.drop_in(name), self.pending(name)]
+        """Return every file of a profile on the host, units first: without its unit a profile cannot be started."""
+        environments = sorted(path for path in self.profiles_dir.glob("*.env") if path.stem.partition("@")[0] == name)
+        profile = Path(self.layout.profile_json(name))
+        return [*self.units_of(name), *environments, profile, *self.drop_ins_of(name), self.pending(name)]
 
 
 def text_of(path: Path) -> str | None:
@@ -136,15 +155,15 @@ def written_profiles(place: Place) -> set[str]:
     found = set()
     for unit in place.unit_dir.glob(f"{place.prefix}*.service"):
         if (text_of(unit) or "").startswith(MARKER):
-            found.add(unit.name.removeprefix(place.prefix).removesuffix(".service"))
+            found.add(place.profile_of(unit))
     for path in place.profiles_dir.glob("*.json"):
         data = json_of(path)
-        if data.get("slot") == place.slot and data.get("unit") == place.unit(path.stem).name:
+        if data.get("slot") == place.slot and place.is_unit_of(str(data.get("unit")), path.stem):
             found.add(path.stem)
     for path in place.profiles_dir.glob("*.env"):
         head = (text_of(path) or "").split("\n", 2)
-        if head[0] == MARKER and len(head) > 1 and place.unit(path.stem).name in head[1]:
-            found.add(path.stem)
+        if head[0] == MARKER and len(head) > 1 and f"{place.prefix}{path.stem}.service" in head[1]:
+            found.add(path.stem.partition("@")[0])
     return found
 
 
@@ -176,13 +195,15 @@ def in_use(
     switch = state.get("switch") or {}
     active = {(state.get("profile") or {}).get("name"), switch.get("from"), switch.get("to")}
     why = {}
+    states = [(place.profile_of(Path(unit)), known.get("ActiveState")) for unit, known in (shown or {}).items()]
+    running = {name for name, state in states if state not in (None, "inactive", "failed")}
+    boots = {place.profile_of(link) for link in place.unit_dir.glob(f"*.wants/{place.prefix}*.service")}
     for name in names:
-        unit = place.unit(name).name
         if shown is None and Path("/run/systemd/system").is_dir():
             why[name] = "systemd does not say whether it runs"
-        elif (shown or {}).get(unit, {}).get("ActiveState", "inactive") not in ("inactive", "failed"):
+        elif name in running:
             why[name] = "it is running"
-        elif any(place.unit_dir.glob(f"*.wants/{unit}")):
+        elif name in boots:
             why[name] = "it starts at boot"
         elif name in active:
             why[name] = NAMED
@@ -191,30 +212,39 @@ def in_use(
     return why
 
 
-def drop_ins(place: Place, names: Iterable[str], legacy: Sequence[str]) -> list[Wanted]:
+def drop_ins(place: Place, units: Iterable[Path], legacy: Sequence[str]) -> list[Wanted]:
     """Return what keeps the units of a slot, and legacy ones, from running beside each other.
 
     It is no part of the units, so that a profile in use is exclusive with those that were rendered since. Each pair is
     named on one side only: mutual ``After=`` makes a transaction cyclic, while ``Conflicts=`` works both ways.
+    Replicas of one profile run beside each other.
     """
     found: list[Wanted] = []
     earlier = list(legacy)
-    for name in sorted(names, key=lambda name: place.unit(name).name):
-        if earlier:
+    for unit in sorted(set(units)):
+        others = [other for other in earlier if not _replicas_of_one(place, other, unit.name)]
+        if others:
             lines = [MARKER, "[Unit]"]
-            lines += [f"{directive}={unit}" for directive in ("Conflicts", "After") for unit in earlier]
-            found.append(Wanted(place.drop_in(name), "\n".join(lines) + "\n"))
-        earlier.append(place.unit(name).name)
+            lines += [f"{directive}={other}" for directive in ("Conflicts", "After") for other in others]
+            found.append(Wanted(place.drop_in(unit), "\n".join(lines) + "\n"))
+        earlier.append(unit.name)
     return found
+
+
+def _replicas_of_one(place: Place, one: str, other: str) -> bool:
+    return "@" in one and "@" in other and place.layout.profile_of(one) == place.layout.profile_of(other)
 
 
 @dataclass(frozen=True)
 class Held:
-    """A profile in use: what stays in place of it, and the rendering that waits in ``file``."""
+    """A profile in use: what stays in place of it, and the rendering that waits in ``file``.
+
+    ``stays``: texts by path, and so is ``comes``: those of the rendering.
+    """
 
     file: Path
-    paths: tuple[Path, ...]
-    stays: tuple[str, ...]
+    stays: Mapping[Path, str]
+    comes: Mapping[Path, str]
     new: Rendering
 
     @property
@@ -223,7 +253,8 @@ class Held:
 
     def differences(self) -> list[tuple[Path, str, str]]:
         """Return ``[(path, the text that stays, the text that waits)]``."""
-        texts = zip(self.paths, self.stays, self.new.texts, strict=True)
+        paths = dict.fromkeys([*self.stays, *self.comes])
+        texts = [(path, self.stays.get(path, ""), self.comes.get(path, "")) for path in paths]
         return [(path, stays, new) for path, stays, new in texts if stays != new]
 
 
@@ -236,16 +267,18 @@ def stay(place: Place, names: Iterable[str], rendered: Mapping[Path, str], memor
     copy = None if memory.verified is None or memory.interrupted else committed(HostFiles(), place.layout)
     found = []
     for name in sorted(names):
-        paths = tuple(place.texts_of(name))
-        if not all(path in rendered for path in paths):
+        profile = Path(place.layout.profile_json(name))
+        comes = {path: rendered.get(path) for path in place.texts_of(name, rendered.get(profile))}
+        if None in comes.values():
             continue
-        new = Rendering(name, *(rendered[path] for path in paths))
-        texts: Sequence[str | None] = [text_of(path) for path in paths]
+        texts = {path: text for path, text in comes.items() if text is not None}
+        present = text_of(profile)
+        stays: dict[Path, str | None] = {path: text_of(path) for path in place.texts_of(name, present)}
         if copy is not None and memory.verified is not None and copy.name == name == memory.verified.profile:
-            texts = copy.texts
-        stays = tuple(text for text in texts if text is not None)
-        if len(stays) == len(paths) and stays != new.texts:
-            found.append(Held(place.pending(name), paths, stays, new))
+            stays = dict(zip(place.texts_of(name, copy.profile), copy.texts, strict=True))
+        there = {path: text for path, text in stays.items() if text is not None}
+        if len(there) == len(stays) and there != texts:
+            found.append(Held(place.pending(name), there, texts, rendering_of(name, list(texts.values()))))
     return found
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -23,6 +23,9 @@ class PlannedFiles:
 
     def read(self, path: PurePosixPath) -> str | None:
         return (self._planned[path] or None) if path in self._planned else self._files.read(path)
+
+    def read_foreign(self, path: PurePosixPath) -> str | None:
+        return self._files.read_foreign(path)
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         return self._files.tail(path, limit)
@@ -52,6 +55,9 @@ class PlannedFiles:
 
     def executable(self, path: PurePosixPath) -> bool:
         return self._files.executable(path)
+
+    def prefetch(self, path: PurePosixPath) -> Iterator[int]:
+        return self._files.prefetch(path)
 
     def write(self, path: PurePosixPath, text: str) -> None:
         raise _refused(path)

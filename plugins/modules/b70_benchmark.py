@@ -14,17 +14,19 @@ description:
     streams, and computes the figures from the generator's requests. The exact definitions are in C(docs/benchmarks.md).
   - Asks the canary before and after. It fails where nothing verified is served, and keeps no figure where the canary
     fails or another engine process serves at the end. The frontdoor stays open. A switch that begins ends it.
-  - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the newest good record of the
-    same profile on a host of the same class.
+  - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the good record of the same
+    profile on a host of the same class that has the most of these figures, and the newest of several.
   - Runs as a transient systemd unit on the host that outlives the controller. A second call with the same options joins
-    the benchmark under way, or returns the result that nobody has collected, if the same is served by then. The load
-    comes from O(user).
+    the benchmark under way, or returns the result that nobody has collected, if the same engine process serves by
+    then. The load comes from O(user).
   - This module works through the action plugin of the same name.
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
+  - arcpro.b70.slot.journal
+  - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
     support: full
@@ -104,27 +106,42 @@ options:
     description: The name of the host in the record. The action plugin sets the inventory name.
     type: str
   evidence:
-    description: What the catalogue has recorded, by profile. The action plugin compares the figures with it.
+    description: What the catalogue has recorded, by profile. Figures of the same class of host are compared with it.
     type: dict
     default: {}
+  profile:
+    description:
+      - The profile that has to be served. The records of other hosts in O(dest) are then compared with, too. Empty
+        measures what is served, and compares with the records of the host.
+    type: str
+    default: ""
+  others:
+    description: What the controller has of other hosts. The action plugin sets this option.
+    type: list
+    elements: dict
+    default: []
   fail_on_regression:
-    description: Whether a regression fails the task.
+    description:
+      - Whether a regression fails the benchmark. Its figures are then no measure for later ones.
+    type: bool
+    default: false
+  fail_without_comparison:
+    description: Whether a benchmark fails if none of its figures can be compared with earlier ones.
     type: bool
     default: false
   dest:
     description: >-
       A folder on the controller for the table in Markdown and the pictures, as C(HOST/benchmark/ID.md) and so on. Empty
-      writes nothing.
+      writes nothing. With O(profile), the records of other hosts are read there.
     type: path
     default: ""
-  records_dir:
-    description: The directory of the records on the host.
-    type: path
-    default: /var/lib/b70/records
-  requested_by:
-    description: Who asked for it, for the journal of the slot.
+  state:
+    description:
+      - V(foreseen) measures nothing. It says what the figures of O(profile) would be compared with on this host,
+        whether the profile is served or not.
     type: str
-    default: ""
+    choices: [measured, foreseen]
+    default: measured
   step:
     description: A part of the work. The action plugin sets this option.
     type: str
@@ -155,6 +172,10 @@ regressions:
   returned: when it was measured
   type: list
   elements: str
+comparable:
+  description: Whether figures would be compared with earlier ones.
+  returned: with O(state=foreseen)
+  type: bool
 files:
   description: What was written below O(dest).
   returned: when it was measured

@@ -26,6 +26,9 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
+  - arcpro.b70.slot.journal
+  - arcpro.b70.recorded_work
+  - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
     support: full
@@ -41,7 +44,7 @@ requirements:
   - requests (on the host)
 options:
   state:
-    description: V(shown) only looks, and collects no result.
+    description: V(shown) only looks, and leaves the result to the next play that searches.
     type: str
     choices: [searched, shown]
     default: searched
@@ -67,31 +70,14 @@ options:
       - 0 means the longest that the model's C(config.json) knows, or else that of the profile.
     type: int
     default: 0
-  records_dir:
-    description: The directory of the records.
-    type: path
-    default: /var/lib/b70/records
-  host_name:
-    description: The name of the host in the record. The action plugin sets the name in the inventory.
-    type: str
-    default: host
-  requested_by:
-    description: Who requests the search, for the journal of switches.
-    type: str
-    default: ""
-  reconnect_timeout:
-    description: How long the play waits for a host that does not answer, in seconds. The search goes on there.
+  probe_timeout:
+    description:
+      - How long the answers to each probe may take, in seconds. V(0) sends no probes.
+      - Probes are sent to each length with room. They are a request for the time to the first token, O(sequences)
+        requests that decode, and O(sequences) requests at once that fill their context. A length with a request that
+        fails does not pass.
     type: float
-    default: 600
-  step:
-    description: Internal. What the action plugin asks of the module on the host.
-    type: str
-    choices: [start, look]
-    default: start
-  token:
-    description: Internal. What the action plugin tells its own calls by.
-    type: str
-    default: ""
+    default: 1800
 """
 
 EXAMPLES = r"""
@@ -112,7 +98,7 @@ joined:
   returned: always
   type: bool
 waits:
-  description: Whether a search is under way, or has ended and its result is still to be collected.
+  description: Whether a search is under way, or has ended and its result was printed by no play that searches.
   returned: always
   type: bool
 line:
@@ -123,8 +109,14 @@ profile:
   description: The profile that is searched.
   returned: always
   type: str
+began_at:
+  description: When the search began, in UTC.
+  returned: always
+  type: str
 trials:
-  description: The trials in their order, with C(length), C(kv_tokens), C(concurrency), C(seconds) and C(passes).
+  description: >-
+    The trials in their order, with C(length), C(kv_tokens), C(concurrency), C(seconds), C(passes), C(probes) and
+    C(problem).
   returned: always
   type: list
   elements: dict
@@ -160,8 +152,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import WorkError
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["searched", "shown"], "default": "searched"},
@@ -170,26 +163,17 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "granularity": {"type": "int", "default": 128},
     "least": {"type": "int", "default": 0},
     "most": {"type": "int", "default": 0},
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
-    "records_dir": {"type": "path", "default": _paths.RECORDS_DIR},
-    "host_name": {"type": "str", "default": "host"},
-    "requested_by": {"type": "str", "default": ""},
-    "reconnect_timeout": {"type": "float", "default": 600},
-    "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
-    "token": {"type": "str", "default": "", "no_log": False},
+    "probe_timeout": {"type": "float", "default": 1800},
+    **_arguments.JOURNAL,
+    **_arguments.RECORDED_WORK,
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        result = job.answer(module.params, check_mode=module.check_mode)
-    except job.SearchError as error:
+        result = job.SearchJob(module.params).answer(check_mode=module.check_mode)
+    except WorkError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

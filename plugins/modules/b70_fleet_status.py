@@ -97,6 +97,10 @@ fleet:
           description: The cards with their memory.
           type: list
           elements: dict
+        replicas:
+          description: Whether each replica is served. Empty for a profile with one engine.
+          type: list
+          elements: bool
         drift:
           description: The differences of the running engine from its rendering, or none.
           type: str

@@ -342,7 +342,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _expected, _host, _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _expected, _host, _paths
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.images import PodmanImages
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_occupied
 
@@ -355,14 +356,6 @@ FILE = {
 DIRECTORY = {
     "path": {"type": "path", "required": True},
     "writable": {"type": "bool", "default": False},
-}
-
-SLOT = {
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
 }
 
 
@@ -381,7 +374,7 @@ def main() -> None:
             "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
-            "slot": {"type": "dict", "options": SLOT},
+            "slot": {"type": "dict", "options": _arguments.SLOT},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,
@@ -437,7 +430,7 @@ def main() -> None:
         python=python,
         cards=cards,
         render_nodes=_host.render_nodes(sysfs),
-        stacks=_host.stacks(Path(wanted["stack_root"])),
+        stacks=_host.stacks(Path(wanted["stack_root"]), PodmanImages().id_of),
         uv=_host.uv_version(Path(wanted["tools_dir"])),
         account=account,
         groups=groups,

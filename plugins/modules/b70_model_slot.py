@@ -282,7 +282,7 @@ outcome:
   description: The final state of the run.
   returned: always
   type: str
-  choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck]
+  choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck, degraded]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always
@@ -408,6 +408,9 @@ failure:
     advice:
       description: What to do about it.
       type: str
+    replica:
+      description: The engine that failed, counted from 0, if the profile has several.
+      type: int
 quarantine:
   description:
     - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
@@ -461,14 +464,15 @@ summary:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _switch_job
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _switch_job
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_switch
 
 ARGUMENTS = {
     "profile": {"type": "str"},
     "initial_profile": {"type": "str"},
     "state": {"type": "str", "choices": ["active", "stopped", "restarted"], "default": "active"},
-    "slot": {"type": "str", "default": "main"},
+    **_arguments.SLOT,
+    **_arguments.FRONTDOOR,
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
     "on_failure": {"type": "str", "choices": ["rollback", "stop", "leave"], "default": "rollback"},
     "drain_timeout": {"type": "float", "default": 60.0},
@@ -503,11 +507,6 @@ ARGUMENTS = {
     },
     "public_url": {"type": "str", "default": ""},
     "step": {"type": "str", "choices": ["run", "start", "collect"], "default": "run"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }
 
 

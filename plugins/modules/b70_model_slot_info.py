@@ -98,6 +98,23 @@ fingerprint:
   description: Fingerprint of the running engine.
   returned: always
   type: str
+promotion:
+  description: The last production gate that judged the running profile under this fingerprint on this host, or none.
+  returned: always
+  type: dict
+  contains:
+    id:
+      description: The id of its record.
+      type: str
+    ended_at:
+      description: When it ended, in UTC.
+      type: str
+    verdict:
+      description: V(passed) or V(failed). If it passed, the status of the profile here is V(production).
+      type: str
+    summary:
+      description: Its figures in one line.
+      type: str
 drift:
   description: The differences of the running engine and its unit from the current rendering as one text, or none.
   returned: always
@@ -154,7 +171,7 @@ cards:
       description: The memory of the card. None if the driver does not report it.
       type: int
 engine:
-  description: The running unit, or none.
+  description: The running unit, or none. The first of several that is served.
   returned: always
   type: dict
   contains:
@@ -176,6 +193,38 @@ engine:
     restarts:
       description: How often systemd restarted it.
       type: int
+replicas:
+  description: The engines of a profile that has several, or none.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    index:
+      description: Its number, from 0.
+      type: int
+    backend_url:
+      description: Where it listens.
+      type: str
+    cards:
+      description: Its cards by their number on the host.
+      type: list
+      elements: int
+    open:
+      description: Whether it is given requests.
+      type: bool
+    verified:
+      description: Whether its process passed its canary.
+      type: bool
+    reason:
+      description: Why it is closed. May be empty.
+      type: str
+    engine:
+      description: Its unit, as in RV(engine).
+      type: dict
+degraded:
+  description: Whether the slot serves, but not with all replicas of its profile.
+  returned: always
+  type: bool
 enabled_units:
   description: Units of the slot that start at boot.
   returned: always
@@ -209,6 +258,9 @@ profiles:
       description: Rules of its stack that it breaks on purpose, as text.
       type: list
       elements: str
+    remote:
+      description: The base URL of its engine, if that is elsewhere.
+      type: str
 last_verified:
   description: The profile that a failed switch would restore, or none.
   returned: always
@@ -223,6 +275,33 @@ progress:
   returned: always
   type: str
   sample: "health: loading weights 62 %"
+works:
+  description: The benchmarks, soaks, searches and promotions that run.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: V(benchmark), V(soak), V(context_search) or V(promotion).
+      type: str
+    unit:
+      description: The systemd unit.
+      type: str
+    profile:
+      description: The profile, or none where that cannot be read.
+      type: str
+    began_at:
+      description: When it began, in UTC.
+      type: str
+    now:
+      description: What is done now.
+      type: str
+  sample:
+    - kind: soak
+      unit: b70-soak-main.service
+      profile: tiny-a
+      began_at: "2026-06-07T09:08:44Z"
+      now: "cycle 3: load"
 interrupted:
   description: The last switch, if it was interrupted and none is running.
   returned: always
@@ -279,16 +358,12 @@ summary:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_info
 
 ARGUMENTS = {
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+    **_arguments.SLOT,
+    **_arguments.FRONTDOOR,
     "public_url": {"type": "str", "default": ""},
 }
 

@@ -112,7 +112,7 @@ import os
 import pwd
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -122,16 +122,15 @@ from ansible_collections.arcpro.b70.plugins.module_utils._engine import ask, che
 
 
 def asker(user: str, timeout: int) -> check.Ask:
-    """Return the way to ask: the engine's Python as the user, with a home of its own that is removed again.
+    """Return the way to ask: the engine's program as the user, with a home of its own that is removed again.
 
     With the user's groups, as its engines run: without them no card can be opened, and vLLM then finds no device.
     """
     known = [entry for entry in pwd.getpwall() if entry.pw_name == user]
     account = known[0] if known and os.geteuid() == 0 else None
     groups = os.getgrouplist(account.pw_name, account.pw_gid) if account else []
-    program = program_text()
 
-    def question(python: str, environment: Mapping[str, str], text: str) -> tuple[int, str, str]:
+    def question(command: Sequence[str], environment: Mapping[str, str], text: str) -> tuple[int, str, str]:
         with tempfile.TemporaryDirectory(prefix="b70-ask-") as home:
             variables = {"LC_ALL": "C.UTF-8", **environment, "HOME": home, "VLLM_LOGGING_LEVEL": "ERROR"}
             who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups} if account else {}
@@ -139,7 +138,7 @@ def asker(user: str, timeout: int) -> check.Ask:
                 os.chown(home, account.pw_uid, account.pw_gid)
             try:
                 done = subprocess.run(
-                    [python, "-B", "-c", program],
+                    list(command),
                     input=text,
                     env=variables,
                     cwd=home,
@@ -152,7 +151,7 @@ def asker(user: str, timeout: int) -> check.Ask:
             except subprocess.TimeoutExpired:
                 return 124, "", f"no answer within {timeout} s"
             except OSError as error:
-                return 127, "", f"{python}: {error.strerror}"
+                return 127, "", f"{command[0]}: {error.strerror}"
             return done.returncode, str(done.stdout), str(done.stderr)
 
     return question

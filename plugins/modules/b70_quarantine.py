@@ -22,6 +22,7 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
+  - arcpro.b70.slot.journal
 attributes:
   check_mode:
     support: full
@@ -39,10 +40,6 @@ options:
     description:
       - Why it is set or ended, as text for the record. Required with O(state=present).
       - A quarantine with another reason gets the new one.
-    type: str
-    default: ""
-  requested_by:
-    description: Who requests it, for the record. The default is the user on the host.
     type: str
     default: ""
 author:
@@ -88,19 +85,15 @@ msg:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_quarantine
 
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "reason": {"type": "str", "default": ""},
-    "requested_by": {"type": "str", "default": ""},
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+    **_arguments.SLOT,
+    **_arguments.FRONTDOOR,
+    **_arguments.JOURNAL,
 }
 
 

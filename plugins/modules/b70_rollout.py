@@ -39,13 +39,16 @@ options:
       - V(plan) fails if a host would refuse the switch, else begins or resumes a rollout. Hosts of a resumed rollout
         that are not in the play stay in its record. It is not finished before they serve the profile.
       - V(judge) reads the results of the first open wave.
+      - V(gate) reads the result of M(arcpro.b70.b70_benchmark) of the host that V(judge) named for it.
       - V(back) reads the results of the hosts that were taken back.
       - V(report) prints all results, and fails if the rollout did not finish.
     type: str
-    choices: [plan, judge, back, report]
+    choices: [plan, judge, gate, back, report]
     required: true
   results:
-    description: Name of the variable in which each host registered its result of M(arcpro.b70.b70_model_slot).
+    description:
+      - Name of the variable in which each host registered its result of M(arcpro.b70.b70_model_slot).
+      - With V(step=gate), that of M(arcpro.b70.b70_benchmark).
     type: str
   record:
     description: The record, as returned by V(step=plan). Required for the other steps.
@@ -69,6 +72,27 @@ options:
     description: What a stop does to the hosts that serve the new profile, V(stop), V(rollback_wave) or V(rollback_all).
     type: str
     default: stop
+  gate:
+    description:
+      - What must hold of a wave before the next one, V(verified) or V(performance). With V(performance), the first host
+        that the wave switches has to be measured before anything else follows.
+    type: str
+    default: verified
+  gate_without_record:
+    description: What the plan does if the figures of the canary host could not be compared. V(hold) refuses.
+    type: str
+    choices: [hold, pass]
+    default: hold
+  gate_timeout:
+    description: How many seconds a host is measured at most, to be shown in the plan.
+    type: int
+    default: 1800
+  foreseen:
+    description:
+      - Name of the variable in which the canary host registered its result of M(arcpro.b70.b70_benchmark) with
+        C(state=foreseen).
+    type: str
+    default: ""
   dir:
     description: A folder on the controller for the records.
     type: path
@@ -114,21 +138,25 @@ sizes:
   elements: int
 next:
   description: The hosts of the next wave, as text.
-  returned: with O(step=judge)
+  returned: with O(step=judge) and O(step=gate)
+  type: str
+measure:
+  description: The host to be measured before anything else follows, or an empty text.
+  returned: with O(step=judge) and O(step=gate)
   type: str
 ended:
   description: Whether no wave follows.
-  returned: with O(step=judge)
+  returned: with O(step=judge) and O(step=gate)
   type: bool
 back:
   description: The hosts to take back, each with the profile that it served before, or an empty text.
-  returned: with O(step=judge)
+  returned: with O(step=judge) and O(step=gate)
   type: dict
 quarantine:
   description:
     - The hosts to put into quarantine now, each with the C(reason) and the C(layout) that
       M(arcpro.b70.b70_model_slot) returned for the host. These are options of M(arcpro.b70.b70_quarantine).
-  returned: with O(step=judge)
+  returned: with O(step=judge) and O(step=gate)
   type: dict
 rollout:
   description: The record.

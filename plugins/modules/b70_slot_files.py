@@ -20,7 +20,8 @@ description:
   - A profile is in use if it runs, starts at boot, is named by the slot's state or was verified last. Its files stay
     unchanged, and a new rendering waits in C(pending) below O(config_dir) for the switch that starts it. Its files are
     never removed, but the module warns about them.
-  - Every unit gets a drop-in that makes it exclusive with the slot's other units and with legacy ones.
+  - Every unit gets a drop-in that makes it exclusive with the slot's other units and with legacy ones. Replicas of one
+    profile run beside each other.
   - The module holds the slot's lock, except in check mode, so that no switch reads files that are being replaced.
   - The unit that verifies the running engine is enabled at boot. Engines are never started, stopped or enabled.
   - If a unit has changed, the module reloads systemd, and checks that systemd uses the units as written.
@@ -88,9 +89,14 @@ options:
         type: str
         default: 127.0.0.1
       backend_port:
-        description: The port that engines listen on.
+        description: The port that engines listen on. Replicas of a profile use the ports that follow.
         type: int
         required: true
+      cards:
+        description:
+          - How many cards the host has. Only profiles with C(replicas=per_card) need it.
+          - The default is the number that C(arcpro.b70.b70_host_info) finds on the host.
+        type: int
       env:
         description: Environment variables of the site. They override all others.
         type: dict
@@ -249,11 +255,12 @@ reload_needed:
 """
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths, _slot_files, _slot_place
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _paths, _slot_files, _slot_place
 
 _TEXT = {"type": "str", "required": True}
 SETTINGS = {
@@ -269,6 +276,7 @@ SETTINGS = {
     "group": _TEXT,
     "backend_host": {"type": "str", "default": "127.0.0.1"},
     "backend_port": {"type": "int", "required": True},
+    "cards": {"type": "int"},
     "env": {"type": "dict", "default": {}},
     "engine_ip_allow": {"type": "list", "elements": "str", "default": []},
     "legacy_units": {"type": "list", "elements": "str", "default": []},
@@ -296,11 +304,7 @@ def main() -> None:
             "stack_dirs": {"type": "list", "elements": "str", "default": []},
             "inline_profiles": {"type": "dict", "default": {}},
             "files": {"type": "list", "elements": "dict", "default": [], "options": file_spec},
-            "slot": {"type": "str", "default": "main"},
-            "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-            "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-            "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-            "state_dir": {"type": "path", "default": _paths.STATE_DIR},
+            **_arguments.SLOT,
             "lock_timeout": {"type": "float", "default": 60.0},
             "program_dir": {"type": "path", "default": f"{_paths.LIB_DIR}/b70slot"},
             "command": {"type": "path", "default": f"{_paths.BIN_DIR}/b70ctl"},
@@ -328,6 +332,12 @@ def main() -> None:
         command_link=Path(params["command_link"]) if params["command_link"] else None,
     )
     wanted = [_slot_place.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
+    wanted = [
+        dataclasses.replace(item, content=_slot_files.numbered(item.content))
+        if item.path.name == "account.env"
+        else item
+        for item in wanted
+    ]
     directories = [_slot_place.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
     lock = contextlib.nullcontext() if module.check_mode else _slot_files.locked(place, params["lock_timeout"])
     try:

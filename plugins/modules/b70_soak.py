@@ -25,6 +25,8 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.actiongroup_b70
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
+  - arcpro.b70.recorded_work
+  - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
     support: full
@@ -40,7 +42,9 @@ requirements:
   - requests (on the host)
 options:
   state:
-    description: V(soaked) soaks. V(shown) looks at the soak under way. V(stopped) ends it, with a record.
+    description: >-
+      V(soaked) soaks. V(shown) looks at the soak under way, and leaves its result to the next play that soaks.
+      V(stopped) ends it, with a record.
     type: str
     choices: [soaked, shown, stopped]
     default: soaked
@@ -96,27 +100,6 @@ options:
     description: The most persistent anomalies with which a soak passes.
     type: int
     default: 0
-  records_dir:
-    description: The directory of the records.
-    type: path
-    default: /var/lib/b70/records
-  host_name:
-    description: The name of the host in the record. The action plugin sets the name in the inventory.
-    type: str
-    default: host
-  reconnect_timeout:
-    description: How long the play waits for a host that does not answer, in seconds. The soak goes on there.
-    type: float
-    default: 600
-  step:
-    description: Internal. What the action plugin asks of the module on the host.
-    type: str
-    choices: [start, look]
-    default: start
-  token:
-    description: Internal. What the action plugin tells its own calls by.
-    type: str
-    default: ""
 """
 
 EXAMPLES = r"""
@@ -137,6 +120,10 @@ state:
   type: str
 joined:
   description: Whether the soak was under way, or had ended while nobody watched.
+  returned: always
+  type: bool
+waits:
+  description: Whether a soak is under way, or has ended and its result was printed by no play that soaks.
   returned: always
   type: bool
 line:
@@ -187,7 +174,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -205,25 +193,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "max_isolated": {"type": "int", "default": 1},
     "max_repeated": {"type": "int", "default": 0},
     "max_persistent": {"type": "int", "default": 0},
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
-    "records_dir": {"type": "path", "default": _paths.RECORDS_DIR},
-    "host_name": {"type": "str", "default": "host"},
-    "reconnect_timeout": {"type": "float", "default": 600},
-    "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
-    "token": {"type": "str", "default": "", "no_log": False},
+    **_arguments.RECORDED_WORK,
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        result = job.answer(module.params, check_mode=module.check_mode)
-    except job.SoakError as error:
+        result = job.SoakJob(module.params).answer(check_mode=module.check_mode)
+    except WorkError as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

@@ -129,6 +129,25 @@ options:
     description: A setup script to run with C(bdist_wheel), instead of the project's own build system.
     type: str
     default: ""
+  distribution:
+    description: The name of the wheel that O(cmake) makes. Without it, that is O(name).
+    type: str
+    default: ""
+  cmake:
+    description:
+      - Programs that CMake builds. They become the wheel, with the libraries of the checkout that they are linked with.
+      - It needs scikit-build-core, cmake and ninja in the environment of O(python).
+    type: dict
+    suboptions:
+      programs:
+        description: Targets of the checkout's own project.
+        type: list
+        elements: str
+        required: true
+      options:
+        description: Entries of CMake's cache, as text. They are part of the key.
+        type: dict
+        default: {}
   python:
     description: Python of the environment that the wheel is built with and for. It must contain all build requirements.
     type: path

@@ -111,6 +111,24 @@ options:
     type: list
     elements: str
     default: []
+  relay_packages:
+    description: Distribution packages of a host whose engine is elsewhere.
+    type: list
+    elements: str
+    default: []
+  image_packages:
+    description: Distribution packages that a host needs for stacks that are container images.
+    type: list
+    elements: str
+    default: []
+  image_authfile:
+    description: A file on the host with logins for registries. Empty for none.
+    type: str
+    default: ""
+  image_timeout:
+    description: Time limit of a pull, in seconds.
+    type: int
+    default: 7200
   user:
     description: The user that runs the stacks and the builds.
     type: str
@@ -173,7 +191,7 @@ options:
     type: int
     default: 43200
   stall_timeout:
-    description: A build that uses no processor time for this many seconds is ended.
+    description: A build that uses no processor time, or a pull that moves nothing, for this many seconds is ended.
     type: int
     default: 900
 """

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +25,6 @@ class ControllerAction(ActionBase):
         _checked, given = self.validate_argument_spec(argument_spec=self.OPTIONS)
         return {**result, "changed": False, **self.answer(given, task_vars or {})}
 
+    @abstractmethod
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Return the result for checked arguments and the variables of the task."""
-        raise NotImplementedError

@@ -73,6 +73,7 @@ def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
         "last_switch": last and {key: last.get(key) for key in ("at", "kind", "from", "to", "outcome", "reason")},
         "quarantine": held and {key: held.get(key) for key in ("since", "symptom")},
         "cards": info.get("cards"),
+        "replicas": [row["open"] for row in info.get("replicas") or []],
         "drift": info.get("drift"),
         "at_work": info.get("at_work"),
         "progress": info.get("progress"),
@@ -159,6 +160,8 @@ def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]
         notes.append(f"at work: {host['at_work']}" + (f", {host['progress']}" if host["progress"] else ""))
     elif not host["open"]:
         notes.append(f"not open to clients: {host['reason'] or host['phase']}")
+    elif not all(host["replicas"]):
+        notes.append(f"degraded: {sum(host['replicas'])} of {len(host['replicas'])} replicas are served")
     if host["interrupted"]:
         notes.append("a switch was interrupted")
     if host["drift"]:

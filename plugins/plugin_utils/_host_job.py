@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.path import makedirs_safe, unfrackpath
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class HostJob:
         reconnect_s: float = RECONNECT_LIMIT_S,
     ) -> None:
         keep_alive(connection)
+        self._parent = os.getppid()
         self._reconnect_s = reconnect_s
         self._connection, self._work, self._say = connection, work, say
         self._pause_s, self._longest_s = pauses_s
@@ -49,9 +51,11 @@ class HostJob:
         """Return the answer to a question that may be asked more than once.
 
         :raises AnsibleConnectionFailure: when the host cannot be reached for so long.
+        :raises AnsibleError: as `check_play` does.
         """
         lost: float | None = None
         while True:
+            self.check_play()
             try:
                 answer = question()
             except AnsibleConnectionFailure as error:
@@ -71,6 +75,11 @@ class HostJob:
             if lost is not None:
                 self._say("connected again")
             return answer
+
+    def check_play(self) -> None:
+        """Raise AnsibleError if the play was killed: its workers have sessions of their own, so they outlive it."""
+        if os.getppid() != self._parent:
+            raise AnsibleError(f"the play that watched has ended; {self._work} goes on there")
 
     def look(self, question: Callable[[], T]) -> T:
         """Pause, then return the answer to a question, as `ask` does."""

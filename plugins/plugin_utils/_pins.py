@@ -12,6 +12,8 @@ The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data f
             OWNER/NAME: {revision: <40 hex digits>, host: b70-1, from: <address>, at: 2026-11-22T15:00:00Z, by: ann}
           wheels:
             NAME==VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
+          images:
+            REGISTRY/NAME:TAG: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
 
 A directory as inventory is read whole, so that this file is one too: a variable in it, and no group. Written
 by hand the sections may stand at the top, and an entry may be the bare value.
@@ -60,6 +62,12 @@ SECTIONS = {
         re.compile(r"sha256:[0-9a-f]{64}"),
         "sha256: and 64 hex digits",
         "bring the wheel with the pinned digest, in a folder or a mirror that is asked first",
+    ),
+    "images": Section(
+        "digest",
+        re.compile(r"sha256:[0-9a-f]{64}"),
+        "sha256: and 64 hex digits",
+        "remove the image on that host (podman image rm), and the next run pulls the pinned one",
     ),
 }
 

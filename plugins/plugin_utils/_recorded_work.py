@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import Any
 
 from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -21,7 +23,7 @@ PAUSES_S = (1.0, 15.0)
 
 
 class RecordedWork(ActionBase):
-    """An action whose module answers `start` and `look` with state, line, joined, verdict, reasons and file.
+    """An action whose module answers `start`, `look` and `acknowledge` with state, line, verdict, reasons and more.
 
     Outside check mode a unit of the host works, which outlives this; a line is shown whenever it has got further.
     """
@@ -39,25 +41,29 @@ class RecordedWork(ActionBase):
         self._token = secrets.token_hex(8)
         self._host = str(self._vars.get("inventory_hostname", "host"))
         try:
-            found = self._look_at() if self._task.check_mode or self.only_looks() else self._watch()
+            found = self._answer()
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return {**result, **found, "summary": [] if found.get("failed") else self._words(found)}
-
-    def only_looks(self) -> bool:
-        """Whether nothing is to be begun."""
-        return False
 
     def details(self, found: dict[str, Any]) -> list[str]:
         """Further lines about work that has ended."""
         return []
 
-    def _look_at(self) -> dict[str, Any]:
-        return self._ask("look")
-
-    def _watch(self) -> dict[str, Any]:
+    def _answer(self) -> dict[str, Any]:
         limit = float(self._task.args.get("reconnect_timeout") or RECONNECT_LIMIT_S)
         job = HostJob(self._connection, self.WORK, lambda text: self._say(text, C.COLOR_WARN), PAUSES_S, limit)
+        state = "shown" if self._task.check_mode else self._task.args.get("state")
+        found = self._ask("look") if state in ("shown", "stopped") else self._watch(job)
+        if state != "shown" and not found.get("failed") and found["state"] == "ended":
+            job.check_play()
+            with suppress(AnsibleConnectionFailure):  # the next play is told the same again
+                noted = self._ask("acknowledge")
+                if noted.get("failed"):
+                    self._say(f"the next play gets this result again: {noted.get('msg')}", C.COLOR_WARN)
+        return found
+
+    def _watch(self, job: HostJob) -> dict[str, Any]:
         found = job.ask(lambda: self._ask("start"))
         if found.get("failed"):
             return found

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import accepted, asked, not_looked_at, pending
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import (
+    accepted,
+    asked,
+    elsewhere,
+    not_looked_at,
+    pending,
+    promoted,
+    replicas,
+    works,
+)
 
 # More than this and a person scrolls past the sentence that says what happened.
 LOG_LINES = 8
@@ -80,7 +89,10 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
         lines += [f"frontdoor: {url}"] if url else []
     else:
         lines = [f"{host} runs {profile}, NOT open to clients: {info.get('reason') or info.get('phase')}"]
-    if engine:
+    rows = info.get("replicas") or []
+    if rows:
+        lines += replicas(rows)
+    elif engine:
         health = "healthy" if engine.get("healthy") else "NOT answering /health"
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}")
     held = info.get("quarantine")
@@ -94,9 +106,10 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
             f"QUARANTINE since {held['since']} ({held['symptom']}): no profile is taken until a reboot, or "
             "`b70ctl clear-quarantine` on the host"
         )
+    lines += promoted(info)
     if info.get("drift"):
         lines.append(f"drift: {info['drift']}; switch to {profile} again to use what is rendered")
-    lines += [*accepted(info), *pending(info)]
+    lines += [*accepted(info), *elsewhere(info), *pending(info), *works(info)]
     if info.get("interrupted"):
         lines.append("a switch was interrupted; the next switch, also to the same profile, settles it")
     boots = info.get("enabled_units") or []

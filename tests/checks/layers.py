@@ -11,10 +11,10 @@ from pathlib import Path
 
 COLLECTION = "ansible_collections.arcpro.b70.plugins"
 ON_HOSTS = ("modules/", "module_utils/")
-# What a host runs by itself: a folder of module_utils that is copied there, and the file that is started.
+# What a host runs by itself: a folder of module_utils that is copied there, and the files that are started.
 COPIED = {
-    "module_utils/_slot": "module_utils/_slot/command.py",
-    "module_utils/_weights/fetching": "module_utils/_weights/fetching/program.py",
+    "module_utils/_slot": ("module_utils/_slot/command.py", "module_utils/_slot/relay.py"),
+    "module_utils/_weights/fetching": ("module_utils/_weights/fetching/program.py",),
 }
 
 
@@ -69,7 +69,7 @@ def check_host_only(root: Path) -> list[str]:
     """Every file of module_utils is used by a module or by what a host runs by itself."""
     graph = imports(root)
     entries = [name for name in graph if name.startswith("modules/")]
-    used = reached(graph, [*entries, *(name for name in COPIED.values() if name in graph)])
+    used = reached(graph, [*entries, *(name for started in COPIED.values() for name in started if name in graph)])
     return [
         f"plugins/{name}: no module uses it; move it to plugins/plugin_utils"
         for name in graph
@@ -81,9 +81,10 @@ def check_copied(root: Path) -> list[str]:
     """Of a folder that is copied to hosts every file is used there, and it uses nothing beside that folder."""
     graph = imports(root)
     found = []
-    for folder, entry in COPIED.items():
+    for folder, started in COPIED.items():
         copied = {name for name in graph if name.startswith(f"{folder}/") and not name.endswith("/__init__.py")}
-        used = {name for name in reached(graph, [entry] if copied else []) if not name.endswith("/__init__.py")}
+        entries = [entry for entry in started if entry in graph] if copied else []
+        used = {name for name in reached(graph, entries) if not name.endswith("/__init__.py")}
         found += [f"plugins/{name}: is copied to hosts, where nothing uses it" for name in sorted(copied - used)]
-        found += [f"plugins/{name}: {entry} needs it and it is not copied" for name in sorted(used - copied)]
+        found += [f"plugins/{name}: {started[0]} needs it and it is not copied" for name in sorted(used - copied)]
     return found

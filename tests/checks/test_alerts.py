@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontdoor.observability.metrics import PREFIX, SHOWN, Metrics, render
+from frontdoor.observability.metrics import PREFIX, REPLICA_SHOWN, SHOWN, Metrics, render
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -58,7 +58,9 @@ def exported() -> dict[str, set[str]]:
     metrics.keys["anna"].outcomes["ok"] = 1
     gauges = dict.fromkeys(SHOWN, 1.0)
     labels = dict.fromkeys(("slot", "profile", "status", "served_model_name", "fingerprint"), "x")
-    text = render(metrics, gauges, labels, "serving", "1").decode()
+    row = {key: 1.0 for key, _text in REPLICA_SHOWN.values()}
+    replicas = [{**row, "index": index} for index in range(2)]
+    text = render(metrics, gauges, labels, "serving", "1", replicas=replicas).decode()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

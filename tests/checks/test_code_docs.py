@@ -16,7 +16,7 @@ from tools.code_docs import CODES
 
 SOURCE = code_docs.ROOT / "roles/frontdoor/files/frontdoor/src/frontdoor"
 # what carries a status and a code to a client
-CARRIERS = ("Refusal", "HeadError", "SettingsError")
+CARRIERS = ("Refusal", "HeadError", "_Refused", "SettingsError")
 # Where the code is not written out: what it can be. `*` hands on what another carrier brought.
 DERIVED = {
     ("admin/api.py", "f'model_{what}'"): ("model_loading", "model_unloading"),
@@ -25,6 +25,7 @@ DERIVED = {
     ),
     ("admin/api.py", "exc.code"): ("*",),
     ("http/head.py", "code"): ("*",),
+    ("policy/llm_pool.py", "code"): ("*",),
     ("errors.py", "code"): ("closed", "stopped", "switching", "verifying", "failed"),
     ("http/exchange.py", "code"): ("engine_cut", "stopping"),
 }

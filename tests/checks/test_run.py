@@ -183,6 +183,25 @@ def test_the_slowest_tests_are_named_with_their_share(monkeypatch: pytest.Monkey
     assert lines[1].split() == ["39.0", "5.0%", "unit", "c::t39"]
 
 
+def test_what_failed_is_named_before_the_totals(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        '<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0">'
+        '<testcase classname="a.b" name="test_good"/>'
+        '<testcase classname="a.b" name="test_bad"><failure message="assert 1\n == 2">all of it</failure></testcase>'
+        '<testcase classname="a.b" name="test_odd"><error message="no host"/></testcase></testsuite></testsuites>'
+    )
+    write = f"import pathlib, sys; pathlib.Path({str(run.JUNIT / 'unit.xml')!r}).write_text({text!r}); sys.exit(1)"
+    steps(monkeypatch, unit=python(write, junit=True))
+    assert run.main([]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    begin = lines.index("FAILED unit: a.b::test_bad: assert 1 == 2")
+    assert lines[begin + 1] == "FAILED unit: a.b::test_odd: no host"
+    assert lines[-1] == "1 passed, 2 failed"
+    assert begin < lines.index(run.HEAD, begin)
+
+
 def test_every_result_counts_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     commands = (junit_writer("unit.xml", 7), junit_writer("unit-more.xml", 5))
     monkeypatch.setattr(run, "STEPS", {"unit": run.Step("quick", commands)})

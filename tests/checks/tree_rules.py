@@ -17,8 +17,9 @@ HEADER = ("# Copyright (c) 2026, arcpro.b70 contributors", "# SPDX-License-Ident
 # What Ansible's own tests want to read in plugins; it says the same as the line with the identifier.
 LICENSE = "# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)"
 # Homes, and what an administrator put on one machine; the collection's own and the vendor's folders are not among them.
+# /opt/venv is in the images of vLLM.
 FOREIGN_PATHS = re.compile(
-    r"(?<![\w.}])/(?:home/(?!me\b|user\b)[a-z]\w*|root/(?!\.(?:ansible|ssh)\b)[\w.-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b)[\w.-]+)"
+    r"(?<![\w.}])/(?:home/(?!me\b|user\b)[a-z]\w*|root/(?!\.(?:ansible|ssh)\b)[\w.-]+|work/\w+|Users/\w+|opt/(?!b70\b|intel\b|venv\b)[\w.-]+)"
 )
 BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -17,7 +17,12 @@ from tools import engines
 
 STACKS = load_stacks()
 FOLDERS = [engines.ROOT / "inventory" / "lab_profiles", engines.ROOT / "roles" / "profiles" / "files" / "examples"]
-CATALOGUE = load_catalogue(FOLDERS, stacks=STACKS)
+# Those of llama.cpp are read by the program that tests/system/test_llama.py builds.
+CATALOGUE = {
+    name: profile
+    for name, profile in load_catalogue(FOLDERS, stacks=STACKS).items()
+    if profile["engine"]["kind"] == "vllm"
+}
 SLOT = {
     **dict.fromkeys(("config_dir", "unit_dir", "tmpfiles_dir", "run_dir", "state_dir", "lib_dir", "bin_dir"), "/d"),
     **dict.fromkeys(("models_dir", "stacks_dir", "cache_dir", "hf_home"), "/data"),

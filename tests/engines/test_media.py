@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.typed import NO_DOMAIN
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import NO_DOMAIN
 from tools import engines
 
 SCRIPT = """

@@ -33,10 +33,11 @@ PROFILE = {
     "title": "Gemma 4 12B IT, INT4 AutoRound",
     "hf_id": "Intel/gemma-4-12B-it-int4-AutoRound",
     "modalities": ["text", "image"],
-    "status": "production",
+    "status": "candidate",
     "served_model_name": "gemma4-12b-it-int4-autoround",
     "max_model_len": 32768,
     "fingerprint": "sha256:5e0c7d1a9b3f4e62a8d4c1b7f09e3a5d6c2b8f7e1d0a4c3b9e8f7a6d5c4b3a21",
+    "examined": "sha256:0d9f6c1b7a2e3d4c5b6a79880f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c",
 }
 
 
@@ -60,6 +61,20 @@ def journal() -> str:
         end = {"event": "end", "id": str(number), "outcome": outcome, "seconds": seconds, "profile": target}
         rows += [begin, {**end, "reason": why} if why else end]
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def records() -> str:
+    """A benchmark with figures, and the gate that was passed."""
+    told = {"benchmark": "781 tok/s with 8 streams", "promotion": "13 of 14 items passed, 1 do not apply"}
+    same = {"slot": "main", "profile": PROFILE["name"], "verdict": "passed"}
+    same |= {key: PROFILE[key] for key in ("fingerprint", "examined")}
+    rows = [
+        {"id": f"20261123T041600Z-{kind}-x-5e1f0c", "kind": kind, "began_at": stamp(900), "ended_at": stamp(600)}
+        | same
+        | {"summary": text}
+        for kind, text in told.items()
+    ]
+    return json.dumps({"schema": 1, "records": rows})
 
 
 class Visitors:
@@ -114,6 +129,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="b70-scenario-") as folder:
         file = Path(folder) / "main.jsonl"
         file.write_text(journal())
+        index = Path(folder) / "index.json"
+        index.write_text(records())
         limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 600}
         unit = f"b70-slot-main-{PROFILE['name']}.service"
         (Path(folder) / f"invocation:{unit}").symlink_to("0" * 32)
@@ -128,7 +145,11 @@ async def main() -> None:
         keys = sys.argv[1:] and {"auth": {"keys_file": sys.argv[1]}}
         backend = {"metrics_interval_s": 1.0}
         async with bench(
-            Path(folder), state=base, slot={"journal_file": str(file)}, backend=backend, **(keys or {})
+            Path(folder),
+            state=base,
+            slot={"journal_file": str(file), "records_file": str(index)},
+            backend=backend,
+            **(keys or {}),
         ) as run:
             visitors = Visitors(run)
             past(run)
@@ -143,7 +164,10 @@ async def main() -> None:
                 if line == b"kill\n":
                     await run.engine.kill()
                 else:
-                    run.write_state(**{**base, **json.loads(line)})
+                    told = json.loads(line)
+                    for replica in told.get("replicas", ()):
+                        replica["backend_url"] = replica["backend_url"] or run.engine.url
+                    run.write_state(**{**base, **told})
             other.close()
             for task in tasks:
                 task.cancel()

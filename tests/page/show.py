@@ -25,6 +25,17 @@ def _ago(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
 
 
+def replicas() -> list[dict[str, Any]]:
+    """Of four replicas one is being started, and one does not listen; the address of others is empty."""
+    row = {"engine": None, "limits": {"max_active_generations": 2, "max_model_len": 32768}, "backend_url": ""}
+    closed = {"open": False, "verified": False, "reason": "its engine ended and is being started again"}
+    well = {"open": True, "verified": True, "reason": ""}
+    gone = {**well, "backend_url": "http://127.0.0.1:1"}
+    return [
+        {**row, "index": number, "cards": [number], **part} for number, part in enumerate((well, well, closed, gone))
+    ]
+
+
 def phases() -> dict[str, dict[str, Any]]:
     """Changes of the state file, by what the page must then tell."""
     closed: dict[str, Any] = {"open": False, "verified": False, "verified_at": None, "retry_after_s": 30}
@@ -36,6 +47,7 @@ def phases() -> dict[str, dict[str, Any]]:
     return {
         "serving": {},
         "unverified": {"verified": False, "verified_at": None},
+        "degraded": {"replicas": replicas()},
         # long enough not to be over when a slow machine looks
         "switching": {**closed, "phase": "switching", "switch": {**move, "started_at": _ago(70), "eta_s": 160}},
         "loading": {**closed, "phase": "switching", "switch": {**move, "loading": True}},

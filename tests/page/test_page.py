@@ -99,6 +99,7 @@ def visit(browser: Browser, show: Show, phase: str, width: int = 1200, *, dark: 
 TOLD = {
     "serving": ("Serving, verified", TITLE, "Takes text and image, 32,768 tokens of context."),
     "unverified": ("Serving, not verified", TITLE, "has not given its canary answers"),
+    "degraded": ("Serving, degraded", TITLE, "Takes text and image, 32,768 tokens of context."),
     "switching": ("Switching", MOVE, r"About \d+ s left."),
     "loading": ("Loading", MOVE, "before anyone is let in."),
     "settling": ("Loading", NEW, r"before anyone is let in. \d+ s so far; how long it takes is not known yet."),
@@ -133,8 +134,21 @@ def test_every_phase_is_told_as_it_is(browser: Browser, show: Show, phase: str) 
         assert int(far) == 98
     if phase == "verifying":
         assert far == "?"
-    assert browser.run("document.getElementById('try').hidden") is (phase not in ("serving", "unverified"))
+    assert browser.run("document.getElementById('try').hidden") is (phase not in ("serving", "unverified", "degraded"))
     assert browser.complaints == []
+
+
+def test_replicas_are_there_where_there_are_several(browser: Browser, show: Show) -> None:
+    visit(browser, show, "degraded")
+    browser.wait("document.getElementById('replicas').innerText", lambda value: "refused the connection" in value)
+    rows = browser.run("[...document.querySelectorAll('#replicas tbody tr')].map((row) => row.innerText)")
+    assert len(rows) == 4
+    for number, words in enumerate(("serving", "serving", "is being started again", "refused the connection")):
+        assert words in rows[number]
+        assert "of 2" in rows[number]
+    assert text(browser, "reason") == "2 of 4 replicas serve."
+    visit(browser, show, "serving")
+    assert browser.run("document.getElementById('several').hidden")
 
 
 def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
@@ -153,7 +167,8 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     assert "went back: phase canary: a canary answer was wrong or missing" in switches
     assert switches.count("done") == 2
     facts = text(browser, "facts")
-    for expected in ("Intel/gemma-4-12B-it-int4-AutoRound", "sha256:5e0c7d1a", f"b70-slot-main-{NEW}.service: answers"):
+    shown = ("Intel/gemma-4-12B-it-int4-AutoRound", "sha256:5e0c7d1a", f"b70-slot-main-{NEW}.service: answers")
+    for expected in (*shown, f"{NEW}, production", ": 781 tok/s with 8 streams", ": 13 of 14 items passed"):
         assert expected in facts
     assert f'"model": "{NEW.removesuffix("-c8")}"' in text(browser, "curl")
     assert (
@@ -162,7 +177,7 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("phase", ["serving", "switching", "stopped", "failed"])
+@pytest.mark.parametrize("phase", ["serving", "degraded", "switching", "stopped", "failed"])
 def test_it_can_be_read(browser: Browser, show: Show, phase: str, dark: bool) -> None:
     visit(browser, show, phase, dark=dark)
     for width in (1200, 700, 340):

@@ -60,9 +60,10 @@ class Version:
     at: float
     state: dict[str, Any]
 
-    @property
-    def invocation(self) -> str:
-        return str((self.state.get("engine") or {}).get("invocation_id") or "")
+    def lets_in(self, invocation: str) -> bool:
+        """Is this process, the only one or a replica, open for clients?"""
+        rows = self.state.get("replicas") or [self.state]
+        return any(row["open"] and (row.get("engine") or {}).get("invocation_id") == invocation for row in rows)
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Recording:
         name, invocation, asked, wrong = answer.stamp.split(" ")
         assert int(asked) >= canary, f"a token of an engine that was not verified: {answer}"
         assert int(wrong) == 0, f"a token of an engine that had answered wrongly: {answer}"
-        opened = [at for at in self.versions if at.state["open"] and at.invocation == invocation]
+        opened = [at for at in self.versions if at.state["open"] and at.lets_in(invocation)]
         assert opened, f"a token of an engine that was never let in: {answer}"
         assert opened[0].at <= answer.first, f"a token before the engine was let in at {opened[0].at}: {answer}"
         assert all(version.state["verified"] for version in opened), opened

@@ -314,4 +314,4 @@ def _first_process(supervisor: int) -> int:
 
 def names_of(units: Sequence[str]) -> list[str]:
     """The profiles of units."""
-    return [unit.removeprefix(PREFIX).removesuffix(".service") for unit in units]
+    return [unit.removeprefix(PREFIX).removesuffix(".service").partition("@")[0] for unit in units]

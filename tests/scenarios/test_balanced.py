@@ -28,6 +28,16 @@ LOAD_S = 4.0
 # The fourth host has a frontdoor of its own at 8000.
 PORT = 8080
 CLIENTS = 4
+# Each host is measured after its switch. A request of a client that reaches it meanwhile fails the benchmark.
+GATE = {
+    "gate": "performance",
+    "gate_without_record": "pass",
+    "rollout_gate_shapes": [{"name": "tiny", "prompt_tokens": 20, "output_tokens": 64, "rounds": 2}],
+    "rollout_gate_streams": [2],
+    "benchmark_generator": "vllm",
+    "benchmark_band": 0.9,
+    "benchmark_ttft_band": 1000,
+}
 CANARY = 4  # questions that an engine has answered, all rightly, before a client is let in
 
 
@@ -51,6 +61,7 @@ class Balanced:
             "load_balancer_port": PORT,
             "load_balancer_group": "b70_behind",
             "rollout_dir": str(self.folder / "rollouts"),
+            "benchmark_evidence_dir": str(self.folder / "records"),
         }
         done = subprocess.run(
             [
@@ -126,8 +137,9 @@ def test_a_rollout_under_load_loses_no_request(balanced: Balanced) -> None:
         rig.tell("sim-b", load_s=LOAD_S)
     wait_for(lambda: balanced.ask(stream=False).status == 200, 60, "the load balancer has a host")
     with balanced.steady_load() as answers:
-        code, said = balanced.play("rollout.yml", profile="sim-b", waves="1,1,1", b70_target="b70_behind")
+        code, said = balanced.play("rollout.yml", profile="sim-b", waves="1,1,1", b70_target="b70_behind", **GATE)
     assert code == 0, said
+    assert said.count("gate: 2") >= len(balanced.members), said
     assert [assert_serves(rig, "sim-b") for rig in balanced.members] == ["sim-b"] * 3
     assert len(answers) > 100
     assert assert_all_answered(answers) == {"sim-a", "sim-b"}

@@ -72,9 +72,29 @@ def test_the_published_table(rig: Rig, recorded: Begin) -> None:
     assert (found["verdict"], found["data"]["found"], found["profile"]) == ("passed", 4480, "sim-b")
     assert [trial["length"] for trial in found["data"]["trials"]][:2] == [15616, 10368]
     assert len(found["data"]["trials"]) == 6
+    passed = [trial["length"] for trial in found["data"]["trials"] if trial["probes"]]
+    assert sorted(passed)[-1] == 4480
+    best = next(trial["probes"] for trial in found["data"]["trials"] if trial["length"] == 4480)
+    assert (best["near_limit"]["requests"], best["near_limit"]["prompt_tokens"]) == (64, 64 * 4464)
+    assert "measured with it: first token after" in said, said
     assert json.loads(rig.read(IN_PLACE))["engine"]["max_model_len"] == 512
     rig.tell("sim-b")
     assert rig.ctl("switch", "sim-b").code == 0
+
+
+def test_a_length_that_has_room_and_fails_does_not_pass(rig: Rig, recorded: Begin) -> None:
+    rig.have("sim-a")
+    tell_room(rig, most_tokens=4400)
+    recorded()
+    code, said = play(rig, "sim-b", *WORDS, playbook=PLAYBOOK)
+    assert code == 0, said
+    assert "max_model_len: 4352" in said, said
+    assert "4480 tokens: the engine reports room for 65.25, but 64 of 64 requests near the limit failed: 500" in said, (
+        said
+    )
+    rig.wait_settled()
+    assert_serves(rig, "sim-a")
+    assert record(rig)["data"]["found"] == 4352
 
 
 def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded: Begin) -> None:

@@ -33,15 +33,29 @@ GIVEN = {
 }
 
 
+# What the gate measures, with the generator of the simulated stack: some seconds.
+GATE: dict[str, Any] = {
+    "gate": "performance",
+    "rollout_gate_shapes": [{"name": "tiny", "prompt_tokens": 20, "output_tokens": 64, "rounds": 2}],
+    "rollout_gate_streams": [1, 2],
+    "benchmark_generator": "vllm",
+    "benchmark_band": 0.3,
+    # First tokens of a simulated engine come at once.
+    "benchmark_ttft_band": 1000,
+}
+BENCHMARK = "b70-benchmark-main.service"
+
+
 class Play:
     """rollout.yml to sim-b, with the records of a test in a folder of its own."""
 
     def __init__(self, fleet: list[Rig], folder: Path) -> None:
         self.fleet, self.folder = fleet, folder
+        self.records = folder.parent / f"{folder.name}-records"
 
-    def start(self, *words: str, **given: Any) -> subprocess.Popen[str]:
-        values = {**GIVEN, "rollout_dir": str(self.folder), **given}
-        command = ["ansible-playbook", "-i", "inventory/lab.yml", "rollout.yml", *words, "-e", json.dumps(values)]
+    def start(self, *words: str, playbook: str = "rollout.yml", **given: Any) -> subprocess.Popen[str]:
+        values = {**GIVEN, "rollout_dir": str(self.folder), "benchmark_evidence_dir": str(self.records), **given}
+        command = ["ansible-playbook", "-i", "inventory/lab.yml", playbook, *words, "-e", json.dumps(values)]
         return subprocess.Popen(
             command,
             cwd=ROOT,
@@ -224,3 +238,72 @@ def test_a_host_that_answers_differently_is_named_and_closed(play: Play) -> None
     assert odd.ctl("switch", "sim-a").code == 0
     code, said = play.run()
     assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
+
+
+def measure(play: Play, rig: Rig) -> None:
+    """Have one host measure sim-b, which it serves for that, so that the others have something to be compared with."""
+    rig.serve("sim-b")
+    shapes = {f"benchmark_{name}": GATE[f"rollout_gate_{name}"] for name in ("shapes", "streams")}
+    code, said = play.run("--limit", rig.host.name, playbook="playbooks/benchmark.yml", **{**GATE, **shapes})
+    assert code == 0, said
+    rig.serve("sim-a")
+
+
+def measured(rig: Rig) -> list[str]:
+    return sorted(os.listdir(rig.root / "var/lib/b70/records/benchmark"))
+
+
+@pytest.fixture
+def unmeasured(play: Play) -> Play:
+    """No host has measured anything."""
+    for rig in play.fleet:
+        rig.must("rm", "-rf", "/var/lib/b70/records", "/run/b70/main/benchmark")
+    return play
+
+
+def test_a_gate_that_could_not_judge_begins_nothing_and_one_that_was_killed_is_collected(unmeasured: Play) -> None:
+    play = unmeasured
+    code, said = play.run("--check", **GATE)
+    assert (code != 0, served(play.fleet)) == (True, ["sim-a"] * 4), said
+    assert f"the gate could not judge {play.fleet[0].host.name}: there is nothing to compare with" in said, said
+    assert "-e gate_without_record=pass" in said, said
+    # What cannot be looked up must not only cost the canary host its place.
+    code, said = play.run(**{**GATE, "rollout_gate_shapes": ["shrot-128"]})
+    assert (code != 0, served(play.fleet)) == (True, ["sim-a"] * 4), said
+    assert f"the gate could not ask {play.fleet[0].host.name} what it would judge: the shape" in said, said
+    measure(play, play.fleet[3])
+    canary = play.fleet[0]
+    with play.start(**GATE) as process:
+        wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code == 0, 300, "the canary is measured")
+        kill_tree(process)
+        output, _none = process.communicate(timeout=120)
+    assert "gate performance: the first host that each wave switches is measured" in output, output
+    assert f"of {play.fleet[3].host.name}" in output, output
+    assert play.verdicts() == ["verified, to be measured", "not begun", "not begun", "not begun"]
+    wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code != 0, 120, "the benchmark has ended")
+    begun = switches(canary)
+    code, said = play.run(**GATE)
+    assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
+    assert "collects the result of an earlier run" in said, said
+    assert (switches(canary), len(measured(canary))) == (begun, 1)
+    assert (play.record()["status"], play.verdicts()) == ("finished", ["verified"] * 4)
+    figures = [member["result"]["figures"] for member in play.record()["members"]]
+    assert [len(lines) > 1 for lines in figures] == [True, True, True, False], figures
+    (page,) = play.folder.glob("*/rollout.html")
+    assert "tiny c2 frontdoor cold: wall_tok_s" in page.read_text()
+
+
+def test_a_host_that_is_slower_than_recorded_holds_the_rollout(unmeasured: Play) -> None:
+    play = unmeasured
+    measure(play, play.fleet[3])
+    slow = play.fleet[1]
+    slow.tell("sim-b", token_s=0.03)
+    code, said = play.run(max_fail="100%", **GATE)
+    assert (code != 0, served(play.fleet)) == (True, ["sim-b", "sim-b", "sim-a", "sim-a"]), said
+    assert play.verdicts() == ["verified", "verified, held by the gate", "not begun", "not begun"]
+    assert f"the gate holds it at {slow.host.name}: tiny c1 frontdoor cold: wall_tok_s is" in said, said
+    assert "(limit 0.70)" in said, said
+    slow.serve("sim-b")
+    code, said = play.run(**GATE)
+    assert (code, served(play.fleet), play.record()["status"]) == (0, ["sim-b"] * 4, "finished"), said
+    assert len(measured(slow)) == 2

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,8 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert runs(rig), "the soak ended with the play"
+    (work,) = rig.ctl("status").data["works"]
+    assert (work["kind"], work["unit"], work["profile"]) == ("soak", UNIT, "sim-a")
     assert user == "b70"
     cycles = len(seen(rig)["cycles"])
     wait_for(lambda: len(seen(rig)["cycles"]) > cycles + 1, 60, "the soak goes on alone")
@@ -102,14 +105,19 @@ def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: R
     rig.have("sim-a")
     with begin(rig, "20s", "-e", "soak_interval=5s") as process:
         wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), 120, "a second cycle")
-        kill_tree(process)
+        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        # The play alone: its workers have sessions of their own.
+        process.kill()
         process.communicate(timeout=120)
+    assert workers
     wait_for(lambda: not runs(rig), 60, "the soak has ended")
+    wait_for(lambda: not any(Path("/proc", pid).exists() for pid in workers), 60, "the workers have ended")
     code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)
     assert code == 0, said
     assert "which began before this play, passed" in said, said
     first = record(rig)
     assert first["verdict"] == "passed"
+    assert all(cycle["load"]["mean_ttft_s"] > 0 for cycle in first["data"]["cycles"])
     code, said = play(rig, "sim-a", "-e", "duration=2s", playbook=PLAYBOOK)
     assert code == 0, said
     assert record(rig)["id"] != first["id"]

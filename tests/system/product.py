@@ -10,9 +10,10 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ import testinfra
 from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
+from machine import kill_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventory" / "lab.yml"
@@ -43,10 +45,13 @@ def lab_command(*words: str, limit_s: float = 1200) -> None:
 
 
 @contextmanager
-def bare_hosts(lab: str, count: int) -> Iterator[None]:
-    """Make a lab of this many bare hosts, name it in B70_LAB, and remove it at the end of the block."""
+def bare_hosts(lab: str, count: int, *words: str) -> Iterator[None]:
+    """Make a lab of this many bare hosts, name it in B70_LAB, and remove it at the end of the block.
+
+    words: further ones of the command that makes it.
+    """
     os.environ["B70_LAB"] = lab
-    lab_command("up", "--hosts", str(count), "--fresh")
+    lab_command("up", "--hosts", str(count), "--fresh", *words)
     yield
     lab_command("down", limit_s=300)
 
@@ -99,6 +104,30 @@ def play(
         check=False,
     )
     return Play(done.returncode, done.stdout)
+
+
+def kill_play(*arguments: str, when: Callable[[], bool], limit_s: float = 1500) -> None:
+    """Begin a playbook on the lab's hosts, and kill it as soon as `when` returns true."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            ["ansible-playbook", "-i", str(INVENTORY), *arguments],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            ends = time.monotonic() + limit_s
+            while not when():
+                if process.poll() is not None or time.monotonic() > ends:
+                    log.seek(0)
+                    raise AssertionError(f"the moment to kill it did not come: {process.returncode}\n{log.read()}")
+                time.sleep(1)
+        finally:
+            kill_tree(process)
+            process.wait()
 
 
 def words_of(output: str) -> str:

@@ -214,6 +214,8 @@ def mirror(
     given = {
         "mirror_dir": f"{KEPT}/www",
         "mirror_key_home": f"{KEPT}/key",
+        # Large, and nothing is measured here; tests/checks/test_mirror_measuring_tools.py has them.
+        "mirror_measuring_tools": False,
         "mirror_stacks": stacks,
         "mirror_profiles": sorted(profile["name"] for profile in recipes.values()),
         "mirror_find_links": [f"{shop.url}/{upstream.STAND_INS}/"],

@@ -9,9 +9,6 @@ The play is killed in the middle. The host goes on, and the next play collects w
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,10 @@ from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import read
-from machine import kill_tree
-from system.product import INVENTORY, ROOT, Play, play
+from system.product import Play, kill_play, play
 
 FOLDER = "/run/b70/main/benchmark"
 UNIT = "b70-benchmark-main.service"
-BEGUN_LIMIT_S = 600
 SHAPES = [{"name": "tiny", "prompt_tokens": 100, "output_tokens": 32, "rounds": 2}, "28k-128"]
 # What the record has of each request, in this order.
 RECORDED = ("started_s", "first_text_s", "last_text_s", "ended_s", "prompt_tokens", "completion_tokens", "error")
@@ -61,22 +56,7 @@ def installed_tools(folder: Path) -> Play:
 def collected(host: Host, folder: Path, installed_tools: Play) -> Play:
     """The play that collects what another one began, which was killed as soon as its benchmark ran."""
     assert installed_tools.code == 0, installed_tools.output
-    process = subprocess.Popen(
-        ["ansible-playbook", "-i", str(INVENTORY), *arguments(folder)],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    ends = time.monotonic() + BEGUN_LIMIT_S
-    while not begun(host):
-        assert process.poll() is None, "the play ended before its benchmark began"
-        assert time.monotonic() < ends, f"no benchmark began within {BEGUN_LIMIT_S} s"
-        time.sleep(1)
-    kill_tree(process)
-    process.wait()
+    kill_play(*arguments(folder), when=lambda: begun(host))
     assert begun(host)
     return play(*arguments(folder))
 

@@ -52,9 +52,9 @@ def profile(name: str, **more: Any) -> dict[str, Any]:
 REFUSED = {
     "four-cards": (profile("four-cards", cards=4), "four-cards needs 4 cards, this host has no card."),
     "parked": (profile("parked", status="blocked", status_reason="no kernel"), "parked is blocked: no kernel"),
-    "an-image": (
-        profile("an-image", stack="llm-scaler-0.21"),
-        "Stack llm-scaler-0.21 cannot be installed: It is published",
+    "stuck": (
+        profile("stuck", stack="lab-2.11"),
+        "Stack lab-2.11 cannot be installed: The patches",
     ),
     "too-large": (
         profile("too-large", model={"directory": "too-large", "hf_repo": "a/b", "size_gb": 9e6}),

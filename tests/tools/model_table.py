@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import STATUSES  # noqa: E402
@@ -59,7 +60,7 @@ def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
             profile["status"],
             ", ".join(profile["modalities"]),
             str(profile["cards"]),
-            str(profile["engine"]["settings"]["max_model_len"]),
+            str(kind_of_engine(profile["engine"]).context_length(profile["engine"]["settings"])),
             str(profile["frontdoor"]["max_active_generations"]),
             evidence(profile["evidence"]),
         )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -41,10 +41,10 @@ class Effects:
     :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns that result.
     :param profile: the resolved profile of a name.
     :param measure: runs the generator. The last argument is called meanwhile; what it raises ends the generator.
-    :param moved: why the engine process of that invocation is not what clients get by now; empty while it is.
+    :param moved: why an engine process, as `info` tells it, is not what clients get by now; empty while it is.
     :param heed: raises ToldToEndFault where this process was told to end.
     :param version: the version of a tool, and that of the engine of a stack's folder.
-    :param earlier: the newest good record of a profile on a class of host, measured by a generator of that name.
+    :param earlier: the good records of a profile on a class of host, by a generator of that name, newest first.
     :param now: the time as ISO 8601.
     """
 
@@ -52,19 +52,25 @@ class Effects:
     verify: Callable[[str], Mapping[str, Any]]
     profile: Callable[[str], Mapping[str, Any]]
     measure: Callable[[Tool, Load, Callable[[str], None], Callable[[], None]], Measured]
-    moved: Callable[[str], str]
+    moved: Callable[[Mapping[str, Any]], str]
     heed: Callable[[], None]
     version: Callable[[Tool], str]
     engine_version: Callable[[str, str], str]
     host: Callable[[], Mapping[str, Any]]
-    earlier: Callable[[str, str, str], Mapping[str, Any] | None]
+    earlier: Callable[[str, str, str], Sequence[Mapping[str, Any]]]
     now: Callable[[], str]
     say: Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure. streams: empty for a ladder up to what the profile admits."""
+    """What to measure, and what fails it.
+
+    :param streams: empty for a ladder up to what the profile admits.
+    :param profile: what has to be served; empty for whatever is.
+    :param evidence: what the catalogue has recorded, by profile.
+    :param fail_on_regression: so that such figures are no measure for later ones.
+    """
 
     shapes: tuple[shapes.Shape, ...]
     streams: tuple[int, ...]
@@ -80,16 +86,22 @@ class Wanted:
     name: str
     slot: str
     seed: int
+    profile: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    fail_on_regression: bool = False
+    fail_without_comparison: bool = False
 
 
-def served(info: Mapping[str, Any]) -> str:
-    """Return the profile that is served and verified; raises BenchmarkError where there is none."""
+def served(info: Mapping[str, Any], wanted: str = "") -> str:
+    """Return the profile that is served and verified; raises BenchmarkError where there is none, or not the wanted."""
     if not (info["verified"] and info["open"] and info["profile"]):
         why = info["reason"] or f"{info['profile'] or 'nothing'} runs and is not verified"
         raise BenchmarkError(
             f"nothing verified is served in slot {info['slot']}: {why}. A figure of an engine that nobody has verified "
             "is worth nothing: run switch.yml, or b70ctl verify, first"
         )
+    if wanted not in ("", info["profile"]):
+        raise BenchmarkError(f"{info['profile']} is served in slot {info['slot']} by now, and not {wanted}")
     return str(info["profile"])
 
 
@@ -98,16 +110,39 @@ def plan(wanted: Wanted, fx: Effects) -> tuple[Mapping[str, Any], list[shapes.Sh
 
     :raises BenchmarkError: where nothing is served or nothing is left to measure.
     """
-    profile = fx.profile(served(fx.info()))
+    profile = fx.profile(served(fx.info(), wanted.profile))
+    return profile, *fitting(wanted, profile)
+
+
+def fitting(wanted: Wanted, profile: Mapping[str, Any]) -> tuple[list[shapes.Shape], list[int], list[dict[str, Any]]]:
+    """Return what is measured of a profile, and what is left out; raises BenchmarkError where nothing is measured."""
     if profile["engine"].get("task", "generate") != "generate":
         raise BenchmarkError(
             f"{profile['name']} generates no text ({profile['engine']['task']}): there is no benchmark"
+        )
+    remote = profile["engine"].get("remote")
+    if remote:
+        # Without the model's tokenizer nobody knows how long a prompt is, and a vendor bills each.
+        raise BenchmarkError(f"{profile['name']} runs elsewhere, at {remote['base_url']}: measure it there")
+    kind = profile["engine"].get("kind", "vllm")
+    if wanted.generator == "vllm" and kind != "vllm":
+        raise BenchmarkError(
+            f"{profile['name']} is served by {kind}, whose stack has no `vllm bench serve`: use guidellm "
+            "(benchmark_generator), which counts tokens with a tokenizer.json beside the model's files"
         )
     kept, streams, out = shapes.chosen(wanted.shapes, wanted.streams, shapes.limits_of(profile))
     if not kept or not streams:
         why = "; ".join(f"{item.get('shape') or item['streams']}: {item['reason']}" for item in out)
         raise BenchmarkError(f"nothing is left to measure for {profile['name']}: {why}. See benchmark_shapes")
-    return profile, kept, streams, out
+    return kept, streams, out
+
+
+def nothing_alike(profile: str, host_class: str) -> str:
+    """Why figures can't be judged, and what to do."""
+    return (
+        f"there is nothing to compare with: no good record of {profile} with these shapes and streams on a host of the "
+        f"class {host_class!r}. Run playbooks/benchmark.yml where it is served"
+    )
 
 
 def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
@@ -143,8 +178,15 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
         "clients_at_start": int((info.get("frontdoor") or {}).get("active", 0)),
     }
     data["frontdoor_share"] = comparison.shares(data)
-    data["comparison"] = comparison.compare(data, fx.earlier(name, host["class"], wanted.generator), wanted.band)
+    expected = comparison.expectations(wanted.evidence.get(name), host["class"], data)
+    earlier = comparison.nearest(data, fx.earlier(name, host["class"], wanted.generator))
+    data["comparison"] = comparison.compare(data, earlier, wanted.band, expected)
+    data["expectations"] = expected
     data["summary"] = comparison.headline(data)
+    if wanted.fail_on_regression:
+        reasons += data["comparison"]["regressions"]
+    if wanted.fail_without_comparison and found and not comparison.compared(data):
+        reasons.append(nothing_alike(name, host["class"]))
     reasons += comparison.totals(data)[2]
     if data["clients_at_start"]:
         reasons.append(f"{data['clients_at_start']} requests of clients ran meanwhile: the figures are not comparable")
@@ -180,7 +222,7 @@ def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
 def _watch(before: Mapping[str, Any], fx: Effects) -> None:
     """Raise where a switch has begun, or the engine is another process: the load must not disturb what comes next."""
     fx.heed()
-    why = fx.moved(str((before.get("engine") or {}).get("invocation_id")))
+    why = fx.moved(before.get("engine") or {})
     if why:
         raise Disturbed(why)
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .shapes import Shape
+
 FRONTDOOR, ENGINE = "frontdoor", "engine"
 COLD, WARM = "cold", "warm"
 _SHAPE_KEYS = ("prompt_tokens", "output_tokens", "rounds")
@@ -78,10 +80,46 @@ def shares(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def compare(data: Mapping[str, Any], earlier: Mapping[str, Any] | None, band: Band) -> dict[str, Any]:
+def essence(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What `compare` reads of an earlier record."""
+    shapes = {name: {**shape, "scenarios": {}} for name, shape in record["data"]["shapes"].items()}
+    for cell in cells(record["data"]):
+        scenario = shapes[cell.shape]["scenarios"].setdefault(f"c{cell.streams}", {"streams": cell.streams})
+        figures = {key: cell.summary[key] for key in ("wall_tok_s", "ttft_s")}
+        scenario.setdefault(cell.target, {})[cell.prefix] = figures
+    kept = {key: record[key] for key in ("id", "began_at", "fingerprint", "profile")}
+    host = {key: record["host"][key] for key in ("name", "class")}
+    return {**kept, "host": host, "data": {"generator": record["data"]["generator"], "shapes": shapes}}
+
+
+def conditions(data: Mapping[str, Any]) -> frozenset[tuple[Any, ...]]:
+    """What was measured, whatever the figures are."""
+    return frozenset((cell.name, *(data["shapes"][cell.shape][key] for key in _SHAPE_KEYS)) for cell in cells(data))
+
+
+def nearest(data: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The record that has the most of these figures, of records that are sorted from the newest on; else None.
+
+    So a newer one of other requests hides nothing, and one of a few figures is no measure for many.
+    """
+
+    def common(record: Mapping[str, Any]) -> int:
+        return len({row["scenario"] for row in compare(data, record, Band(0.0, 0.0))["rows"]})
+
+    found = max(records, key=common, default=None)
+    return found if found is not None and common(found) else None
+
+
+def compare(
+    data: Mapping[str, Any],
+    earlier: Mapping[str, Any] | None,
+    band: Band,
+    expected: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """Compare with an earlier record of the same profile and host class.
 
-    `regressions` has a sentence for each figure that is worse by more than the band.
+    `regressions` has a sentence for each figure that is worse by more than the band. Where the record has none of these
+    figures, it is not named, and those that are `expected` after the catalogue count.
     """
     found: dict[str, Any] = {
         "with": None,
@@ -90,8 +128,7 @@ def compare(data: Mapping[str, Any], earlier: Mapping[str, Any] | None, band: Ba
         "regressions": [],
     }
     if earlier is None:
-        return found
-    found["with"] = {key: earlier[key] for key in ("id", "began_at", "fingerprint")}
+        return {**found, "regressions": _below(expected, band)}
     before = {
         cell.name: cell.summary
         for cell in cells(earlier["data"])
@@ -115,7 +152,67 @@ def compare(data: Mapping[str, Any], earlier: Mapping[str, Any] | None, band: Ba
                 found["regressions"].append(
                     f"{cell.name}: {figure} is {now:g}, {ratio:.2f} of {then:g} (limit {limit:.2f})"
                 )
-    return found
+    if not found["rows"]:
+        return {**found, "regressions": _below(expected, band)}
+    named = {key: earlier[key] for key in ("id", "began_at", "fingerprint")} | {"host": earlier["host"]["name"]}
+    return {**found, "with": named}
+
+
+def _below(expected: Sequence[Mapping[str, Any]], band: Band) -> list[str]:
+    return [
+        f"{row['scenario']}: {row['figure']} is {row['now']:g}, {row['ratio']:.2f} of {row['recorded']:g} "
+        f"in the catalogue (limit {1 - band.rate:.2f})"
+        for row in expected
+        if row["ratio"] is not None and row["ratio"] < 1 - band.rate
+    ]
+
+
+def compared(data: Mapping[str, Any]) -> list[str]:
+    """A line for each figure that was compared, with what it was compared with."""
+    comparison = data["comparison"]
+    if comparison["rows"]:
+        return [
+            f"{row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['earlier']:g}"
+            + (" WORSE" if row["worse"] else "")
+            for row in comparison["rows"]
+        ]
+    return [
+        f"{row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['recorded']:g} in the catalogue"
+        for row in data["expectations"]
+        if row["ratio"] is not None
+    ]
+
+
+def outlook(
+    shapes: Sequence[Shape],
+    streams: Sequence[int],
+    targets: Sequence[str],
+    earlier: Sequence[Mapping[str, Any]],
+    evidence: Mapping[str, Any] | None,
+    host_class: str,
+) -> list[str]:
+    """What would be compared, a line for each cold figure.
+
+    streams: empty for whatever is known. earlier: good records, newest first.
+    """
+    known = {cell.streams for record in earlier for cell in cells(record["data"])}
+    known |= {entry.get("streams", 1) for entry in (evidence or {}).get("tok_s") or []}
+    unknown = {"wall_tok_s": 1.0, "decode_tok_s": 1.0, "ttft_s": None}
+    ways = {target: {COLD: unknown} for target in targets}
+    scenarios = {f"c{count}": {"streams": count, **ways} for count in sorted(known & set(streams or known))}
+    data = {
+        "shapes": {s.name: {**{key: getattr(s, key) for key in _SHAPE_KEYS}, "scenarios": scenarios} for s in shapes}
+    }
+    found = compare(data, nearest(data, earlier), Band(0.0, 0.0))
+    lines = [
+        f"{row['scenario']}: {row['earlier']:g} in {found['with']['id']} of {found['with']['host']}"
+        for row in found["rows"]
+    ]
+    return lines or [
+        f"{row['scenario']}: {row['recorded']:g} in the catalogue"
+        for row in expectations(evidence, host_class, data)
+        if row["ratio"] is not None
+    ]
 
 
 def _alike(one: Mapping[str, Any] | None, two: Mapping[str, Any]) -> bool:

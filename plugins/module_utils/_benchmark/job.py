@@ -9,6 +9,7 @@ only for the canary, which needs the slot's lock; the load comes from a user wit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -31,13 +32,13 @@ from .._slot.effects import Effects as HostEffects
 from .._slot.frontdoor import read_state
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
-from .._slot.observe import slot_units
+from .._slot.recorded import excluded_by, unit_of
 from .._slot.state_file import stamp
 from .._slot.types import Layout, Request, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted
-from .comparison import Band
+from .comparison import Band, essence, outlook
 from .generators import GeneratorError
 from .run import Tool
 from .shapes import ShapeError, shape_of
@@ -59,7 +60,7 @@ _PROPERTIES = {
 # What a benchmark is: another value is another benchmark.
 _OF_THE_WORK = (
     *("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band"),
-    *("frontdoor_url", "timeout"),
+    *("frontdoor_url", "timeout", "profile", "fail_on_regression", "fail_without_comparison"),
 )
 
 _SYSTEMD = _transient.Systemd(BenchmarkError, "a benchmark")
@@ -75,7 +76,7 @@ class Job:
 
     @property
     def unit(self) -> str:
-        return f"b70-benchmark-{self.slot}.service"
+        return unit_of("benchmark", self.slot)
 
     def file(self, name: str) -> Path:
         return self.folder / name
@@ -92,7 +93,7 @@ class Job:
     ) -> str:
         """Begin, or join what is under way, or find what nobody has collected; returns which of the three.
 
-        :param served: the profile that is served now, and its fingerprint. The result of another one is no result.
+        :param served: what is served now (`served_of`). The result of anything else is no result.
         :param judge: raises where a new benchmark can't be measured.
         """
         work = _work(params)
@@ -105,8 +106,11 @@ class Job:
             return "joined"
         asked = self.asked()
         same = (asked.get("work"), asked.get("served")) == (work, list(served))
-        if same and self.file("result.json").exists():
+        left = _read(self.file("result.json"))
+        if same and left is not None and not left.get("failed"):
             return "found"
+        if why := excluded_by("benchmark", self.slot, lambda unit: self.systemd.state(unit).running):
+            raise BenchmarkError(f"no benchmark begins: {why}")
         judge()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(mode=0o700, parents=True)
@@ -178,6 +182,11 @@ def job_of(params: Mapping[str, Any]) -> Job:
     return Job(params["slot"], Path(params["run_dir"]) / params["slot"] / "benchmark")
 
 
+def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """What figures are of: the profile, its fingerprint, and the engine process."""
+    return info["profile"], info["fingerprint"], (info.get("engine") or {}).get("invocation_id")
+
+
 def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
     """Return what the parameters of the module ask for; raises ShapeError."""
     seed = int(hashlib.sha256(f"{moment} {params['name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
@@ -196,6 +205,10 @@ def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
         name=params["name"],
         slot=params["slot"],
         seed=seed,
+        profile=params["profile"],
+        evidence=params["evidence"],
+        fail_on_regression=params["fail_on_regression"],
+        fail_without_comparison=params["fail_without_comparison"],
     )
 
 
@@ -235,38 +248,50 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
         version=_tool_version,
         engine_version=_engine_version,
         host=host_class.look,
-        earlier=partial(_earlier, store),
+        earlier=partial(_earlier, store, params["others"]),
         now=lambda: stamp(clock.now()),
         say=say,
     )
 
 
-def _moved(fx: HostEffects, layout: Layout, invocation_id: str) -> str:
-    """Little is looked at, because it is asked again and again while the engine is measured."""
+def _moved(fx: HostEffects, layout: Layout, engine: Mapping[str, Any]) -> str:
+    """Little is looked at, because it is asked again and again while the engine is measured.
+
+    systemd is asked for one unit: to find all units of a slot, it reads its folders.
+    """
+    invocation_id = engine.get("invocation_id")
     try:
-        state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
+        state, (unit,) = read_state(fx, layout), fx.units.show([str(engine.get("unit"))])
     except SlotFault:
         return ""  # systemd gave no answer: the next look tells
-    if not any(unit.running and unit.invocation_id == invocation_id for unit in units):
+    if not (unit.running and unit.invocation_id == invocation_id):
         return "the engine process that was measured is gone"
     if state is None or not (state.open and state.verified) or state.invocation_id != invocation_id:
         why = "nothing is known of it" if state is None else state.reason or state.phase
         return f"slot {layout.slot} is closed: {why}"
+    closed = [str(row["index"]) for row in state.replicas or () if not row["open"]]
+    if closed:
+        return f"replica {', '.join(closed)} is not served any more"
     return ""
 
 
-def _earlier(store: Store, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
-    """The newest good record of a profile, of the same class of host and the same generator."""
+def _earlier(
+    store: Store, others: Sequence[Mapping[str, Any]], name: str, kind: str, generator: str
+) -> list[Mapping[str, Any]]:
+    """The good records of a profile, of the same class of host and the same generator, newest first."""
+    alike = [one for one in others if one["profile"] == name and one["host"]["class"] == kind]
+    here = [essence(record) for record in good(store, name, generator, kind)]
+    return sorted([*alike, *here], key=lambda one: str(one["id"]), reverse=True)
+
+
+def good(store: Store, name: str, generator: str, kind: str = "") -> Iterator[dict[str, Any]]:
+    """The good records of a profile by a generator, on one class of host or on any, newest first."""
     for row in store.rows("benchmark", name):
-        if row["verdict"] != "passed":
-            continue
-        try:
-            record = store.read(row["id"])
-        except StoreError:
-            continue
-        if record["host"]["class"] == kind and record["data"]["generator"]["name"] == generator:
-            return record
-    return None
+        if row["verdict"] == "passed":
+            with contextlib.suppress(StoreError):
+                record = store.read(row["id"])
+                if kind in ("", record["host"]["class"]) and record["data"]["generator"]["name"] == generator:
+                    yield record
 
 
 def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,6 +301,18 @@ def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
     names = ", ".join(shape.name for shape in kept)
     left = [f"left out: {item.get('shape') or str(item['streams']) + ' streams'}: {item['reason']}" for item in out]
     return {"summary": [f"would measure {profile['name']}: {names} with {', '.join(map(str, streams))} streams", *left]}
+
+
+def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What figures of a profile would be compared with here, whether it is served by now or not."""
+    name, kind = params["profile"], host_class.look()["class"]
+    wanted = wanted_of(params, "")
+    earlier = _earlier(Store(params["records_dir"]), params["others"], name, kind, params["generator"])
+    # Not there in check mode before its files were written: then whatever is known could be measured.
+    profile = _read(Path(layout_of(params).profile_json(name)))
+    kept, streams, _out = bench.fitting(wanted, profile) if profile else (wanted.shapes, wanted.streams, [])
+    lines = outlook(kept, streams, wanted.targets, earlier, wanted.evidence.get(name), kind)
+    return {"comparable": bool(lines), "summary": lines or [bench.nothing_alike(name, kind)]}
 
 
 def main(folder: str) -> None:
@@ -338,6 +375,10 @@ def _tool_version(tool: Tool) -> str:
 
 def _engine_version(stack: str, engine: str) -> str:
     data = _read(Path(stack) / "fingerprint.json") or {}
+    # A program that is built says its version in no distribution.
+    own = data.get("engine") or {}
+    if own.get("kind") == engine and own.get("version"):
+        return str(own["version"])
     versions = {item.get("name"): item.get("version") for item in data.get("distributions") or []}
     return str(versions.get(engine) or "?")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .comparison import cells
+from .comparison import cells, compared
 
 _COLUMNS = (
     "shape",
@@ -85,17 +85,13 @@ def _remarks(data: Mapping[str, Any]) -> list[str]:
         for row in data["frontdoor_share"]
         if row["wall_ratio"] is not None
     ]
-    compared = data["comparison"]
-    if compared["with"] is None:
-        found.append("comparison: this is the first record of the profile on this class of host")
+    earlier, rows = data["comparison"]["with"], data["comparison"]["rows"]
+    if earlier is None:
+        found.append("comparison: no earlier record has any of these figures")
     else:
-        found.append(f"comparison with {compared['with']['id']}: {len(compared['rows'])} figures")
-        found += [
-            f"  {row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['earlier']:g}"
-            + (" WORSE" if row["worse"] else "")
-            for row in compared["rows"]
-        ]
-    for row in data.get("expectations") or []:
+        found.append(f"comparison with {earlier['id']} of {earlier['host']}: {len(rows)} figures")
+        found += [f"  {line}" for line in compared(data)] if rows else []
+    for row in data["expectations"]:
         what = f"{row['figure']} with {row['streams']} streams, {row['prompt_tokens']}/{row['output_tokens']} tokens"
         if row["ratio"] is not None:
             found.append(f"catalogue: {what}: {row['now']:g}, {row['ratio']:.2f} of the recorded {row['recorded']:g}")

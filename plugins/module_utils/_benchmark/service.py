@@ -28,6 +28,8 @@ def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
 def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     if not params["name"]:
         raise BenchmarkError("this module works through its action plugin: call it as a task of a play")
+    if params["state"] == "foreseen":
+        return job.comparable(params)
     if not HAS_REQUESTS:
         raise BenchmarkError("the Python library requests is missing on the host; install python3-requests (role host)")
     here = job.job_of(params)
@@ -41,8 +43,7 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     if check_mode:
         return job.foresee(params)
     fx = job.effects(params, lambda text: None)
-    info = fx.info()
     # What can't work is said at once, not by the unit.
     judge = partial(bench.plan, job.wanted_of(params, fx.now()), fx)
-    began = here.start(params, (info["profile"], info["fingerprint"]), own_archive, judge)
+    began = here.start(params, job.served_of(fx.info()), own_archive, judge)
     return {"began": began, "unit": here.unit}

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _paths
+from .. import _arguments
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM
 from .generators import GENERATORS
 
 STEPS = ("start", "look", "collect", "forget")
+STATES = ("measured", "foreseen")
 _TARGETS, _PREFIXES = [FRONTDOOR, ENGINE], [COLD, WARM]
 
 ARGUMENTS: dict[str, Any] = {
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
+    **_arguments.SLOT,
+    **_arguments.FRONTDOOR,
+    **_arguments.JOURNAL,
+    **_arguments.RECORDS,
     "shapes": {"type": "list", "elements": "raw", "required": True},
     "streams": {"type": "list", "elements": "int", "default": []},
     "targets": {"type": "list", "elements": "str", "choices": _TARGETS, "default": _TARGETS},
@@ -35,10 +34,12 @@ ARGUMENTS: dict[str, Any] = {
     "timeout": {"type": "int", "default": 43200},
     "name": {"type": "str"},
     "evidence": {"type": "dict", "default": {}},
+    "others": {"type": "list", "elements": "dict", "default": []},
+    "profile": {"type": "str", "default": ""},
     "fail_on_regression": {"type": "bool", "default": False},
+    "fail_without_comparison": {"type": "bool", "default": False},
     "dest": {"type": "path", "default": ""},
-    "records_dir": {"type": "path", "default": _paths.RECORDS_DIR},
-    "requested_by": {"type": "str", "default": ""},
+    "state": {"type": "str", "choices": list(STATES), "default": STATES[0]},
     "step": {"type": "str", "choices": list(STEPS), "default": STEPS[0]},
     "offset": {"type": "int", "default": 0},
 }

@@ -13,11 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+WRAPPER = "b70-wheel"  # the folder of the checkout in which CMake's programs become a wheel
+FORM = 1  # of the files in that folder; another one makes another wheel
 FORGE = "https://github.com/"  # where the repositories of stacks are
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CMAKE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _PROBLEMS_SHOWN = 8
 
 
@@ -65,12 +68,21 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Cmake:
+    """Programs that CMake builds, as targets of the checkout's own project, and the cache entries to build them with."""
+
+    programs: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One wheel from one checkout.
 
-    repository: where Git finds it; a mirror is as good, so it does not count into the key. uses: names and versions of
-    what the result depends on, such as torch and the compiler. script: a setup script below `subdirectory` in place of
-    the project's own build system. peak_gib: memory of the largest single compiler process; job_gib: of any other.
+    cmake: set where the checkout is a CMake project whose programs and libraries become the wheel. repository: where
+    Git finds it; a mirror is as good, so it does not count into the key. uses: names and versions of what the result
+    depends on, such as torch and the compiler. script: a setup script below `subdirectory` in place of the project's
+    own build system. peak_gib: memory of the largest single compiler process; job_gib: of any other.
     """
 
     name: str
@@ -90,17 +102,29 @@ class Recipe:
     job_gib: float = 2.0
     disk_gib: float = 2.0
     network: bool = False
+    distribution: str = ""
+    cmake: Cmake | None = None
 
     def key(self) -> str:
         """16 hex digits over everything that can change the wheel."""
         counted = asdict(self)
         for uncounted in ("repository", "python", "max_jobs", "peak_gib", "job_gib", "disk_gib", "network", "probes"):
             del counted[uncounted]
+        if self.cmake is None:
+            # A wheel that its own project makes has a name of its own.
+            del counted["cmake"], counted["distribution"]
+        else:
+            counted["form"] = FORM
         for patch in counted["patches"]:
             del patch["repository"], patch["sha256"]
         for tree in counted["trees"]:
             del tree["repository"]
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def directory(self) -> str:
+        """Where in the checkout the wheel is made."""
+        return WRAPPER if self.cmake else self.subdirectory
 
     @property
     def unit(self) -> str:
@@ -137,6 +161,14 @@ def parse(given: Mapping[str, Any]) -> Recipe:
             found.append(f"patch {patch['name']}: {patch['repository']} at {patch['commit']} is not a pinned repository")
         if patch["sha256"] and not _SHA256.fullmatch(patch["sha256"]):
             found.append(f"patch {patch['name']}: sha256 {patch['sha256']!r} is not one")
+    cmake = given.get("cmake")
+    if cmake:
+        wrong = [word for word in (*cmake["programs"], *cmake["options"]) if not _CMAKE_NAME.fullmatch(str(word))]
+        found += [f"cmake: {word!r} is no name of a target or cache entry" for word in wrong]
+        if not cmake["programs"]:
+            found.append("cmake names no program")
+        if given["script"] or given["subdirectory"]:
+            found.append("cmake goes with neither script nor subdirectory")
     found += [f"environment: {key!r} is no name of a variable" for key in given["environment"] if not _variable(key)]
     found += [f"{key} must be positive" for key in ("max_jobs", "peak_gib", "job_gib", "disk_gib") if given[key] <= 0]
     if found:
@@ -159,6 +191,8 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         job_gib=given["job_gib"],
         disk_gib=given["disk_gib"],
         network=given["network"],
+        distribution=given.get("distribution") or name,
+        cmake=Cmake(tuple(cmake["programs"]), _pairs(cmake["options"])) if cmake else None,
     )
 
 

@@ -316,7 +316,7 @@ def task(
         description=f"Build of {recipe.unit.removeprefix('b70-build-').removesuffix('.service')}",
         argv=command(recipe, place.uv, str(place.out(recipe))),
         limit_s=limit_s,
-        directory=str(place.tree(recipe) / recipe.subdirectory),
+        directory=str(place.tree(recipe) / recipe.directory),
         log=str(place.log(recipe)),
         user=place.user,
         group=place.group,

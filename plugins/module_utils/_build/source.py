@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import blob
+from . import blob, cmake
 from .git import WORDS, Git
 from .recipe import BuildError, Patch, Recipe
 
@@ -79,6 +79,9 @@ def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: M
     for patch, content in patches:
         _apply(git, recipe, patch, content)
     _prove(recipe, tree)
+    for name, text in cmake.files(recipe).items():
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text(text)
     made = {
         "key": recipe.key(),
         "name": recipe.name,

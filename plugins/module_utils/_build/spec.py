@@ -26,6 +26,10 @@ _PROBE: dict[str, Any] = {
     "file": {"type": "str", "required": True},
     "contains": {"type": "str", "required": True},
 }
+_CMAKE: dict[str, Any] = {
+    "programs": {"type": "list", "elements": "str", "required": True},
+    "options": {"type": "dict", "default": {}},
+}
 ARGUMENTS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "repository": {"type": "str", "required": True},
@@ -37,6 +41,8 @@ ARGUMENTS: dict[str, Any] = {
     "probes": {"type": "list", "elements": "dict", "default": [], "options": _PROBE},
     "subdirectory": {"type": "str", "default": ""},
     "script": {"type": "str", "default": ""},
+    "distribution": {"type": "str", "default": ""},
+    "cmake": {"type": "dict", "options": _CMAKE},
     "python": {"type": "path", "required": True},
     "environment": {"type": "dict", "default": {}},
     "environment_file": {"type": "path"},

@@ -23,9 +23,10 @@ from .._slot.profile import parse_profile
 from .._slot.rendering import Rendering, in_place, pending, put_in_place
 from .._slot.run import Run, describe
 from .._slot.symptoms import diagnose
-from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault
+from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
+from . import probes
 from .lengths import Bounds, Found, Trial, next_length
-from .trial import length_of, longest, read_trial, refused_trial, with_length
+from .trial import length_of, longest, read_trial, refused_trial, sequences_of, with_length
 
 LOG_LINES = 5000
 _DOES_NOT_FIT = "context_does_not_fit"
@@ -34,13 +35,17 @@ _DONE = "the search for a context is done, and the slot goes back"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is searched for. most: 0 takes the longest context that the model knows."""
+    """What is searched for. most: 0 takes the longest context that the model knows.
+
+    probe_timeout: seconds for each probe of a length that passes; 0 sends none, as before there were probes.
+    """
 
     profile: str
     sequences: int
     granularity: int
     least: int
     most: int
+    probe_timeout: float = 0.0
 
 
 class _Files:
@@ -94,6 +99,12 @@ class Search(Driver):
 
     def check(self) -> None:
         """Raises SlotFault where the search would be refused now. Touches nothing."""
+        most, wanted = sequences_of(self.profile), self._plan.sequences
+        if most is not None and most < wanted:
+            raise SlotFault(
+                f"the engine of {self.profile.name} works on {most} sequences at once, so {wanted} never fill its "
+                f"cache together; set engine.settings.max_num_seqs to {wanted} or more, or search for {most} at most"
+            )
         seen, plan, failure = predict(self._fx, self._run.layout, self._run.request)
         if failure is not None:
             raise SlotFault(describe(failure))
@@ -165,7 +176,39 @@ class Search(Driver):
             return
         self.version = run.fx.http.get(f"{run.profile.engine.backend_url}/version", 5.0).text
         lines = run.fx.units.log(run.unit(run.profile.unit), LOG_LINES)
-        self.trials.append(read_trial(length, lines, self._begin() - begun))
+        trial = read_trial(length, lines, self._begin() - begun)
+        asks = self._plan.probe_timeout > 0 and run.profile.engine.task == "generate"
+        if not (asks and trial.passes(self._plan.sequences)):
+            self.trials.append(trial)
+            return
+        found, problem = self._probe(run, length)
+        log, runs = self._log(Phase.HEALTH)
+        match = diagnose(log) if problem else None
+        if match is not None and (match.symptom.quarantines or not runs):
+            problem = f"{problem}; {match.symptom.meaning}"
+        self.trials.append(replace(trial, probes=found, problem=problem))
+        if match is not None and match.symptom.quarantines:
+            raise SlotFault(f"{length} tokens: {problem}")
+
+    def _probe(self, run: Run, length: int) -> tuple[dict[str, Any], str]:
+        """(the figures of the probes by name, why the last one failed; empty: none did)."""
+        found: dict[str, Any] = {}
+        limit_s, turn = self._plan.probe_timeout, 0
+        known = probes.tokens(run.fx, run.profile, limit_s)
+        for probe in probes.probes(length, self._plan.sequences):
+            self._say(self, f"sends {probe.requests} requests {probe.words} of {length} tokens")
+            sent = probes.bodies(run.profile, probe, known, turn)
+            turn += len(sent)
+            try:
+                row = probes.send(run.fx, run.profile, probe, sent, limit_s, lambda: phases.current_engine(run))
+            except ToldToEndFault:
+                raise
+            except SlotFault as fault:
+                return found, f"{fault.message}, while it was asked {probe.words}"
+            found[probe.name] = row
+            if row["failed"]:
+                return found, f"{row['failed']} of {probe.requests} requests {probe.words} failed: {row['error']}"
+        return found, ""
 
 
 def base(fx: Effects, layout: Layout, name: str) -> Rendering:
@@ -174,6 +217,12 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
     if found is None:
         load_wanted(fx, layout, name)  # says which names there are
         raise SlotFault(f"a part of the rendering of {name} is missing; run switch.yml to {name} once")
+    if found.more:
+        count = len(found.engines)
+        raise SlotFault(
+            f"{name} has {count} replicas, and a search is about one engine; search with a profile that extends {name} "
+            "and sets replicas: 1, the length holds for each of them"
+        )
     return found
 
 
@@ -197,7 +246,7 @@ def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.Plan) -> None
     """A search always goes back, so what runs must be what it would go back to, and startable."""
     back = plan.previous
     running = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
-    if running and (back is None or back.unit not in running):
+    if running and (back is None or not {*back.units} & {*running}):
         why = f" ({seen.previous_problem})" if seen.previous_problem else ""
         raise SlotFault(
             f"there is no way back to {running[0]}, which runs{why}: it is not what was verified last; "

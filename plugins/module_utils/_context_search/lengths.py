@@ -12,8 +12,9 @@ the tokens are constant, and halved where that gets on too slowly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 SLOW = 3  # trials in a row on one side, after which the interval is halved
 
@@ -25,6 +26,8 @@ class Trial:
     :param kv_tokens: tokens that its cache has room for; None where the engine did not start with this length.
     :param concurrency: sequences of full length that fit, as the engine says.
     :param most: the longest length that it says would fit, where it did not start.
+    :param probes: the figures of requests that were sent to it, by name.
+    :param problem: why it does not pass although it says that there is room.
     """
 
     length: int
@@ -32,9 +35,11 @@ class Trial:
     concurrency: float
     most: int | None = None
     seconds: float = 0.0
+    probes: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
 
     def passes(self, target: int) -> bool:
-        return self.concurrency >= target
+        return self.concurrency >= target and not self.problem
 
 
 @dataclass(frozen=True)

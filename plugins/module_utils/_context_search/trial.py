@@ -10,17 +10,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from .._slot.logline import by_clients
+from .._slot.profile import Profile
 from .._slot.rendering import Rendering
 from .._slot.types import SlotFault
 from .lengths import Trial
 
-FLAG = "--max-model-len"
+FLAG, SEQUENCES_FLAG = "--max-model-len", "--max-num-seqs"
 KIND = "vllm"
 # Both may be of this or an earlier size of the cache: the last ones count.
-_TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
+_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 _MOST = re.compile(r"estimated maximum model length is ([\d,]+)")
 _IN_UNIT = re.compile(rf"(?<![\w-])({FLAG}[ =])\d+(?![\w.])")
@@ -35,6 +37,14 @@ def length_of(rendering: Rendering) -> int:
     if not isinstance(engine["max_model_len"], int) or len(_IN_UNIT.findall(rendering.unit)) != 1:
         raise SlotFault(f"{rendering.name} does not name one {FLAG}; set engine.settings.max_model_len in the profile")
     return int(engine["max_model_len"])
+
+
+def sequences_of(profile: Profile) -> int | None:
+    """How many sequences its engine works on at once. None: the profile leaves that to the engine."""
+    words = profile.engine.argv
+    said = [word.partition("=")[2] for word in words if word.startswith(f"{SEQUENCES_FLAG}=")]
+    said += [value for word, value in pairwise(words) if word == SEQUENCES_FLAG]
+    return min((int(value) for value in said if value.isdecimal()), default=None)
 
 
 def with_length(rendering: Rendering, length: int) -> Rendering:

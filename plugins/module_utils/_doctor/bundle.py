@@ -95,7 +95,7 @@ def items(site: Site) -> list[Item]:
         command("packages/kernel.txt", "dpkg-query", "-W", "linux-image-*", "linux-firmware*"),
         *(
             Item(f"stacks/{stack['id']}/inside.json", "torch, asked in the stack", inside_of(site, stack, vllm=False))
-            for stack in site.used_stacks
+            for stack in site.torch_stacks
         ),
         files("stacks/", f"{site.settings['stack_root']}/*/fingerprint.json"),
         command("slot/units.txt", *UNITS.argv),

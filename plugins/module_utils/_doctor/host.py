@@ -25,6 +25,7 @@ from .. import _host
 from .._build import room
 from .._environment import SYSTEM_PATH
 from .._oneapi import releases
+from .._slot.host.images import PodmanImages
 from .._slot_module import layout_of, run_info
 from .._weights.host import inspect as inspect_weights
 from .._weights.manifest import WeightsError
@@ -53,7 +54,7 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
     return Site(
         settings=settings,
         cards=_host.cards(Path(SYSFS)),
-        stacks=_host.stacks(Path(settings["stack_root"])),
+        stacks=_host.stacks(Path(settings["stack_root"]), PodmanImages().id_of),
         wanted=wanted_profiles(settings, state),
         manifests=manifests,
         account=_host.account_facts(settings["user"], pwd.getpwnam, grp.getgrall()),

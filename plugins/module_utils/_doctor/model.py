@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .._slot.kinds.kind import Kind
+from .._slot.kinds.table import DEFAULT, kind_of_engine
+
 SHOWN_EVIDENCE = 12
 
 
@@ -48,6 +51,11 @@ def failed(summary: str, *evidence: str, fix: str = "", source: str = "") -> Fin
 
 def skipped(summary: str) -> Finding:
     return Finding(Level.SKIP, summary)
+
+
+def cards_needed(profile: Mapping[str, Any]) -> int:
+    """How many cards the engines of a resolved profile need together."""
+    return int(profile.get("cards") or 0) * len(profile["engine"].get("replicas") or (None,))
 
 
 class Probe:
@@ -150,11 +158,7 @@ class Site:
     def cards_wanted(self) -> int:
         """The expected number of cards: as set, else the most that a wanted profile needs."""
         told = self.settings.get("cards")
-        return (
-            int(told)
-            if told is not None
-            else max((int(profile.get("cards") or 0) for profile in self.wanted), default=0)
-        )
+        return int(told) if told is not None else max((cards_needed(profile) for profile in self.wanted), default=0)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -166,6 +170,24 @@ class Site:
         complete = [stack for stack in self.stacks if stack["complete"]]
         ids = {profile.get("stack", {}).get("id") for profile in self.wanted}
         return tuple(stack for stack in complete if stack["id"] in ids or not self.wanted)
+
+    @property
+    def environments(self) -> tuple[Mapping[str, Any], ...]:
+        """Those of them that are environments on the host. What is in an image is nobody's to look at from here."""
+        return tuple(stack for stack in self.used_stacks if "image" not in self.manifest_of(stack))
+
+    @property
+    def torch_stacks(self) -> tuple[Mapping[str, Any], ...]:
+        """The environments whose engine computes with torch."""
+        return tuple(stack for stack in self.environments if self.kind_of(stack) is DEFAULT)
+
+    @property
+    def other_stacks(self) -> tuple[Mapping[str, Any], ...]:
+        """The environments whose engine is a program of its own."""
+        return tuple(stack for stack in self.environments if self.kind_of(stack) is not DEFAULT)
+
+    def kind_of(self, stack: Mapping[str, Any]) -> Kind:
+        return kind_of_engine(self.manifest_of(stack).get("engine") or {})
 
     def serves(self, stack: Mapping[str, Any]) -> bool:
         """Whether the serving engine runs from this stack."""
@@ -220,4 +242,6 @@ class Check:
             return "nothing of arcpro.b70 is installed here; site.yml does it"
         if self.needs_stack and not site.used_stacks:
             return "no complete stack is installed (see the check stacks)"
+        if self.needs_stack and not site.environments:
+            return "every stack that is used is a container image"
         return ""

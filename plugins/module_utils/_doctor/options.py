@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._gpu_driver import SOURCES
 
 WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
@@ -18,11 +18,8 @@ HOST: dict[str, dict[str, Any]] = {
     "manifests": {"type": "dict", "default": {}},
     "default_stack": {"type": "str", "default": "xpu"},
     "limit": {"type": "int", "default": 60},
-    "slot": {"type": "str", "default": "main"},
-    "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
-    "run_dir": {"type": "path", "default": _paths.RUN_DIR},
-    "state_dir": {"type": "path", "default": _paths.STATE_DIR},
-    "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+    **_arguments.SLOT,
+    **_arguments.FRONTDOOR,
     "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
     "data_dirs": {"type": "list", "elements": "path", "default": [_paths.DATA_DIR, _paths.CACHE_DIR, _paths.STATE_DIR]},
     "cache_dirs": {
@@ -39,7 +36,6 @@ HOST: dict[str, dict[str, Any]] = {
     "driver_packages": {"type": "dict", "default": {}},
     "guc_accepted": WORDS,
     "user": {"type": "str", "default": "b70"},
-    "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"},
 }
 
 DOCTOR: dict[str, dict[str, Any]] = {

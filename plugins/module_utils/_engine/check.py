@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .._slot.kinds import gguf
+from .._slot.kinds.table import kind_of_engine
 from . import fit
 
 SCHEMA = 2
@@ -23,8 +25,8 @@ MARK = "b70-answer: "
 # The file with which the role stack marks a stack as complete.
 COMPLETE = "fingerprint.json"
 PYTHON = "venv/bin/python"
-# (Python of the engine, its environment, standard input) -> (exit code, standard output, standard error)
-Ask = Callable[[str, Mapping[str, str], str], tuple[int, str, str]]
+# (command, its environment, standard input) -> (exit code, standard output, standard error)
+Ask = Callable[[Sequence[str], Mapping[str, str], str], tuple[int, str, str]]
 
 
 class CheckError(Exception):
@@ -101,8 +103,11 @@ def check(
         stack = profile["stack"]
         if not Path(stack["dir"], COMPLETE).is_file():
             report.skipped[name] = f"the stack {stack['id']} is not installed"
-        elif not Path(stack["dir"], PYTHON).exists():
-            report.skipped[name] = f"the stack {stack['id']} has no {PYTHON} that could be asked"
+        elif stack.get("image"):
+            report.skipped[name] = f"the stack {stack['id']} is a container image, whose engine is not asked"
+        elif not (asked := _asked(profile)).exists():
+            where = asked.relative_to(stack["dir"]) if asked.is_relative_to(stack["dir"]) else asked
+            report.skipped[name] = f"the stack {stack['id']} has no {where} that could be asked"
         else:
             stacks.setdefault(stack["id"], {})[name] = profile
     for identity, members in stacks.items():
@@ -149,11 +154,40 @@ def _remember(file: Path, known: Mapping[str, str]) -> None:
     partial.replace(file)
 
 
+def _parsing(profile: Mapping[str, Any]) -> list[str] | None:
+    engine = profile["engine"]
+    return kind_of_engine(engine).parsing(engine["argv"])
+
+
+def _asked(profile: Mapping[str, Any]) -> Path:
+    """The program that reads the profile's command line."""
+    command = _parsing(profile)
+    return Path(command[0]) if command else Path(profile["stack"]["dir"], PYTHON)
+
+
+def _ask_each(profiles: Mapping[str, Mapping[str, Any]], ask: Ask) -> dict[str, str]:
+    """Ask an engine that reads one command line at a time."""
+    found = {}
+    for name, profile in profiles.items():
+        command = _parsing(profile) or []
+        code, output, errors = ask(command, profile["engine"]["env"], "")
+        if code in (124, 126, 127):
+            raise CheckError(f"{command[0]} could not be asked: {errors.strip() or f'exit code {code}'}")
+        lines = [line.strip() for line in f"{output}\n{errors}".splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith("error")] or lines
+        found[name] = "" if code == 0 else told[-1] if told else f"it ended with {code}"
+    return found
+
+
 def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> dict[str, str]:
     first = next(iter(profiles.values()))
+    if _parsing(first):
+        return _ask_each(profiles, ask)
     python = f"{first['stack']['dir']}/{PYTHON}"
     question = {"argv": {name: profile["engine"]["argv"][2:] for name, profile in profiles.items()}}
-    code, output, errors = ask(python, shared_environment(profiles.values()), json.dumps(question))
+    code, output, errors = ask(
+        [python, "-B", "-c", program], shared_environment(profiles.values()), json.dumps(question)
+    )
     lines = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]
     if code != 0 or not lines:
         tail = " | ".join(errors.strip().splitlines()[-3:]) or f"exit code {code}"
@@ -185,6 +219,8 @@ def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Return (fits, tight, no or unknown; the figures or the reason) for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
         return "unknown", f"{name} uses no card, so there is no estimate"
+    if kind_of_engine(profile["engine"]).loads_file:
+        return _fitting_gguf(name, profile)
     folder = Path(profile["model"]["path"])
     files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
     try:
@@ -200,3 +236,25 @@ def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
         return "unknown", f"{name}: {folder}/config.json has no {error}, so there is no estimate"
     measured = profile["engine"].get("measured_kv_tokens")
     return found.verdict, fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)
+
+
+def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
+    """The same of an engine that loads GGUF files: all that its command line names below the models' directories."""
+    folders = [profile["model"]["path"], *profile["model"].get("companions", [])]
+    words = [Path(word) for word in profile["engine"]["argv"] if word.endswith(".gguf")]
+    named = [path for path in words if any(path.is_relative_to(folder) for folder in folders)]
+    try:
+        files = [path.with_name(Path(part).name) for path in named for part in gguf.parts(path.name)]
+        size = sum(path.stat().st_size for path in files)
+        with named[0].open("rb") as stream:
+            head = gguf.head(stream)
+    except (OSError, ValueError, IndexError) as error:
+        return "unknown", f"{name}: its GGUF files cannot be read ({error}), so there is no estimate"
+    settings = profile["engine"]["settings"]
+    try:
+        found = fit.estimate_gguf(head, settings, size, profile["cards"])
+    except (ValueError, TypeError) as error:
+        return "unknown", f"{name}: there is no estimate, because {error}"
+    except KeyError as error:
+        return "unknown", f"{name}: the head of {named[0]} has no {error}, so there is no estimate"
+    return found.verdict, fit.sentence(name, profile["cards"], found, settings["ctx_size"], None, "ctx_size")

@@ -133,7 +133,85 @@ def estimate(
     return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts)
 
 
-def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None) -> str:
+# Bytes per value of the types that a cache may have: blocks of 32 values with their scales.
+_GGUF_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32}
+_GGUF_BYTES |= {"q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32}
+_ELSEWHERE = ("cpu_moe", "n_cpu_moe")
+
+
+def estimate_gguf(
+    head: Mapping[str, Any], settings: Mapping[str, Any], weights_bytes: float, cards: int, card_gib: float = CARD_GIB
+) -> Fit:
+    """Return the estimate for a model in GGUF: llama.cpp holds the cache of all slots from the start.
+
+    :param head: the keys of its file's head.
+    :param settings: the engine's settings by name, as rendered.
+    :param weights_bytes: size of all files that are loaded.
+    :raises KeyError: for a key that the head lacks.
+    :raises ValueError: where it is not all on the cards.
+    """
+    for key in _ELSEWHERE:
+        if settings.get(key):
+            raise ValueError(f"{key} keeps a part of the weights in the host's memory")
+    if settings.get("kv_offload") is False:
+        raise ValueError("kv_offload false keeps the cache in the host's memory")
+    length = int(settings["ctx_size"])
+    spread = 1 if settings.get("split_mode") == "none" else cards
+    per_token, fixed = _gguf_cache(head, settings)
+    weights = weights_bytes / spread / GIB
+    room = card_gib - weights - OVERHEAD_GIB
+    needed = (per_token * length + fixed) / spread / GIB
+    tokens = max(0.0, room * GIB * spread - fixed) / per_token if per_token else float(length)
+    return Fit(weights, room, needed, int(tokens), tokens / length)
+
+
+def _gguf_cache(head: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes of the cache for one token, and those that do not grow with the context, of all layers together."""
+    name = head["general.architecture"]
+    layers, heads = int(head[f"{name}.block_count"]), _per_layer(head, name, "head_count")
+    kv_heads = _per_layer(head, name, "head_count_kv") or heads
+    if not heads:
+        raise KeyError(f"{name}.attention.head_count")
+    width = int(head.get(f"{name}.embedding_length", 0)) // max(1, *heads)
+    key = int(head.get(f"{name}.attention.key_length", width))
+    value = int(head.get(f"{name}.attention.value_length", width))
+    types = [_GGUF_BYTES[str(settings.get(f"cache_type_{letter}") or "f16")] for letter in "kv"]
+    if latent := head.get(f"{name}.attention.kv_lora_rank"):
+        # One compressed entry for all heads, which holds keys and values.
+        return layers * (int(latent) + int(head.get(f"{name}.rope.dimension_count", 0))) * types[0], 0.0
+    of_head = key * types[0] + value * types[1]
+    every = int(head.get(f"{name}.full_attention_interval") or 1)
+    window, slid = _window(head, name, settings)
+    slots = int(settings.get("parallel") or 1)
+    growing = fixed = 0.0
+    for index in range(layers):
+        if (index + 1) % every:
+            continue  # the state of such a layer is small beside the rest
+        size = kv_heads[index % len(kv_heads)] * of_head
+        if slid[index % len(slid)]:
+            fixed += size * slots * (window + int(settings.get("ubatch_size") or 512))
+        else:
+            growing += size
+    return growing, fixed
+
+
+def _per_layer(head: Mapping[str, Any], name: str, key: str) -> list[int]:
+    """A value of every layer: one number for all, or a list."""
+    found = head.get(f"{name}.attention.{key}")
+    return [int(one) for one in (found if isinstance(found, list) else [found] if found else [])]
+
+
+def _window(head: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> tuple[int, list[bool]]:
+    """The width of a sliding window, and which layers have one. Where the head does not say which, none does: the
+    estimate is then rather too high."""
+    window = int(head.get(f"{name}.attention.sliding_window") or 0)
+    which = head.get(f"{name}.attention.sliding_window_pattern")
+    if not window or settings.get("swa_full") or not isinstance(which, list) or not which:
+        return 0, [False]
+    return window, [bool(one) for one in which]
+
+
+def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None, setting: str = "max_model_len") -> str:
     """Return the figures of an estimate as one paragraph."""
     words = {
         "fits": f"{name} should fit",
@@ -148,5 +226,5 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None)
     if measured:
         text += f" (measured: {measured} tokens)"
     if fit.verdict != "fits":
-        text += ". Lower max_model_len, use more cards, or try it: a failed switch rolls back"
+        text += f". Lower {setting}, use more cards, or try it: a failed switch rolls back"
     return text + "."

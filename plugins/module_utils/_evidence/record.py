@@ -14,8 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._slot import recorded
+
 SCHEMA = 1
-KINDS = ("benchmark", "soak", "context_search", "promotion")
+KINDS = recorded.KINDS
 VERDICTS = ("passed", "failed", "unfinished")
 ID = re.compile(rf"\d{{8}}T\d{{6}}Z-({'|'.join(KINDS)})-[a-z0-9][a-z0-9._-]*-[0-9a-f]{{6}}")
 # What the index of a store has of each record, beside `summary`.
@@ -62,14 +64,13 @@ def make(
     for name, moment in (("began_at", began_at), ("ended_at", ended_at)):
         if not _TIME.fullmatch(moment):
             raise ValueError(f"{name} of a record is {moment!r}: write it as 2026-11-23T04:16:00Z")
-    if ended_at < began_at:
-        raise ValueError(f"a record that ends at {ended_at}, before it began at {began_at}")
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "id": record_id(kind, profile, began_at, f"{host['name']}/{slot}"),
         "kind": kind,
         "began_at": began_at,
-        "ended_at": ended_at,
+        # The clock may have been set back meanwhile.
+        "ended_at": max(ended_at, began_at),
         "slot": slot,
         "profile": profile,
         "fingerprint": fingerprint,
@@ -111,4 +112,5 @@ def parse(content: str, name: str) -> dict[str, Any]:
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the index has of a record."""
     summary = record["data"].get("summary") or next(iter(record["reasons"]), "")
-    return {**{key: record[key] for key in ROW_KEYS}, "summary": summary}
+    examined = {"examined": record["data"]["examined"]} if record["data"].get("examined") else {}
+    return {**{key: record[key] for key in ROW_KEYS}, **examined, "summary": summary}

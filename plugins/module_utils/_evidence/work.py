@@ -23,21 +23,27 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import _files
-from .._slot.host.files import make_directory, regular
+from .._slot.effects import Effects
+from .._slot.host.files import foreign, make_directory
+from .._slot.kinds.table import kind_of
+from .._slot.profile import Profile
 from .._slot.state_file import stamp
 from .lock import hold
 
+_VERSION_S = 5.0
 LOCK_LIMIT_S = 180.0  # its holder asks systemd a few times, for 60 s each at most
-_READ_LIMIT = 64 * 2**20
+
+
+class WorkError(Exception):
+    """Work can't be begun or read."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One kind of work on a slot. fault: what is raised where its files are damaged."""
+    """One kind of work on a slot."""
 
     folder: Path
     unit: str
-    fault: type[Exception]
 
     @property
     def out(self) -> Path:
@@ -47,7 +53,7 @@ class Work:
     def alone(self) -> AbstractContextManager[None]:
         """Hold the folder against other calls: from the look that finds no work until the unit runs."""
         make_directory(PurePosixPath(self.folder.parent))
-        return hold(self.folder.with_name(f".{self.folder.name}.lock"), LOCK_LIMIT_S, self.fault)
+        return hold(self.folder.with_name(f".{self.folder.name}.lock"), LOCK_LIMIT_S, WorkError)
 
     def given(self) -> dict[str, Any] | None:
         return self._read(self.folder / "given.json")
@@ -62,11 +68,14 @@ class Work:
         """Whether a play of this token began the work: it asks again, since the answer was lost."""
         return bool(token) and (self.given() or {}).get("token") == token
 
+    def told(self) -> bool:
+        """Whether some play was told the result."""
+        return _told_to(self.result()) is not None
+
     def told_to_another(self, token: str) -> bool:
-        """Whether the work has a result that belongs to no play of this token: another was told it."""
-        result = self.result()
-        told_to_it = bool(token) and result is not None and result.get("collected_by") == token
-        return result is not None and not told_to_it and not self.begun_by(token)
+        """Whether another play was told the result, and a play of this token did not begin the work either."""
+        told_to = _told_to(self.result())
+        return told_to is not None and (not token or told_to != token) and not self.begun_by(token)
 
     def save_seen(self, seen: Mapping[str, Any]) -> None:
         _write(self.out / "seen.json", seen)
@@ -74,8 +83,13 @@ class Work:
     def save_result(self, result: Mapping[str, Any]) -> None:
         _write(self.folder / "result.json", result)
 
-    def prepare(self, given: Mapping[str, Any], archive: Path, user: str = "") -> None:
-        """Make the folder anew, held alone. user: whose unit it is, root where it is empty."""
+    def tell(self, result: Mapping[str, Any], token: str) -> None:
+        """Keep that a play of this token was told the result, if there is one. Whoever was told first stays."""
+        if result:
+            self.save_result({"told_to": token, **result})
+
+    def prepare(self, given: Mapping[str, Any], archive: Path, user: str = "", secret: str = "") -> None:
+        """Make the folder anew, held alone. user: whose unit it is, root where it is empty. secret: for root alone."""
         self.remove()
         make_directory(PurePosixPath(self.out))
         if user:
@@ -83,7 +97,16 @@ class Work:
             os.chown(self.out, entry.pw_uid, entry.pw_gid)
         shutil.copyfile(archive, self.folder / "program.zip")
         (self.folder / "program.zip").chmod(0o644)
+        if secret:
+            _files.replace(self.folder / "secret", secret.encode(), 0o600)
         _write(self.folder / "given.json", given)
+
+    def secret(self) -> str:
+        """What only the unit is to know. It is there once."""
+        file = self.folder / "secret"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        file.unlink(missing_ok=True)
+        return text
 
     def argv(self, module: str) -> tuple[str, ...]:
         """What the unit runs: `main(folder)` of a module in the archive."""
@@ -105,26 +128,34 @@ class Work:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            raise self.fault(f"{path} is damaged ({error}); remove {self.folder} and run the same again") from error
+            raise WorkError(f"{path} is damaged ({error}); remove {self.folder} and run the same again") from error
+
+
+def _told_to(result: Mapping[str, Any] | None) -> str | None:
+    """The token of the play that was told the result. The play that wrote it was, as long as it was `collected_by`."""
+    found = result or {}
+    told_to: str | None = found.get("told_to", found.get("collected_by"))
+    return told_to
 
 
 def _mapping(path: Path) -> dict[str, Any]:
     """The mapping in a file of a folder that another user may write to: no pipe, no link and no size harms."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW
-    with regular(PurePosixPath(path), flags) as handle, open(handle, "rb", closefd=False) as file:
-        content = file.read(_READ_LIMIT + 1)
-    if len(content) > _READ_LIMIT:
-        raise ValueError(f"larger than {_READ_LIMIT} bytes")
-    found = json.loads(content)
+    found = json.loads(foreign(PurePosixPath(path)))
     if not isinstance(found, dict):
         raise ValueError("not a mapping")
     return found
 
 
+def asked_version(fx: Effects, profile: Profile) -> str:
+    """What the engine answers where engines of its kind tell their version."""
+    path, _key = kind_of(profile.engine.kind).version_at
+    return fx.http.get(f"{profile.engine.backend_url}{path}", _VERSION_S).text
+
+
 def engine_of(kind: str, version: str) -> dict[str, str]:
-    """The engine of a record. version: the engine's answer at /version."""
+    """The engine of a record. version: its answer where engines of its kind tell their version."""
     try:
-        return {"name": kind, "version": str(json.loads(version)["version"])}
+        return {"name": kind, "version": str(json.loads(version)[kind_of(kind).version_at[1]])}
     except (ValueError, LookupError, TypeError):
         return {"name": kind, "version": "unknown"}
 

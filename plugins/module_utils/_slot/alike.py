@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from .effects import Effects
-from .guards import WEIGHTS
+from .kinds.kind import WEIGHTS
 from .load_times import LoadTimes, parts_of
 from .types import Layout
 

@@ -11,9 +11,10 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from . import quarantine
+from . import quarantine, replicas
 from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
@@ -21,7 +22,9 @@ from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
 from .machine import Kind, Plan, Seen
 from .observe import engine_answers, installed_profiles, load_profile, load_wanted, read_memory, slot_units
+from .production import promotion, status_here
 from .progress import last_progress
+from .recorded import recorded, works
 from .run import describe
 from .state_file import SlotState, stamp
 from .table import not_looked_at
@@ -73,15 +76,35 @@ def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
         return _before(seen)
     if not request.active or request.profile is None:
         return _side(None, None, False, None)
-    return _side(request.profile, seen.fingerprint, str(request.gate) == "verified", layout.unit(request.profile))
+    units = ", ".join(seen.target_units)
+    return _side(request.profile, seen.fingerprint, str(request.gate) == "verified", units)
 
 
 def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     """Runs the switch and returns the module's result, with `failed` where it did not do what was asked.
 
-    In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve.
+    In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve. Of several engines it settles one
+    after the other, each in a run of its own, and the result is that of the first that failed, or of the last.
     """
     outcome = Driver(fx, layout, request).run()
+    result = _told(fx, layout, outcome)
+    left = request
+    while request.mode is not Mode.SWITCH and _goes_on(outcome):
+        left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
+        outcome = Driver(fx, layout, left).run()
+        if not result["failed"] and outcome.end is not End.UNCHANGED:
+            result = _told(fx, layout, outcome)
+    return result
+
+
+def _goes_on(outcome: Outcome) -> bool:
+    """May there be more engines to settle?"""
+    told = any(failure.told for failure in outcome.failures)
+    return bool(outcome.units) and not told and outcome.end is not End.INTERRUPTED
+
+
+def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
+    """The result of a run."""
     result = _result(layout, outcome.request, outcome)
     if outcome.changed:
         try:
@@ -215,6 +238,8 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         if not request.active:
             return f"{slot} is stopped."
         took = sum(record.seconds for record in outcome.phases)
+        if outcome.units and outcome.end is not End.UNCHANGED:
+            return f"{', '.join(outcome.units)} is served in {slot}, {proof} ({took:.1f} s)."
         verb = "is served already" if outcome.end is End.UNCHANGED else "is served"
         return f"{name} {verb} in {slot}, {proof} ({took:.1f} s)."
     what = f"to {request.profile}" if request.active else "to stopped"
@@ -228,6 +253,9 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
         End.INTERRUPTED: "The host is going down; the next run settles this one.",
         End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
+        End.DEGRADED: f"It is closed, and the other replicas of {name} are served, {proof}."
+        if name
+        else "It is closed, and no other replica is served.",
     }
     return f"{text} {where.get(outcome.end, '')}".strip()
 
@@ -330,15 +358,19 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     running = [unit for unit in units if unit.running]
-    served = [unit for unit in running if state and unit.invocation_id and unit.invocation_id == state.invocation_id]
+    served = [unit for unit in running if state and unit.invocation_id and unit.invocation_id in state.passed]
     engine = next(iter((*served, *running)), None)
     live = bool(served)
     name = layout.profile_of(engine.name) if engine is not None else None
     interrupted, at_work = memory.interrupted, _at_work(fx, layout)
     fingerprint = state.fingerprint if live and state is not None else None
+    records = recorded(fx, layout)
+    examined = (state.profile or {}).get("examined") if live and state is not None else None
+    gate = None if name is None else promotion(records, name, fingerprint, examined)
     differs: Mapping[str, str] = {}
+    several = [] if name is None else _replicas(fx, layout, name, units, state)
     if engine is not None and name is not None:
-        differs = drift_of(fx, layout, name, engine, state if live else None)
+        differs = _drift(fx, layout, name, running, state if live else None)
     return {
         "changed": False,
         "slot": layout.slot,
@@ -353,18 +385,22 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         if memory.verified and memory.verified.profile == name
         else [],
         "fingerprint": fingerprint,
+        "promotion": gate and {key: gate[key] for key in ("id", "ended_at", "verdict", "summary")},
         "drift": "; ".join(differs.values()) or None,
         "drift_of": dict(differs),
         "stack": None if name is None else _stack_of(fx, layout, name)["stack_id"],
         "engine": None if engine is None else _engine(engine, fx, layout),
+        "replicas": several or None,
+        "degraded": bool(live and several) and not all(row["open"] and row["verified"] for row in several),
         "frontdoor": _load(fx, layout),
         "cards": cards(fx),
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
-        "profiles": [_short(fx, layout, known) for known in installed_profiles(fx, layout)],
+        "profiles": [_short(fx, layout, known, records) for known in installed_profiles(fx, layout)],
         "last_verified": None if memory.verified is None else memory.verified.profile,
         "at_work": at_work,
         "progress": None if at_work is None else _progress(fx, layout, at_work),
+        "works": works(fx, layout),
         "interrupted": None if interrupted is None or at_work is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
@@ -394,9 +430,51 @@ def _progress(fx: Effects, layout: Layout, note: str) -> str | None:
     return last_progress(fx.files.tail(layout.progress_file, PROGRESS_BYTES) or "", _pid(note))
 
 
-def _engine(unit: Any, fx: Effects, layout: Layout) -> dict[str, Any]:
+def _drift(
+    fx: Effects, layout: Layout, name: str, running: Sequence[UnitState], state: SlotState | None
+) -> Mapping[str, str]:
+    """What of the profile's engines differs; of several, what is the same of all is said once."""
+    found: dict[str, list[str]] = {}
+    for unit in running:
+        if layout.profile_of(unit.name) == name:
+            for key, text in drift_of(fx, layout, name, unit, state).items():
+                found.setdefault(key, []).append(text)
+    return {key: "; ".join(dict.fromkeys(texts)) for key, texts in found.items()}
+
+
+def _replicas(
+    fx: Effects, layout: Layout, name: str, units: Sequence[UnitState], state: SlotState | None
+) -> list[dict[str, Any]]:
+    """Each engine of a profile that has several."""
     try:
-        answers = engine_answers(fx, load_profile(fx, layout, layout.profile_of(unit.name)).engine.backend_url)
+        profile = load_profile(fx, layout, name)
+    except SlotFault:
+        return []
+    found = {unit.name: unit for unit in units}
+    rows = []
+    for single, own, row in zip(profile.singles, profile.replicas, replicas.known(state, profile), strict=False):
+        unit = found.get(single.unit, UnitState(single.unit))
+        live = state is not None and state.open and unit.settled and replicas.still_open(row, (unit.invocation_id,))
+        said = "" if row is None else str(row["reason"])
+        rows.append(
+            {
+                "index": own.index,
+                "backend_url": own.backend_url,
+                "cards": list(own.cards),
+                "open": live,
+                "verified": bool(live and row is not None and row["verified"]),
+                "reason": "" if live else said or (replicas.GONE if row and row["open"] else replicas.WAITS),
+                "engine": _engine(unit, fx, layout),
+            }
+        )
+    return rows
+
+
+def _engine(unit: UnitState, fx: Effects, layout: Layout) -> dict[str, Any]:
+    try:
+        singles = load_profile(fx, layout, layout.profile_of(unit.name)).singles
+        url = next((single.engine.backend_url for single in singles if single.unit == unit.name), None)
+        answers = url is not None and unit.running and engine_answers(fx, url)
     except SlotFault:
         answers = False
     return {
@@ -431,7 +509,7 @@ def cards(fx: Effects) -> list[dict[str, Any]]:
     ]
 
 
-def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
+def _short(fx: Effects, layout: Layout, name: str, records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     try:
         profile = load_wanted(fx, layout, name)
     except SlotFault as fault:
@@ -439,10 +517,11 @@ def _short(fx: Effects, layout: Layout, name: str) -> Mapping[str, Any]:
     new = fx.files.size(layout.pending(name)) is not None
     return {
         "name": name,
-        "status": profile.status,
+        "status": status_here(profile.status, promotion(records, name, profile.fingerprint, profile.examined)),
         "title": profile.title,
         "pending": new,
         "accepted_rules": list(profile.accepted_rules),
+        **({"remote": profile.engine.remote["base_url"]} if profile.engine.remote else {}),
     }
 
 

@@ -21,7 +21,12 @@ from .types import Direction, Reply, SlotFault
 
 
 def first_token(run: Run) -> None:
-    """One token: the engine computes. /health alone doesn't say so."""
+    """One token of each engine: it computes. /health alone doesn't say so."""
+    for _engine in run.each():
+        _first_token(run)
+
+
+def _first_token(run: Run) -> None:
     engine, _unit = current_engine(run)
     if engine.profile.engine.task in POOLING:
         _first_numbers(run, engine)
@@ -48,19 +53,66 @@ def _first_numbers(run: Run, engine: EngineRun) -> None:
 
 
 def canary(run: Run) -> None:
-    """Asks every case as often as wanted; a wrong answer fails the phase after all cases were asked.
+    """Asks every engine every case as often as wanted; a wrong answer fails the phase after all cases were asked.
+
+    One engine after the other: each is asked at once as much as a profile says, and what is read of one that computes
+    alone says nothing about its neighbours. What takes long, the load, goes on in all of them together.
 
     With `record_baseline` the cases that are compared with a baseline are not judged by one: when all cases have passed
-    and all repeats agreed, what they answered becomes the baseline.
+    and all repeats agreed, what they answered becomes the baseline. Of several engines, the others are judged by what
+    the first one answered.
+    """
+    # Only of what was asked for: the way back is judged by what is recorded.
+    recording = run.request.record_baseline and run.direction is Direction.FORWARD
+    profile = run.profile
+    needed = [case.name for case in profile.canary.cases if case.compare == "baseline"]
+    file = baseline_file(run.layout, profile.name)
+    baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file), profile.name)
+    failed: list[tuple[EngineRun, SlotFault]] = []
+    for engine in run.each():
+        asked = len(run.canary)
+        try:
+            answers = _canary(run, baseline)
+        except SlotFault as fault:
+            if not run.rechecking:
+                raise
+            # The others are served too, so they are asked as well.
+            failed.append((engine, fault))
+            continue
+        finally:
+            run.canary[asked:] = [replace(result, replica=engine.profile.replica) for result in run.canary[asked:]]
+        if recording and baseline is None and answers:
+            now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            baseline = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
+    if failed:
+        run.wrong = tuple(engine for engine, _fault in failed)
+        for engine, other in failed[1:]:
+            run.warn(f"replica {engine.profile.replica}: {other.message}")
+        run.engine, first = failed[0]
+        raise first
+    if recording and baseline is not None:
+        try:
+            run.fx.files.write(file, baseline_text(baseline))
+        except OSError as error:
+            # The engine is not to blame, and is served; what was asked for is told to have failed by the caller.
+            run.warn(f"the baseline could not be written to {file}: {error}")
+        else:
+            run.recorded_cases = tuple(baseline.cases)
+            run.did(record_action(profile.name, run.recorded_cases))
+    elif recording:
+        run.warn(f"nothing to record: no canary case of {profile.name} has compare: baseline")
+    run.canary_passed = True
+
+
+def _canary(run: Run, baseline: Baseline | None) -> dict[str, Recorded]:
+    """What one engine answered to the cases that are compared with a baseline. Raises SlotFault when it failed.
+
+    baseline: None where there is none to be judged by.
     """
     engine, _unit = current_engine(run)
     profile = engine.profile
     repeats = run.request.canary_repeats or profile.canary.repeats
-    # Only of what was asked for: the way back is judged by what is recorded.
-    recording = run.request.record_baseline and run.direction is Direction.FORWARD
-    file = baseline_file(run.layout, profile.name)
-    needed = [case for case in profile.canary.cases if case.compare == "baseline"]
-    baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file), profile.name)
+    recording = baseline is None and run.request.record_baseline and run.direction is Direction.FORWARD
     answers: dict[str, Recorded] = {}
     results: list[CanaryResult] = []
     for case in profile.canary.cases:
@@ -68,10 +120,11 @@ def canary(run: Run) -> None:
         results.append(result)
         run.canary.append(result)
         state = "passed" if result.passed else "failed"
-        run.progress.say("hint", phase="canary", text=f"{case.name} {state}")
+        which = "" if profile.replica is None else f" of replica {profile.replica}"
+        run.progress.say("hint", phase="canary", text=f"{case.name}{which} {state}")
         if result.note:
             run.warn(f"canary case {case.name} of {profile.name}: {result.note}")
-        if case in needed:
+        if case.compare == "baseline":
             asked = canaries.request_hash(profile, case)
             answers[case.name] = Recorded(result.sha256, result.got, asked)
     if all(result.passed for result in results):
@@ -80,20 +133,7 @@ def canary(run: Run) -> None:
     wrong = [result for result in results if not result.passed]
     if wrong:
         raise _failure(wrong)
-    if recording and answers:
-        now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        recorded = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
-        try:
-            run.fx.files.write(file, baseline_text(recorded))
-        except OSError as error:
-            # The engine is not to blame, and is served; what was asked for is told to have failed by the caller.
-            run.warn(f"the baseline could not be written to {file}: {error}")
-        else:
-            run.recorded_cases = tuple(answers)
-            run.did(record_action(profile.name, run.recorded_cases))
-    elif recording:
-        run.warn(f"nothing to record: no canary case of {profile.name} has compare: baseline")
-    run.canary_passed = True
+    return answers
 
 
 def _failure(wrong: list[CanaryResult]) -> SlotFault:

@@ -21,6 +21,7 @@ from typing import Any
 
 from . import structured
 from .degenerate import degenerate
+from .kinds.table import kind_of
 from .needle import prompt as long_prompt
 from .profile import CanaryCase, Profile
 from .reasoning import answer_of
@@ -56,6 +57,7 @@ class CanaryResult:
     seconds: latency of that request. attempt: its number, from 1, of so many attempts. problem: why it failed, where
     the two sides don't say it. note: what is worth knowing although it passed. request: hash of what was asked.
     steady: whether the repeats were answered alike, so that another host with this fingerprint can be compared.
+    replica: which engine of several was asked.
     """
 
     profile: str
@@ -74,6 +76,7 @@ class CanaryResult:
     attempts: int = 1
     request: str = ""
     steady: bool = True
+    replica: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
@@ -156,17 +159,17 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
 def repeated(profile: Profile, body: Mapping[str, Any], attempt: int, salt: str) -> dict[str, Any]:
     """The body as one attempt sends it, from 1 on.
 
-    The first asks for log probabilities too, which show numbers that are none. On vLLM the first of each pair of
+    The first asks for log probabilities too, which show numbers that are none. The first of each pair of
     attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left, so
     both ways are tried. salt: what no earlier request has used.
     """
     extra: dict[str, Any] = {"logprobs": True} if attempt == 1 else {}
-    return {**salted(profile, body, f"{salt}-{(attempt + 1) // 2}"), **extra}
+    return {**salted(profile, body, f"{salt}-{(attempt + 1) // 2}", again=attempt % 2 == 0), **extra}
 
 
-def salted(profile: Profile, body: Mapping[str, Any], salt: str) -> dict[str, Any]:
+def salted(profile: Profile, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
     """The body with what keeps it apart from all prompts in the prefix cache but those of the same salt."""
-    return {**body, "cache_salt": salt} if profile.engine.kind == "vllm" else dict(body)
+    return kind_of(profile.engine.kind).apart(body, salt, again=again)
 
 
 def request_hash(profile: Profile, case: CanaryCase) -> str:

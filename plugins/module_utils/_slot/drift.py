@@ -23,7 +23,7 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
     state: the state file where it is that of the running process.
     """
     try:
-        profile, wanted = load_profile(fx, layout, name), load_wanted(fx, layout, name)
+        profile, wanted = (_single(found(fx, layout, name), unit) for found in (load_profile, load_wanted))
     except SlotFault as fault:
         return {"rendering": fault.message}
     found = {
@@ -34,6 +34,14 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
         "port": _port(fx, profile),
     }
     return {key: text for key, text in found.items() if text}
+
+
+def _single(profile: Profile, unit: UnitState) -> Profile:
+    """The profile as the one engine of this unit. Raises SlotFault where it has no such one."""
+    found = next((single for single in profile.singles if single.unit == unit.name), None)
+    if found is None:
+        raise SlotFault(f"{unit.name} runs, rendered are {', '.join(profile.units)}")
+    return found
 
 
 def _port(fx: Effects, profile: Profile) -> str:

@@ -15,8 +15,10 @@ from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import encode
+from .kinds.table import DEFAULT, kind_of
 from .machine import Kind, Plan, Seen, Step
 from .observe import near_end, observe, read_memory, slot_units
+from .prepare import prepare
 from .profile import Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
@@ -42,7 +44,7 @@ LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
-_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL)  # nothing was touched yet
+_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE)  # nothing was touched yet
 _LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
 
 
@@ -66,6 +68,8 @@ class Outcome:
     actions: tuple[str, ...]
     warnings: tuple[str, ...]
     failures: tuple[Failure, ...]
+    units: tuple[str, ...] = ()  # of some engines of several, where it was about these
+    processes: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of the same, as this run left them
 
     @property
     def changed(self) -> bool:
@@ -84,6 +88,7 @@ class Driver:
         self._do: dict[Phase, Callable[[Run], None]] = {
             Phase.GUARD: settle.guard,
             Phase.JOURNAL: self._journal,
+            Phase.PREPARE: prepare,
             Phase.CLOSE: settle.close,
             Phase.DRAIN: settle.drain,
             Phase.STOP: phases.stop,
@@ -143,6 +148,9 @@ class Driver:
             result = self._explained(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
         except Exception as error:  # a mistake of ours must not leave the host half-way
             result = self._explained(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
+        if isinstance(result, Failure) and run.rechecking and run.partial and run.engine and not result.told:
+            # Of engines that are served, the others go on.
+            run.narrow(*(run.wrong or (run.engine,)))
         failed = isinstance(result, Failure)
         seconds = clock.monotonic() - begun
         run.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
@@ -197,6 +205,7 @@ class Driver:
             run.seen = observe(self._fx, run.layout, run.request)
             self._look_back()
             run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
+            run.scope = run.plan.scope if run.plan.partial else None
             run.seen = machine.taken(run.seen, run.plan)
             run.beside = self._strangers()
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
@@ -265,7 +274,11 @@ class Driver:
 
     @staticmethod
     def _open(run: Run) -> None:
-        strangers.check_port(run.fx, run.profile)
+        if run.plan.kind is Kind.FINISH and run.direction is Direction.FORWARD:
+            for single in run.singles:
+                strangers.check_port(run.fx, single)
+        for engine in run.each():
+            strangers.check_port(run.fx, engine.profile)
         settle.open_frontdoor(run)
 
     @staticmethod
@@ -287,29 +300,40 @@ class Driver:
         except Exception as error:
             self._run.warn(f"why phase {step.phase} failed could not be looked into: {type(error).__name__}: {error}")
             told = isinstance(fault, ToldToEndFault)
-            return Failure(step.phase, step.direction, fault.message, fault.expected, fault.got, told=told)
+            which = self._which(step.phase)
+            return Failure(
+                step.phase, step.direction, fault.message, fault.expected, fault.got, told=told, replica=which
+            )
+
+    def _which(self, phase: Phase) -> int | None:
+        """Which of several engines failed, where it was one."""
+        engine = self._run.engine
+        return engine.profile.replica if engine is not None and phase in VERIFYING_PHASES else None
 
     def _failure(self, step: Step, fault: Fault) -> Failure:
         log, unit_settled = self._log(step.phase)
-        match = diagnose(log, (fault.message, fault.got or ""))
+        engine = self._run.engine
+        kind = DEFAULT if engine is None else kind_of(engine.profile.engine.kind)
+        match = diagnose(log, (fault.message, fault.got or ""), kind)
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         # An engine that still runs and only answers wrongly is not explained by what it logged last.
         shown = () if unit_settled and step.phase not in _LOG_PHASES else log[-LOG_LINES:]
         if match is not None and match.line in log and match.line not in shown:
             shown = (match.line, *shown[1 - LOG_LINES :])
+        told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
         failure = Failure(
             phase=step.phase,
             direction=step.direction,
-            message=fault.message,
+            message=fault.message if which is None or told else f"replica {which}: {fault.message}",
             expected=fault.expected,
             got=fault.got,
             log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
-            told=isinstance(fault, ToldToEndFault),
+            told=told,
+            replica=None if told else which,
         )
-        engine = self._run.engine
         if match is not None and match.symptom.quarantines and match.logged and engine is not None:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
@@ -353,8 +377,15 @@ class Driver:
             name = state.profile_name if served and state else None
             verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
             profile = None
+        elif end is End.DEGRADED:
+            state = run.front.current()
+            served = state is not None and state.open
+            profile = run.seen.target if served else None
+            name = profile.name if profile is not None else None
+            verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
         elif end not in (End.UNCHANGED, End.COMMITTED, End.ROLLED_BACK):
             profile, name, verified, verified_at = None, None, False, None
+        started = {engine.profile.unit: engine.invocation_id for engine in run.engines}
         return Outcome(
             end=end,
             request=run.request,
@@ -372,16 +403,19 @@ class Driver:
             actions=tuple(run.actions),
             warnings=tuple(run.warnings),
             failures=run.failures,
+            units=tuple(single.unit for single in run.singles) if run.partial else (),
+            processes=tuple((single.unit, started.get(single.unit, "")) for single in run.singles)
+            if run.partial
+            else (),
         )
 
 
 def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
-    """Why the host is to be put into quarantine before anything else: the engine that was served lost a card."""
+    """Why the host is to be put into quarantine before anything else: an engine that was served lost a card."""
     state = run.seen.state
     if run.seen.quarantine is not None or state is None:
         return None
-    match = quarantine.lost_while_serving(fx, state, run.seen.units)
-    return None if match is None else quarantine.cause_of(state, match, run.request.switch_id)
+    return quarantine.cause_while_serving(fx, state, run.seen.units, run.request.switch_id)
 
 
 def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -17,6 +17,9 @@ from .types import CardMemory, Holder, Reply, UnitState
 # What ends the note of a lock's holder for whom one waits: it only verifies what runs, or it is done soon.
 SETTLING = "settling what runs"
 RENDERING = "writing the slot's files"
+
+
+PODMAN = "/usr/bin/podman"
 
 
 class Clock(Protocol):
@@ -102,6 +105,10 @@ class Files(Protocol):
     def read(self, path: PurePosixPath) -> str | None:
         """The text, or None where there is no such file."""
 
+    def read_foreign(self, path: PurePosixPath) -> str | None:
+        """The text of a file in a folder that another user may write to, or None where there is no such file. A link in
+        its place and an enormous file are errors too, so it never reveals a file that only root may read."""
+
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         """The last whole lines of the text, at most limit bytes, or None where there is no such file."""
 
@@ -141,6 +148,10 @@ class Files(Protocol):
 
     def executable(self, path: PurePosixPath) -> bool: ...
 
+    def prefetch(self, path: PurePosixPath) -> Iterator[int]:
+        """Reads the file, so that the kernel keeps it in memory as long as there is room. Yields the bytes of each
+        piece."""
+
 
 class Locks(Protocol):
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
@@ -157,6 +168,9 @@ class Processes(Protocol):
     def environ(self, pid: int) -> Mapping[str, str]:
         """The environment, empty where it can't be read."""
 
+    def contained(self, pid: int) -> int:
+        """The first process of the container that the process pid looks after; 0 where there is none."""
+
     def port_holders(self, port: int) -> tuple[Holder, ...]:
         """Who listens on the TCP port. A listener whose process can't be found has pid 0."""
 
@@ -170,6 +184,18 @@ class Processes(Protocol):
         """What is in use of each card, of those whose driver answers."""
 
 
+class Images(Protocol):
+    def id_of(self, reference: str) -> str:
+        """The id of an image in the host's storage; empty where there is none. Raises SlotFault when nobody can say."""
+
+
+class NoImages:
+    """A host without container images."""
+
+    def id_of(self, reference: str) -> str:
+        return ""
+
+
 @dataclass(frozen=True)
 class Effects:
     clock: Clock
@@ -178,6 +204,7 @@ class Effects:
     files: Files
     locks: Locks
     processes: Processes
+    images: Images = field(default_factory=NoImages)
 
 
 FIRST_INTERVAL_S = 0.02

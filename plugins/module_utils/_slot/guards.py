@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from . import strangers
-from .effects import Effects
+from .effects import PODMAN, Effects
+from .kinds.kind import Weights
+from .kinds.table import kind_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
 from .slot_file import read_slot_file
@@ -20,7 +23,6 @@ WARNED = ("experiment", "research")
 NEED_RUN_BYTES = 2**20  # state and progress
 NEED_STATE_BYTES = 16 * 2**20  # journal, progress and identity files
 NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
-WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 
@@ -55,38 +57,32 @@ def _install(profile: Profile) -> str:
 
 
 def check_weights(fx: Effects, profile: Profile) -> None:
-    """The model's directory is there and holds what its index names."""
-    path = PurePosixPath(profile.model_path)
-    names = fx.files.names(path)
+    """The directories of the model, and of those beside it, are there and hold what the engine will ask for."""
+    if kind_of(profile.engine.kind).remote:
+        return
+    for path in (profile.model_path, *profile.companions):
+        _check_weights(fx, profile, PurePosixPath(path))
+
+
+def _check_weights(fx: Effects, profile: Profile, path: PurePosixPath) -> None:
+    # A file that the command line names may be in a folder below.
+    named = {PurePosixPath(word).parent for word in profile.engine.argv if word.startswith(f"{path}/")}
+    below = [
+        f"{folder.relative_to(path)}/{name}" for folder in sorted(named - {path}) for name in fx.files.names(folder)
+    ]
+    names = (*fx.files.names(path), *below)
     if not names:
         raise SlotFault(f"the weights of {profile.name} are missing: {path} is empty or not there; {_install(profile)}")
     partial = [name for name in names if name.endswith(_PARTIAL)]
     if partial:
         raise SlotFault(f"the weights of {profile.name} are incomplete: {path / partial[0]} is a broken-off download")
-    if profile.engine.kind != "vllm":
-        return
-    if "config.json" not in names:
-        raise SlotFault(f"the weights of {profile.name} are incomplete: {path} has no config.json")
-    index = fx.files.read(path / "model.safetensors.index.json")
-    if index is not None:
-        try:
-            wanted = set(json.loads(index)["weight_map"].values())
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise SlotFault(f"{path / 'model.safetensors.index.json'} can't be read: {error}") from error
-        lacking = sorted(wanted - set(names))
-        if lacking:
-            raise SlotFault(
-                f"the weights of {profile.name} are incomplete in {path}",
-                expected=f"{len(wanted)} files of the index",
-                got=f"{len(lacking)} missing, the first is {lacking[0]}",
-            )
-    elif not any(name.endswith(WEIGHTS) for name in names):
-        raise SlotFault(f"the weights of {profile.name} are incomplete: no weight file in {path}")
+    kind_of(profile.engine.kind).check_weights(Weights(profile.name, path, names, profile.engine.argv, fx.files.read))
 
 
 def check_stack(fx: Effects, profile: Profile) -> None:
     """The stack is installed, is the one that was rendered, and its executable can be run."""
-    program = PurePosixPath(profile.engine.argv[0])
+    program = PurePosixPath(PODMAN if profile.image else profile.engine.argv[0])
+    recorded: Any = {}
     if profile.stack_dir:
         record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
         text = fx.files.read(record)
@@ -105,6 +101,32 @@ def check_stack(fx: Effects, profile: Profile) -> None:
             )
     if not fx.files.executable(program):
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
+    if profile.image:
+        _check_image(fx, profile, recorded)
+
+
+def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> None:
+    """The image is in the host's storage, and is the one that was verified: nothing is pulled by a start."""
+    got, image = fx.images.id_of(profile.image), recorded.get("image")
+    wanted = image.get("id") if isinstance(image, Mapping) else None
+    if not got:
+        raise SlotFault(f"the image of {profile.name} is not on this host: {profile.image}; {_install(profile)}")
+    if got != wanted:
+        raise SlotFault(
+            f"the image {profile.image} is not the one that was verified; remove {profile.stack_dir} and run the role "
+            "stack",
+            expected=str(wanted),
+            got=got,
+        )
+
+
+def check_credentials(fx: Effects, profile: Profile) -> None:
+    """The files that a remote engine is asked with are there."""
+    remote = profile.engine.remote or {}
+    for key, what in (("api_key_file", "API key"), ("ca_file", "certificates")):
+        path = remote.get(key)
+        if path and not fx.files.read(PurePosixPath(path)):
+            raise SlotFault(f"the {what} for the remote engine of {profile.name}: {path} is missing or empty")
 
 
 def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
@@ -114,6 +136,8 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
             check_weights(fx, profile)
         if "stack" not in planned:
             check_stack(fx, profile)
+        if "unit" not in planned:
+            check_credentials(fx, profile)
     except SlotFault as fault:
         return fault.message
     return ""
@@ -123,9 +147,9 @@ def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen:
     """What will be written can be written, and there is room. What only verifies in place needs less of it."""
     wants = layout.unit_dir / "multi-user.target.wants"
     replaces = plan.kind is Kind.SWITCH
-    boots = [unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled]
+    boots = sorted(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
     places = [layout.slot_run_dir]
-    if replaces or boots != [profile.unit] or not seen.current_env_matches:
+    if replaces or boots != sorted(profile.units) or not seen.current_env_matches:
         places += [layout.config_dir, wants]
     if replaces:
         places.append(layout.state_dir)
@@ -136,7 +160,7 @@ def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen:
         if problem is not None:
             raise SlotFault(f"{path} can't be written to ({problem}), so a switch could not be recorded")
     needs = [(layout.slot_run_dir, NEED_RUN_BYTES)]
-    cache = profile.engine.env.get("VLLM_CACHE_ROOT")
+    cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
     if replaces:
         needs.append((layout.state_dir, NEED_STATE_BYTES))
     if replaces and cache:
@@ -150,19 +174,21 @@ def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen:
 
 
 def check_port(fx: Effects, profile: Profile, ours: Sequence[str]) -> None:
-    """The engine's port is free, or held by a unit which the switch will stop."""
-    for holder in fx.processes.port_holders(profile.engine.port):
-        if holder.unit not in ours:
-            raise SlotFault(f"the engine's port is held by a process that is not ours: {holder.describe()}")
+    """The port of each engine is free, or held by a unit which the switch will stop."""
+    for single in profile.singles:
+        for holder in fx.processes.port_holders(single.engine.port):
+            if holder.unit not in ours:
+                raise SlotFault(f"the engine's port is held by a process that is not ours: {holder.describe()}")
 
 
 def check_cards(fx: Effects, profile: Profile) -> None:
     if profile.cards > 0:
         nodes = fx.processes.render_nodes()
-        if len(nodes) < profile.cards:
+        if len(nodes) < profile.all_cards:
+            several = f" ({len(profile.units)} replicas of {profile.cards})" if profile.replicas else ""
             raise SlotFault(
                 f"profile {profile.name} needs more cards than this host shows",
-                expected=f"{profile.cards} cards",
+                expected=f"{profile.all_cards} cards{several}",
                 got=f"{len(nodes)} ({', '.join(nodes) or 'none'})",
             )
 
@@ -181,11 +207,16 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused)
     if "unit" not in request.planned:
-        check_unit(next((unit for unit in seen.units if unit.name == profile.unit), UnitState(profile.unit)))
+        found = {unit.name: unit for unit in seen.units}
+        for name in profile.units:
+            check_unit(found.get(name, UnitState(name)))
     if "weights" not in request.planned:
         check_weights(fx, profile)
     if "stack" not in request.planned:
         check_stack(fx, profile)
+    if "unit" not in request.planned:
+        # The role that renders a unit writes its keys, too.
+        check_credentials(fx, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, profile)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]

@@ -9,33 +9,18 @@ nothing is concluded from it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
+from .kinds.table import kind_of
 from .profile import Profile
 from .types import Reply, SlotFault
 
 _SHOWN = 6
 
 
-def served(reply: Reply) -> tuple[str, int | None]:
-    """(id, max_model_len) of the first model in GET /v1/models. Raises SlotFault when there is none."""
-    if reply.status != 200:
-        got = reply.error or f"{reply.status} {reply.text[:200]}"
-        raise SlotFault("GET /v1/models of the engine failed", expected="200", got=got.strip())
-    try:
-        first = json.loads(reply.text)["data"][0]
-        length = first.get("max_model_len")
-        return str(first["id"]), length if isinstance(length, int) else None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise SlotFault(
-            "GET /v1/models of the engine is not a model list", expected="data[0].id", got=reply.text[:200]
-        ) from error
-
-
 def check_served(profile: Profile, reply: Reply) -> str:
     """The served id, when it and the context length are the profile's. Raises SlotFault with both sides."""
-    got_id, got_length = served(reply)
+    got_id, got_length = kind_of(profile.engine.kind).served(reply, profile.engine.served_model_name)
     want = profile.engine
     if got_id != want.served_model_name:
         raise SlotFault("the engine serves another model", expected=want.served_model_name, got=got_id)

@@ -123,7 +123,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
         for attempt in memory.attempts
     )
     memory = replace(memory, attempts=attempts, load_times=_with_times(memory.load_times, line, outcome))
-    if outcome in (INTERRUPTED, End.UNTOUCHED):
+    if outcome in (INTERRUPTED, End.UNTOUCHED, End.DEGRADED):
         return memory
     profile = line.get("profile")
     if outcome in (End.COMMITTED, End.ROLLED_BACK) and profile is not None:
@@ -139,18 +139,25 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
 
 
 def passed(canary: Iterable[Any], profile: str) -> tuple[Mapping[str, Any], ...]:
-    """Of each case that the profile passed: its name, how often it was asked, and by what hosts can be compared."""
-    return tuple(
-        {
-            "name": _text(case.get("name")),
+    """Of each case that the profile passed: its name, how often it was asked, and by what hosts can be compared.
+
+    A case that several engines passed is one case; it is steady where all of them answered alike.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for case in canary:
+        if not (isinstance(case, Mapping) and case.get("profile") == profile and case.get("passed")):
+            continue
+        name, sha256 = _text(case.get("name")), _text(case.get("sha256"))
+        before = found.get(name)
+        alike = case.get("replica") is None or before is None or (before["steady"] and before["sha256"] == sha256)
+        found[name] = {
+            "name": name,
             "repeats": case.get("attempt"),
-            "sha256": _text(case.get("sha256")),
+            "sha256": sha256,
             "request": _text(case.get("request")),
-            "steady": case.get("steady") is True,
+            "steady": case.get("steady") is True and alike,
         }
-        for case in canary
-        if isinstance(case, Mapping) and case.get("profile") == profile and case.get("passed")
-    )
+    return tuple(found.values())
 
 
 def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:

@@ -23,7 +23,7 @@ from .profile import Profile, parse_profile
 from .quarantine import Quarantine
 from .rendering import Rendering, without_a_start
 from .state_file import SlotState
-from .types import Direction, End, Failure, Gate, OnFailure, Phase, Request, SlotFault, UnitState
+from .types import Direction, End, Failure, Gate, Mode, OnFailure, Phase, Request, SlotFault, UnitState
 
 
 class Kind(StrEnum):
@@ -40,6 +40,24 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Look:
+    """One engine of the target as RESOLVE found it. single: of `Profile.singles`.
+
+    same: it was started from what is rendered now. healthy: it answers /health.
+    """
+
+    single: Profile
+    unit: UnitState
+    same: bool = False
+    healthy: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Does it run, and is not about to end or to be started again?"""
+        return self.unit.running and self.unit.sub != "auto-restart" and self.unit.active != "deactivating"
+
+
+@dataclass(frozen=True)
 class Seen:
     """The host as RESOLVE found it. target: as rendered (or planned) now, None when the slot shall be stopped."""
 
@@ -47,8 +65,7 @@ class Seen:
     state: SlotState | None = None
     units: tuple[UnitState, ...] = ()
     legacy: tuple[UnitState, ...] = ()
-    healthy: bool = False  # the target's running engine answers /health
-    same_rendering: bool = False  # the target's running engine was started from what is rendered now
+    looks: tuple[Look, ...] = ()  # the target's engines
     current_env_matches: bool = False
     published: bool = False  # limits and the like in the state file are those that are rendered
     rendering: Rendering | None = None  # what the target is started from
@@ -66,8 +83,8 @@ class Seen:
         return None if self.target is None else self.target.name
 
     @property
-    def target_unit(self) -> str | None:
-        return None if self.target is None else self.target.unit
+    def target_units(self) -> tuple[str, ...]:
+        return () if self.target is None else self.target.units
 
     @property
     def fingerprint(self) -> str | None:
@@ -76,10 +93,16 @@ class Seen:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. stop/disable: units. actions: the same in words, in order."""
+    """What a run will do. stop/disable: units. actions: the same in words, in order.
+
+    partial: it is about some engines of several, and leaves the others as they are. scope: their places among the
+    target's engines; all of them where it is not partial.
+    """
 
     kind: Kind
     forward: tuple[Phase, ...] = ()
+    scope: tuple[int, ...] = ()
+    partial: bool = False
     stop: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()
     previous: Profile | None = None
@@ -96,61 +119,103 @@ _NEEDS: dict[Gate, tuple[Phase, ...]] = {
 }
 
 
-def _proven(request: Request, seen: Seen, unit: UnitState) -> bool:
+def _proven(request: Request, seen: Seen, look: Look) -> bool:
     """Has this very engine process passed what the gate asks for, with what is rendered now?"""
     state = seen.state
     if state is None or state.phase != "serving" or state.profile_name != seen.target_name:
         return False
-    if not unit.invocation_id or state.invocation_id != unit.invocation_id or state.fingerprint != seen.fingerprint:
+    verified = state.passed.get(look.unit.invocation_id) if look.unit.invocation_id else None
+    if verified is None or state.fingerprint != seen.fingerprint:
         return False
-    return state.verified or request.gate is not Gate.VERIFIED
+    return verified or request.gate is not Gate.VERIFIED
 
 
-def _kind(request: Request, seen: Seen) -> Kind:
+def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
+    """(what is to be done, for which of the target's engines)."""
     running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
     if not request.active:
         enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
         shown = seen.state is not None and (seen.state.phase != "stopped" or seen.state.open)
         recorded = seen.verified is not None or seen.memory.interrupted is not None
-        return Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING
-    unit = next((unit for unit in running if unit.name == seen.target_unit), None)
-    if unit is None or len(running) > 1 or not seen.same_rendering or unit.sub == "auto-restart":
-        return Kind.SWITCH
-    if unit.active == "deactivating":
-        return Kind.SWITCH
-    if not _proven(request, seen, unit):
-        return Kind.VERIFY
-    if not seen.healthy:
-        return Kind.SWITCH
-    boots = [other.name for other in (*seen.units, *seen.legacy) if other.enabled]
+        return (Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING), ()
+    looks = seen.looks
+    everything = tuple(range(len(looks)))
+    up = [look for look in looks if look.unit.running]
+    others = any(unit.name not in seen.target_units for unit in running)
+    if not running and request.mode is not Mode.SWITCH and len(looks) > 1 and seen.rendering == seen.live:
+        # What was verified comes back one by one, so that one that is broken takes no other with it.
+        return _of_some(request, seen, list(everything), [])
+    if not up or others or not all(look.same for look in up) or not any(look.stands for look in up):
+        return Kind.SWITCH, everything
+    proven = [place for place in everything if _proven(request, seen, looks[place])]
+    down = [place for place in everything if not looks[place].stands]
+    down += [place for place in proven if looks[place].stands and not looks[place].healthy]
+    unproven = [place for place in everything if place not in proven and place not in down]
+    if down or unproven:
+        return _of_some(request, seen, down, unproven)
+    boots = sorted(other.name for other in (*seen.units, *seen.legacy) if other.enabled)
     opened = seen.state is not None and seen.state.open
     settled = seen.memory.interrupted is None
     recorded = seen.current_env_matches and seen.published and seen.kept
-    if opened and settled and boots == [seen.target_unit] and recorded:
-        return Kind.NOTHING
-    return Kind.FINISH
+    if opened and settled and boots == sorted(seen.target_units) and recorded:
+        return Kind.NOTHING, everything
+    return Kind.FINISH, everything
 
 
-def _in_place(request: Request, seen: Seen) -> Kind:
+def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[Kind, tuple[int, ...]]:
+    """The same where engines are down, or run without having been proven.
+
+    What the slot does by itself it does for one engine after the other, so that the first one is soon served and one
+    that fails takes no other with it. Those that run come first.
+    """
+    if request.mode is Mode.SWITCH and seen.rendering != seen.live:
+        # What is rendered anew, such as another canary, holds for all engines: so all have to pass it.
+        return (Kind.SWITCH if down else Kind.VERIFY), tuple(range(len(seen.looks)))
+    if request.mode is Mode.SWITCH or len(seen.looks) == 1:
+        return (Kind.SWITCH if down else Kind.VERIFY), tuple(sorted([*down, *unproven]))
+    running, waiting = (
+        tuple(place for place in places if not _left(request, seen.looks[place].unit)) for places in (unproven, down)
+    )
+    if running:
+        return Kind.VERIFY, running
+    return (Kind.SWITCH, waiting[:1]) if waiting else (Kind.NOTHING, ())
+
+
+def _left(request: Request, unit: UnitState) -> bool:
+    """Was the unit settled already? One that another process runs since was not."""
+    return any(unit.name == name and (not unit.settled or unit.invocation_id == told) for name, told in request.leave)
+
+
+def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     """How what runs is verified where it is. Raises SlotFault where only a switch could do what is asked for."""
     name = seen.target_name
-    unit = next((unit for unit in seen.units if unit.name == seen.target_unit and unit.running), None)
-    others = [other.name for other in (*seen.units, *seen.legacy) if other.running and other.name != seen.target_unit]
+    units = seen.target_units
+    others = [other.name for other in (*seen.units, *seen.legacy) if other.running and other.name not in units]
+    down = [look for look in seen.looks if not look.unit.running]
     problem = ""
-    if unit is None:
-        problem = "its engine does not run"
+    if down:
+        problem = "its engine does not run" if len(units) == 1 else f"{down[0].single.unit} does not run"
     elif others:
         problem = f"{others[0]} runs beside it"
-    elif unit.sub == "auto-restart" or unit.active == "deactivating":
-        problem = f"{unit.name} is {unit.describe()}"
-    elif not seen.same_rendering:
+    elif stirred := [look.unit for look in seen.looks if not look.stands]:
+        problem = f"{stirred[0].name} is {stirred[0].describe()}"
+    elif not all(look.same for look in seen.looks):
         problem = "its engine was started from an older rendering than the one on this host"
-    if unit is None or problem:
+    if problem:
         raise SlotFault(f"{name} can't be verified where it is: {problem}; `b70ctl switch {name}` starts it anew")
-    return Kind.RECHECK if _proven(replace(request, gate=Gate.VERIFIED), seen, unit) else Kind.VERIFY
+    verified = replace(request, gate=Gate.VERIFIED)
+    unproven = tuple(place for place, look in enumerate(seen.looks) if not _proven(verified, seen, look))
+    return (Kind.VERIFY, unproven) if unproven else (Kind.RECHECK, tuple(range(len(units))))
 
 
-def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
+def _serves(request: Request, seen: Seen) -> bool:
+    """Are clients served while this run begins? What settles an interrupted run has nothing to wait for."""
+    served = seen.state is not None and seen.state.open
+    return served and request.mode is Mode.SWITCH and seen.memory.interrupted is None
+
+
+def _forward(kind: Kind, gate: Gate, *, served: bool, partial: bool) -> tuple[Phase, ...]:
+    """served: whether clients have an engine until it is stopped."""
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
         return ()
@@ -162,18 +227,24 @@ def _forward(kind: Kind, gate: Gate) -> tuple[Phase, ...]:
         return (*head, Phase.CLOSE, *_NEEDS[gate], *FINISHING)
     if kind is Kind.STOP:
         return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
-    return (*head, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
+    # What the other engines have under way does not end, and they have read the weights.
+    prepare = (Phase.PREPARE,) if served and not partial else ()
+    drain = () if partial else (Phase.DRAIN,)
+    return (*head, *prepare, Phase.CLOSE, *drain, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
 
 
-def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
+def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Profile | None:
     """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
 
     A profile that is verified in place has a way back to itself: a fresh process of the same rendering. So has one that
     is restarted, because that rendering has served until now. One that is started from a new rendering has one to the
-    rendering that was verified.
+    rendering that was verified. Where some engines of several failed, nothing else takes the place of the others.
     """
     if not request.active or seen.previous is None or seen.verified is None:
         return None
+    if partial:
+        same = seen.previous.name == seen.target_name and seen.previous.units == seen.target_units
+        return seen.previous if same and seen.previous.fingerprint == seen.verified.fingerprint else None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
         again = request.restart or kind in (Kind.VERIFY, Kind.RECHECK)
@@ -184,21 +255,32 @@ def _previous(request: Request, seen: Seen, kind: Kind) -> Profile | None:
 
 def plan(request: Request, seen: Seen) -> Plan:
     """The run that leads from what was seen to what was asked for."""
-    kind = _in_place(request, seen) if request.recheck else _kind(request, seen)
+    kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
+    everything = tuple(range(len(seen.looks)))
     if request.restart:
-        kind = Kind.SWITCH
+        kind, scope = Kind.SWITCH, everything
     elif request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
         kind = Kind.RECHECK
-    phases = _forward(kind, request.gate)
+    elif request.record_baseline:
+        # A baseline is what all engines answer.
+        scope = everything
+    several = len(everything) > 1
+    alone = request.mode is not Mode.SWITCH and kind is Kind.VERIFY
+    partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
-    keep = seen.target_unit if request.active and Phase.STOP not in phases else None
-    stop = tuple(unit.name for unit in known if unit.running and unit.name != keep) if Phase.STOP in phases else ()
+    phases = _forward(kind, request.gate, served=_serves(request, seen), partial=partial)
+    scoped = tuple(seen.target_units[place] for place in scope)
+    keep = seen.target_units if request.active and (partial or Phase.STOP not in phases) else ()
+    stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
+    if partial and Phase.STOP in phases:
+        stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
     if kind is Kind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
-        disable = tuple(unit.name for unit in known if unit.enabled and unit.name != keep)
-    actions = _actions(request, seen, phases, stop, disable)
-    return Plan(kind, phases, stop, disable, _previous(request, seen, kind), actions)
+        disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
+    actions = _actions(request, seen, phases, scoped, stop, disable)
+    previous = _previous(request, seen, kind, partial=partial)
+    return Plan(kind, phases, scope, partial, stop, disable, previous, actions)
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
@@ -213,11 +295,16 @@ def taken(seen: Seen, plan: Plan) -> Seen:
 
 
 def _actions(
-    request: Request, seen: Seen, phases: tuple[Phase, ...], stop: tuple[str, ...], disable: tuple[str, ...]
+    request: Request,
+    seen: Seen,
+    phases: tuple[Phase, ...],
+    scoped: tuple[str, ...],
+    stop: tuple[str, ...],
+    disable: tuple[str, ...],
 ) -> tuple[str, ...]:
     """What the phases will change, in words; the driver says the same words as it does it."""
     actions: list[str] = []
-    unit = seen.target_unit or ""
+    enabled = {unit.name for unit in seen.units if unit.enabled}
     for phase in phases:
         if phase is Phase.CLOSE:
             actions.append(CLOSE_ACTION)
@@ -228,7 +315,7 @@ def _actions(
         elif phase is Phase.START:
             if seen.rendering is not None and seen.rendering != seen.live:
                 actions.append(place_action(seen.rendering, seen.back))
-            actions.append(f"start {unit}")
+            actions += [f"start {unit}" for unit in scoped]
         elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
             cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
             actions += [record_action(seen.target.name, cases)] if cases else []
@@ -237,9 +324,7 @@ def _actions(
         elif phase is Phase.ENABLE:
             if Phase.DRAIN not in phases:
                 actions += [f"disable {name}" for name in disable]
-            target = next((known for known in seen.units if known.name == unit), None)
-            if target is None or not target.enabled or unit in disable:
-                actions.append(f"enable {unit}")
+            actions += [f"enable {unit}" for unit in seen.target_units if unit not in enabled or unit in disable]
         elif phase is Phase.COMMIT:
             actions.append(commit_action(seen.target_name if request.active else None))
     return tuple(actions)
@@ -321,6 +406,8 @@ def _end(state: State, last: Phase) -> End:
         return End.ROLLED_BACK
     if state.direction is Direction.HALT:
         halting = {failure.phase for failure in state.failures if failure.direction is Direction.HALT}
+        if state.plan is not None and state.plan.partial and Phase.STOP not in halting:
+            return End.DEGRADED
         return End.STUCK if Phase.STOP in halting else End.LEFT if state.left else End.STOPPED
     if state.plan is None or state.plan.kind is Kind.NOTHING:
         return End.UNCHANGED
@@ -336,7 +423,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return _next(state, phase)
     if state.direction is Direction.BACK:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
-    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL):
+    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE):
         return replace(state, todo=(), end=End.UNTOUCHED)
     unharmed = state.plan.kind is Kind.RECHECK and failure.told
     if phase in (Phase.CLOSE, Phase.DRAIN) or state.plan.kind is Kind.FINISH or unharmed:

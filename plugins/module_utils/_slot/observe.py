@@ -9,15 +9,17 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from .effects import Effects, Files
 from .frontdoor import read_state
 from .identity import command_drift, environment_drift
 from .journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
-from .machine import Seen
+from .machine import Look, Seen
 from .profile import Profile
 from .quarantine import read as read_quarantine
 from .rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
+from .replicas import as_rendered
 from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, profile_part
 from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
@@ -82,30 +84,41 @@ def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tupl
     return own, tuple(unit for unit in seen if unit not in own and unit.exists)
 
 
+def engine_process(fx: Effects, profile: Profile, unit: UnitState) -> int:
+    """The process of the engine, 0 where there is none. That of a container is not the unit's: it looks after it."""
+    return fx.processes.contained(unit.main_pid) if profile.image else unit.main_pid
+
+
 def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:
-    """How the unit's running process differs from the rendering, as far as it can be read."""
-    argv = command_drift(profile.engine.argv, fx.processes.cmdline(unit.main_pid))
-    return argv or environment_drift(profile.engine.env, fx.processes.environ(unit.main_pid))
+    """How the engine's running process differs from the rendering, as far as it can be read."""
+    pid = engine_process(fx, profile, unit)
+    argv = command_drift(profile.engine.argv, fx.processes.cmdline(pid))
+    return argv or environment_drift(profile.engine.env, fx.processes.environ(pid))
 
 
 def changed_directives(profile: Profile, state: SlotState) -> str:
     """How the profile's part of the unit has changed since the engine of the state file was started; empty: not."""
-    had = (state.engine or {}).get("directives")
+    engine = next((part for part in state.engines if part.get("unit") == profile.unit), {})
+    had = engine.get("directives")
     if not isinstance(had, list) or had == list(profile.engine.directives):
         return ""
     return f"started with {' '.join(map(str, had))}, rendered is {' '.join(profile.engine.directives)}"
 
 
 def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState) -> bool:
-    """Was the running engine started from this rendering of its profile?
+    """Was the running engine started from this rendering of its profile? profile: of `Profile.singles`.
 
     Command line and environment of the process must agree, as far as they can be read. What they don't show is told by
     the state file for the process it was written for; for any other process (a reboot, a restart by systemd) the
     rendering must be older than the process.
     """
+    if unit.active == "activating" and unit.sub == "start-pre":
+        # It waits for its turn to be started.
+        return not unit.needs_reload
     if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False
-    if unit.invocation_id and state is not None and state.invocation_id == unit.invocation_id:
+    written_for = () if state is None else tuple(part.get("invocation_id") for part in state.engines)
+    if unit.invocation_id and state is not None and unit.invocation_id in written_for:
         return state.fingerprint == profile.fingerprint and not changed_directives(profile, state)
     rendered = fx.files.modified(layout.profile_json(profile.name))
     if rendered is None or not unit.started_at:
@@ -128,9 +141,9 @@ def engine_answers(fx: Effects, backend_url: str) -> bool:
 def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:
     """What the way back leads to: what is served verified by a live process, else what was committed last."""
     served = state is not None and state.phase == "serving" and state.verified
-    if state is None or not served or not state.profile_name or not state.invocation_id:
+    if state is None or not served or not state.profile_name:
         return memory.verified
-    live = any(unit.invocation_id == state.invocation_id and unit.running for unit in units)
+    live = any(unit.invocation_id in state.passed and unit.running for unit in units)
     return Verified(state.profile_name, state.fingerprint or "", state.verified_at or "") if live else memory.verified
 
 
@@ -160,10 +173,10 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     new = _new(fx, layout, request, back)
     target = load_profile(fx, layout, name) if new is None else _parsed(layout, new)
     running = target if new is None else _readable(layout, live)
-    unit = next((unit for unit in units if unit.name == target.unit), UnitState(target.unit))
-    same = unit.running and running is not None and alike(target, running)
-    same = same and running is not None and same_rendering(fx, layout, running, state, unit)
-    answers = same and unit.settled and engine_answers(fx, target.engine.backend_url)
+    looks = _looks(fx, layout, target, running, state, units)
+    # Engines that are to stay say the same of all that run.
+    up = [look for look in looks if look.unit.running]
+    same = bool(up) and all(look.same for look in up)
     # What the slot has where the engine stays.
     stays = without_a_start(live, new, asked=False) if new is not None and live is not None and same else live
     shown = target if stays is None or new is None else _parsed(layout, stays)
@@ -176,13 +189,41 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         rendering=new or live,
         live=live,
         kept=live == stays and (copy == stays or stays is None or not proven),
-        healthy=answers,
-        same_rendering=same,
+        looks=looks,
         current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
         published=state is not None
         and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
-        and all(getattr(state, key) == value for key, value in profile_part(shown).items()),
+        and all(getattr(state, key) == value for key, value in _published(state, shown).items()),
     )
+
+
+def _published(state: SlotState, profile: Profile) -> dict[str, Any]:
+    """The fields of the state file that follow from the profile, as they have to be."""
+    fields = profile_part(profile)
+    if state.replicas:
+        # The address is that of the first replica that is open.
+        del fields["backend_url"]
+        fields["replicas"] = as_rendered(state.replicas, profile)
+    return fields
+
+
+def _looks(
+    fx: Effects,
+    layout: Layout,
+    target: Profile,
+    running: Profile | None,
+    state: SlotState | None,
+    units: tuple[UnitState, ...],
+) -> tuple[Look, ...]:
+    """Each engine of the target. running: the profile that engines in place were started from."""
+    like = running if running is not None and alike(target, running) else None
+    looks = []
+    for place, single in enumerate(target.singles):
+        unit = next((unit for unit in units if unit.name == single.unit), UnitState(single.unit))
+        same = unit.running and like is not None and same_rendering(fx, layout, like.singles[place], state, unit)
+        answers = same and unit.settled and engine_answers(fx, single.engine.backend_url)
+        looks.append(Look(single, unit, same, answers))
+    return tuple(looks)
 
 
 def _readable(layout: Layout, rendering: Rendering | None) -> Profile | None:

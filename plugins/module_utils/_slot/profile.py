@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +36,7 @@ BARE = ("baseline", "transcript", *NUMBERS)  # compares without an expected side
 BURST = "burst"  # the name of the result of what is asked at once
 POOLING = ("embed", "score", "classify")  # tasks whose answers are numbers
 HOWS = ("disabled", "separate", "inline")
+STICKY = ("off", "prefer", "strict")
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
@@ -85,7 +86,8 @@ class CanaryCase:
 
 @dataclass(frozen=True)
 class Canary:
-    """burst: how many questions are asked at once, 0 or 1 for none. cached: whether there is a prefix cache."""
+    """burst: how many questions are asked at once, 0 or 1 for none. cached: whether there is a prefix cache.
+    same_answers_as: the profile whose answers this one claims to give, or empty."""
 
     cases: tuple[CanaryCase, ...]
     repeats: int
@@ -93,6 +95,25 @@ class Canary:
     seed: int
     burst: int = 0
     cached: bool = False
+    same_answers_as: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """task: the name under which answers are counted together. answer: the text that is right."""
+
+    task: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """threshold: the share of right answers that is enough for production. questions: empty for the usual ones."""
+
+    threshold: float
+    limit_s: float
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +129,9 @@ class Engine:
     directives: tuple[str, ...] = ()  # of its unit, as far as they are the profile's own
     allowed_media_domains: tuple[str, ...] | None = None  # None: it was rendered before there was such a list
     reasoning: Reasoning | None = None
+    start_after_s: float = 0.0  # so long its unit waits before the process is started
+    remote: Mapping[str, Any] | None = None  # base_url, model, api_key_file, ca_file of an engine elsewhere
+    version: str | None = None  # that its stack is pinned to; None: it was rendered before that was told
 
     @property
     def reasoning_room(self) -> int:
@@ -118,6 +142,16 @@ class Engine:
     def port(self) -> int:
         parts = urlsplit(self.backend_url)
         return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How requests find their replica. headers, json_fields: what names a session; None for what is usual."""
+
+    sticky: str
+    prefix_affinity: bool
+    headers: tuple[str, ...] | None = None
+    json_fields: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,10 +168,30 @@ class Frontdoor:
     sampling_defaults: Mapping[str, Any] | None = None
     model_policy: str | None = None
     model_aliases: tuple[str, ...] | None = None
+    routing: Routing | None = None  # only of profiles with several replicas
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What is its own of one of several engines. cards: their numbers on the host, empty where it uses none."""
+
+    index: int
+    unit: str
+    unit_sha256: str | None
+    cards: tuple[int, ...]
+    backend_url: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    start_after_s: float
 
 
 @dataclass(frozen=True)
 class Profile:
+    """unit, unit_sha256, engine: with several engines, those of the first. cards: of each engine.
+
+    frontdoor.max_active_generations: of all engines together. replicas: empty for one engine, see `singles`.
+    """
+
     name: str
     title: str
     status: str
@@ -153,8 +207,44 @@ class Profile:
     frontdoor: Frontdoor
     canary: Canary
     fingerprint: str
+    examined: str | None = None  # see production.examined; None: it was rendered before there was any
     unit_sha256: str | None = None  # of the unit's text as it was rendered
+    accuracy: Accuracy | None = None  # None: it was rendered before there was any
+    companions: tuple[str, ...] = ()  # directories of models beside its own
     accepted_rules: tuple[str, ...] = ()  # of its stack, that it breaks on purpose, in words
+    replicas: tuple[Replica, ...] = ()
+    replica: int | None = None  # which engine of several this is, in `singles`
+    image: str = ""  # what its engine runs in a container of; empty: it runs on the host
+    user: str = ""  # whose the processes in the container are
+
+    @property
+    def singles(self) -> tuple[Profile, ...]:
+        """The profile once for each of its engines, as if that were the only one."""
+        return tuple(self._single(replica) for replica in self.replicas) or (self,)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return tuple(replica.unit for replica in self.replicas) or (self.unit,)
+
+    @property
+    def all_cards(self) -> int:
+        """How many cards all engines use together."""
+        return self.cards * len(self.units)
+
+    def _single(self, one: Replica) -> Profile:
+        engine = replace(
+            self.engine, backend_url=one.backend_url, argv=one.argv, env=one.env, start_after_s=one.start_after_s
+        )
+        share = self.frontdoor.max_active_generations // len(self.replicas)
+        return replace(
+            self,
+            unit=one.unit,
+            unit_sha256=one.unit_sha256,
+            engine=engine,
+            frontdoor=replace(self.frontdoor, max_active_generations=share),
+            replicas=(),
+            replica=one.index,
+        )
 
 
 class _Reader:
@@ -251,6 +341,18 @@ def _canary(read: _Reader, where: str) -> Canary:
         seed=read.get("seed", int),
         burst=read.get("burst", int, 0),
         cached=read.get("cached", bool, False),
+        same_answers_as=read.get("same_answers_as", str, ""),
+    )
+
+
+def _accuracy(read: _Reader, where: str) -> Accuracy:
+    rows = [
+        _Reader(row, where, f"accuracy.questions[{index}]") for index, row in enumerate(read.get("questions", list, []))
+    ]
+    return Accuracy(
+        threshold=float(read.get("threshold", (int, float))),
+        limit_s=float(read.get("limit_s", (int, float))),
+        questions=tuple(Question(*(row.get(key, str) for key in ("task", "prompt", "answer"))) for row in rows),
     )
 
 
@@ -286,6 +388,39 @@ def _engine(read: _Reader) -> Engine:
         directives=read.strings("directives", []),
         allowed_media_domains=read.strings("allowed_media_domains", []) if read.has("allowed_media_domains") else None,
         reasoning=_reasoning(read.section("reasoning")) if read.has("reasoning") else None,
+        remote=read.get("remote", Mapping, None),
+        version=read.get("version", str, None),
+    )
+
+
+def _replicas(read: _Reader, where: str) -> tuple[Replica, ...]:
+    rows = [
+        _Reader(row, where, f"engine.replicas[{index}]") for index, row in enumerate(read.get("replicas", list, []))
+    ]
+    return tuple(
+        Replica(
+            index=index,
+            unit=row.get("unit", str),
+            unit_sha256=row.get("unit_sha256", str, None),
+            cards=tuple(row.get("cards", list)),
+            backend_url=row.get("backend_url", str).rstrip("/"),
+            argv=row.strings("argv"),
+            env={str(key): str(value) for key, value in row.get("env", Mapping).items()},
+            start_after_s=float(row.get("start_after_s", (int, float))),
+        )
+        for index, row in enumerate(rows)
+    )
+
+
+def _routing(read: _Reader) -> Routing:
+    sticky = read.get("sticky", str)
+    if sticky not in STICKY:
+        raise read.fault("sticky", f"is {sticky!r}, wanted one of {', '.join(STICKY)}")
+    return Routing(
+        sticky=sticky,
+        prefix_affinity=read.get("prefix_affinity", bool),
+        headers=read.strings("headers") if read.has("headers") else None,
+        json_fields=read.strings("json_fields") if read.has("json_fields") else None,
     )
 
 
@@ -303,6 +438,7 @@ def _frontdoor(read: _Reader) -> Frontdoor:
         model_policy=read.get("model_policy", str, None),
         model_aliases=None if aliases is None else read.strings("model_aliases"),
         event_log=read.get("event_log", bool),
+        routing=_routing(read.section("routing")) if read.has("routing") else None,
     )
 
 
@@ -342,6 +478,12 @@ def parse_profile(text: str, where: str) -> Profile:
         frontdoor=_frontdoor(read.section("frontdoor")),
         canary=_canary(read.section("canary"), where),
         fingerprint=read.get("fingerprint", str),
+        examined=read.get("examined", str, None),
         unit_sha256=read.get("unit_sha256", str, None),
+        accuracy=_accuracy(read.section("accuracy"), where) if read.has("accuracy") else None,
+        companions=model.strings("companions", []),
         accepted_rules=read.strings("accepted_rules", []),
+        replicas=_replicas(read.section("engine"), where),
+        image=stack.get("image", str, ""),
+        user=stack.get("user", str, ""),
     )

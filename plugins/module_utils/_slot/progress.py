@@ -11,43 +11,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from .effects import Effects
+from .kinds.kind import Kind
+from .kinds.table import DEFAULT
 from .state_file import stamp
 from .types import Layout
 
 HINT_CHARS = 120
-# What vLLM writes while it loads (0.20 to 0.32), in the words of a person; {1} is what the pattern's first group found.
-_STEPS = (
-    (re.compile(r"Loading \S+ checkpoint shards.*?:\s*(\d+)%"), "loading weights {1} %"),
-    (re.compile(r"Loading safetensors using .*?:\s*(\d+)%"), "loading weights {1} %"),
-    (re.compile(r"Starting to load model"), "loading weights"),
-    (re.compile(r"Loading weights took ([\d.]+) seconds"), "weights loaded in {1} s"),
-    (re.compile(r"Model loading took ([\d.]+ GiB)"), "model loaded, {1}"),
-    (re.compile(r"Capturing \S+ graphs?.*?:\s*(\d+)%"), "capturing graphs {1} %"),
-    (re.compile(r"Graph capturing finished"), "graphs captured"),
-    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|Cache the graph"), "compiling"),
-    (re.compile(r"torch\.compile (?:takes|took) ([\d.]+) s"), "compiled in {1} s"),
-    (re.compile(r"Directly load AOT compilation|Directly load the"), "compiled code loaded"),
-    (re.compile(r"KV cache size: ([\d,]+) tokens"), "KV cache for {1} tokens"),
-    (re.compile(r"Profiling CUDA graph memory|Memory profiling"), "measuring memory"),
-    (re.compile(r"Warming up"), "warming up"),
-    (re.compile(r"init engine .*took ([\d.]+) s"), "engine initialised in {1} s"),
-    (re.compile(r"Resolved architecture: (\S+)"), "starting {1}"),
-    (re.compile(r"Application startup complete"), "about to answer"),
-)
 _PERCENT = re.compile(r"\b\d{1,3} ?%")
 _PREFIX = re.compile(
     r"^(?:\([^)]*\)\s*)?(?:DEBUG|INFO|WARNING|ERROR)?\s*(?:\d\d-\d\d \d\d:\d\d:\d\d)?\s*(?:\[[\w./]+:\d+\])?\s*"
 )
 
 
-def engine_hint(lines: Sequence[str]) -> str | None:
+def engine_hint(lines: Sequence[str], kind: Kind = DEFAULT) -> str | None:
     """How far the engine is, by the newest log line that tells it; None when none does.
 
-    Lines of another engine that count in percent are shown as they are, without their time stamp.
+    Lines of which the kind knows nothing, and that count in percent, are shown as they are, without their time stamp.
     """
     for line in reversed(lines):
         text = line.rsplit("\r", 1)[-1].strip()
-        for pattern, words in _STEPS:
+        for pattern, words in kind.steps:
             found = pattern.search(text)
             if found is not None:
                 return words.replace("{1}", found[1] if pattern.groups else "")

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .symptoms import SYMPTOMS
+from .kinds.table import KINDS
 from .types import Direction, Failure, Phase
 
-_MEANING = {symptom.id: symptom.meaning for symptom in SYMPTOMS}
+_MEANING = {symptom.id: symptom.meaning for kind in KINDS.values() for symptom in kind.symptoms}
 _WENT_WRONG = {
     Phase.LOCK: "another switch held the slot's lock",
     Phase.RESOLVE: "what the slot is to serve could not be settled",
     Phase.GUARD: "something that a switch needs was missing or taken",
     Phase.JOURNAL: "the journal could not be written to",
+    Phase.PREPARE: "the preparation was broken off",
     Phase.CLOSE: "the frontdoor was not closed in time",
     Phase.DRAIN: "the engine could not be taken out of what starts at boot",
     Phase.STOP: "the engine did not stop",

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .effects import Effects
+from .kinds.table import kind_of_engine
 from .state_file import SlotState, stamp
 from .symptoms import Match, diagnose
 from .types import Failure, Layout, SlotFault, UnitState
@@ -115,18 +116,23 @@ def _on_disk(fx: Effects, layout: Layout) -> Quarantine | None:
 
 
 def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> Match | None:
-    """What the log of the engine that was served says, when its process is gone and the log names a lost card."""
-    if state is None or state.phase != "serving" or not state.engine or not state.invocation_id:
-        return None
-    if any(unit.invocation_id == state.invocation_id and unit.settled for unit in units):
-        return None
-    match = diagnose(fx.units.log(_process_of(state), LOG_LINES))
-    return match if match is not None and match.symptom.quarantines else None
+    """What the log of an engine that was served says, when its process is gone and the log names a lost card."""
+    found = _lost_engine(fx, state, units)
+    return None if found is None else found[0]
 
 
-def _process_of(state: SlotState) -> UnitState:
-    engine = state.engine or {}
-    return UnitState(str(engine.get("unit") or ""), invocation_id=state.invocation_id or "")
+def _lost_engine(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> tuple[Match, UnitState] | None:
+    if state is None or state.phase != "serving":
+        return None
+    live = {unit.invocation_id for unit in units if unit.settled}
+    for engine in state.engines:
+        unit = UnitState(str(engine.get("unit") or ""), invocation_id=str(engine.get("invocation_id") or ""))
+        if unit.invocation_id not in state.passed or unit.invocation_id in live:
+            continue
+        match = diagnose(fx.units.log(unit, LOG_LINES), kind=kind_of_engine(engine))
+        if match is not None and match.symptom.quarantines:
+            return match, unit
+    return None
 
 
 @dataclass(frozen=True)
@@ -141,9 +147,15 @@ class Cause:
     failure: Failure | None = None
 
 
-def cause_of(state: SlotState, match: Match, switch_id: str) -> Cause:
-    """The cause when the engine that was served died of the symptom."""
-    return Cause(switch_id, state.profile_name, match.symptom.id, match.line, _process_of(state))
+def cause_while_serving(
+    fx: Effects, state: SlotState | None, units: Sequence[UnitState], switch_id: str
+) -> Cause | None:
+    """The cause when an engine that was served died of such a symptom."""
+    found = _lost_engine(fx, state, units)
+    if found is None or state is None:
+        return None
+    match, unit = found
+    return Cause(switch_id, state.profile_name, match.symptom.id, match.line, unit)
 
 
 def record_of(fx: Effects, layout: Layout, cause: Cause, evidence: str = "") -> Quarantine:
@@ -183,6 +195,23 @@ def impose(fx: Effects, layout: Layout, cause: Cause) -> tuple[Quarantine, tuple
             f"{layout.quarantine_file}: {error}"
         )
     return record, tuple(problems)
+
+
+def look_back(
+    fx: Effects, layout: Layout, state: SlotState | None, units: Sequence[UnitState], switch_id: str
+) -> tuple[str, ...]:
+    """Puts the host into quarantine where an engine that was served died of a lost card. Returns what is to be said.
+
+    To be asked before the state forgets that the engine was served.
+    """
+    try:
+        cause = None if read(fx, layout) is not None else cause_while_serving(fx, state, units, switch_id)
+    except (SlotFault, OSError) as error:
+        return (f"whether an engine that is gone lost a card could not be looked at: {error}",)
+    if cause is None:
+        return ()
+    held, problems = impose(fx, layout, cause)
+    return (held.describe(), *problems)
 
 
 def by_hand(fx: Effects, layout: Layout, who: str, reason: str, profile: str | None) -> Quarantine:

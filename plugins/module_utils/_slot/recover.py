@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from . import quarantine, replicas
 from .journal import INTERRUPTED, Memory
 from .observe import slot_units
 from .profile import STATUSES
@@ -31,10 +32,8 @@ class Choice:
 
 
 def _live(state: SlotState | None, units: Sequence[UnitState]) -> bool:
-    """Does the process run that the state file was written for?"""
-    if state is None or not state.invocation_id:
-        return False
-    return any(unit.invocation_id == state.invocation_id and unit.settled for unit in units)
+    """Does a process run that the state file was written for?"""
+    return state is not None and any(unit.invocation_id in state.passed and unit.settled for unit in units)
 
 
 def gate_of(memory: Memory, profile: str) -> Gate:
@@ -115,11 +114,20 @@ def settled_request(request: Request, choice: Choice) -> Request:
 
 
 def close_unproven(run: Run, why: str) -> None:
-    """Closes the frontdoor when it is open for a process that is gone: nobody verified what runs now."""
+    """Closes what is open for a process that is gone: nobody verified what runs now."""
     try:
         state = run.front.current()
-        if state is not None and state.open and not _live(state, slot_units(run.fx, run.layout)[0]):
+        units = slot_units(run.fx, run.layout)[0]
+        for text in quarantine.look_back(run.fx, run.layout, state, units, run.request.switch_id):
+            run.warn(text)
+        live = {unit.invocation_id for unit in units if unit.settled}
+        gone = {} if state is None else replicas.without_the_dead(state, live, why)
+        if state is None or not gone:
+            return
+        if not gone["open"]:
             close(run, why)
+        else:
+            run.front.publish(state.fields | gone)
     except (Fault, OSError) as fault:
         # The frontdoor asks systemd as well which process runs, and lets nobody in to another one.
         run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")

@@ -3,58 +3,97 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What makes the engine of a profile what it is, as three texts: its unit, its environment, its resolved profile.
 
-A host may have three of them. In place: what systemd starts. Pending: what the role rendered since, of a profile that
-is in use; a switch puts it in place as it starts the engine. Committed: what the engine was started from that was
-verified last; the way back and the boot lead there. The last two are one file each, so that none is ever half-written.
+Of several engines each has a unit and an environment of its own. A host may have three of them. In place: what systemd
+starts. Pending: what the role rendered since, of a profile that is in use; a switch puts it in place as it starts the
+engine. Committed: what the engine was started from that was verified last; the way back and the boot lead there. The
+last two are one file each, so that none is ever half-written.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from .effects import Effects, Files
+from .production import examined
 from .profile import Profile, parse_profile, read_document
-from .types import Layout, SlotFault
+from .types import Layout, SlotFault, replica_numbers
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """The three texts of a profile. profile: its JSON."""
+    """The texts of a profile. profile: its JSON. unit, env: of the first engine. more: (unit, env) of each other."""
 
     name: str
     unit: str
     env: str
     profile: str
+    more: tuple[tuple[str, str], ...] = ()
 
     @property
-    def texts(self) -> tuple[str, str, str]:
+    def engines(self) -> tuple[tuple[str, str], ...]:
+        """(unit, environment) of each engine."""
+        return ((self.unit, self.env), *self.more)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
         """In the order of `places`."""
-        return self.unit, self.env, self.profile
+        return (*(text for engine in self.engines for text in engine), self.profile)
 
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA, **self.__dict__}, ensure_ascii=False, indent=1) + "\n"
+        data = {"schema": SCHEMA, **self.__dict__}
+        if not self.more:
+            del data["more"]
+        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+def rendering_of(name: str, texts: Sequence[str]) -> Rendering:
+    """The rendering whose texts these are, in the order of `places`."""
+    *engines, profile = texts
+    pairs = tuple(zip(engines[::2], engines[1::2], strict=True))
+    return Rendering(name, *pairs[0], profile, pairs[1:])
 
 
 def parse_rendering(text: str, where: str) -> Rendering:
     """The rendering in the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
     read = read_document(text, where, SCHEMA)
-    return Rendering(*(read.get(key, str) for key in Rendering.__dataclass_fields__))
+    more = read.get("more", list, [])
+    if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, str] for pair in more):
+        raise read.fault("more", "holds something that is not a unit and an environment")
+    name, unit, env, profile = (read.get(key, str) for key in ("name", "unit", "env", "profile"))
+    return Rendering(name, unit, env, profile, tuple((unit, env) for unit, env in more))
 
 
-def places(layout: Layout, name: str) -> tuple[PurePosixPath, PurePosixPath, PurePosixPath]:
-    """Where the texts are in place, in the order of the fields: unit, environment, profile."""
-    return layout.unit_dir / layout.unit(name), layout.profile_env(name), layout.profile_json(name)
+def engine_count(profile: str | None) -> int:
+    """How many engines the profile in this JSON text has; 1 where it can't be read."""
+    try:
+        rows = json.loads(profile or "{}")["engine"]["replicas"]
+    except (ValueError, LookupError, TypeError):
+        return 1
+    return len(rows) if isinstance(rows, list) and rows else 1
+
+
+def places(layout: Layout, name: str, count: int = 1) -> tuple[PurePosixPath, ...]:
+    """Where the texts are in place: unit and environment of each of so many engines, then the profile."""
+    engines = (
+        path
+        for number in replica_numbers(count)
+        for path in (layout.unit_dir / layout.unit(name, number), layout.profile_env(name, number))
+    )
+    return (*engines, layout.profile_json(name))
 
 
 def in_place(files: Files, layout: Layout, name: str) -> Rendering | None:
     """What systemd starts, or None where a part of it is missing."""
-    texts = [files.read(path) for path in places(layout, name)]
-    unit, env, profile = texts
-    return None if unit is None or env is None or profile is None else Rendering(name, unit, env, profile)
+    profile = files.read(layout.profile_json(name))
+    paths = places(layout, name, engine_count(profile))
+    texts = [*(files.read(path) for path in paths[:-1]), profile]
+    found = [text for text in texts if text is not None]
+    return rendering_of(name, found) if len(found) == len(texts) else None
 
 
 def pending(files: Files, layout: Layout, name: str) -> Rendering | None:
@@ -77,29 +116,55 @@ def committed(files: Files, layout: Layout) -> Rendering | None:
 def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
     """The profile in the JSON text of `where`, which must be that of this name and slot."""
     profile = parse_profile(text, where)
-    if profile.name != name or profile.unit != layout.unit(name):
+    units = tuple(layout.unit(name, number) for number in replica_numbers(len(profile.units)))
+    if profile.name != name or profile.units != units:
         raise SlotFault(
-            f"{where} describes another profile", expected=layout.unit(name), got=f"{profile.unit} of {profile.name}"
+            f"{where} describes another profile",
+            expected=", ".join(units),
+            got=f"{', '.join(profile.units)} of {profile.name}",
         )
     return profile
 
 
 def put_in_place(fx: Effects, layout: Layout, rendering: Rendering) -> bool:
-    """Replaces what differs, and has systemd read its unit. Returns whether anything differed."""
+    """Replaces what differs, and has systemd read its units. Returns whether anything differed.
+
+    What is left of engines that the profile has no longer is removed; their units are down, or this is not called.
+    """
     changed = []
-    for path, text in zip(places(layout, rendering.name), rendering.texts, strict=True):
+    paths = places(layout, rendering.name, len(rendering.engines))
+    for path, text in zip(paths, rendering.texts, strict=True):
         if fx.files.read(path) != text:
             fx.files.write(path, text)
+            changed.append(path.suffix)
+    if changed:
+        for path in stale_places(fx.files, layout, rendering.name, paths):
+            fx.files.remove(path)
             changed.append(path.suffix)
     if ".service" in changed:
         fx.units.reload()
     return bool(changed)
 
 
+def stale_places(files: Files, layout: Layout, name: str, wanted: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+    """Units and environments of the profile's engines that are none of the wanted ones."""
+    found = [layout.unit_dir / file for file in files.names(layout.unit_dir) if file.startswith(layout.unit_prefix)]
+    found += [layout.profiles_dir / file for file in files.names(layout.profiles_dir)]
+    ours = [path for path in found if path.suffix in (".service", ".env") and layout.profile_of(path.stem) == name]
+    return [path for path in ours if path not in wanted]
+
+
 def alike(one: Profile, other: Profile) -> bool:
-    """Would an engine that is started from one do what one does that is started from the other?"""
-    return one.fingerprint == other.fingerprint and all(
-        getattr(one.engine, key) == getattr(other.engine, key) for key in ("argv", "env", "directives")
+    """Would engines that are started from one do what those do that are started from the other?"""
+    pairs = list(zip(one.singles, other.singles, strict=False))
+    return (
+        one.fingerprint == other.fingerprint
+        and len(one.units) == len(other.units)
+        and all(
+            getattr(mine.engine, key) == getattr(theirs.engine, key)
+            for mine, theirs in pairs
+            for key in ("argv", "env", "directives")
+        )
     )
 
 
@@ -111,4 +176,8 @@ def without_a_start(old: Rendering, new: Rendering, *, asked: bool) -> Rendering
     before, after = json.loads(old.profile), json.loads(new.profile)
     kept = ("unit_sha256",) if asked else ("unit_sha256", "canary")
     after |= {key: before[key] for key in kept if key in before}
+    for mine, theirs in zip(after["engine"].get("replicas", ()), before["engine"].get("replicas", ()), strict=False):
+        mine |= {key: theirs[key] for key in ("unit_sha256", "start_after_s")}
+    if "examined" in after:
+        after["examined"] = examined(after)
     return old if after == before else replace(old, profile=json.dumps(after, indent=2) + "\n")

@@ -14,6 +14,7 @@ from typing import Any
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
+from .kinds.table import kind_of
 from .load_times import driver_of, key_of
 from .machine import Kind, Plan, Seen
 from .profile import Profile
@@ -70,7 +71,10 @@ class Run:
     plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
     direction: Direction = Direction.FORWARD
     beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
-    engine: EngineRun | None = None
+    scope: tuple[int, ...] | None = None  # the profile's engines that a partial plan is about now; None: all of them
+    engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
+    engine: EngineRun | None = None  # the one that is looked at, or was last
+    wrong: tuple[EngineRun, ...] = ()  # those that a canary found wrong while they served
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
@@ -96,6 +100,35 @@ class Run:
         if profile is None:
             raise SlotFault("this direction leads to no profile")
         return profile
+
+    @property
+    def singles(self) -> tuple[Profile, ...]:
+        """The profile once for each engine that this run is about."""
+        return tuple(
+            single for place, single in enumerate(self.profile.singles) if self.scope is None or place in self.scope
+        )
+
+    @property
+    def partial(self) -> bool:
+        """Does this run leave other engines of its profile as they are?"""
+        return self.plan.partial
+
+    @property
+    def picking(self) -> bool:
+        """May the first engine of several that is ready be the only one that this run is about?"""
+        settles = self.partial and self.plan.kind is Kind.VERIFY and self.request.mode is not Mode.SWITCH
+        return settles and self.direction is Direction.FORWARD
+
+    def each(self) -> Iterator[EngineRun]:
+        """The engines, each while it is looked at: a failure meanwhile is one of that engine."""
+        for engine in tuple(self.engines):
+            self.engine = engine
+            yield engine
+
+    def narrow(self, *engines: EngineRun) -> None:
+        """From here on the run is about these engines alone."""
+        self.engine, self.engines = engines[0], list(engines)
+        self.scope = tuple(self.profile.units.index(engine.profile.unit) for engine in engines)
 
     @property
     def rendering(self) -> Rendering | None:
@@ -125,7 +158,7 @@ class Run:
 
     def load_key(self, profile: Profile) -> str:
         """Under what name the next start of the profile is remembered."""
-        cache = profile.engine.env.get("VLLM_CACHE_ROOT")
+        cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
         # The home in it is made by the unit, before there is anything to keep.
         cached = cache is None or bool({*self.fx.files.names(PurePosixPath(cache))} - {"home"})
         return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import alike, guards, quarantine
+from . import alike, guards, quarantine, replicas
 from .journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
+from .kinds.table import kind_of
 from .machine import CLOSE_ACTION, Kind, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine, disable_all
 from .rendering import committed, put_in_place
-from .run import Run, Wait, switch_part
+from .run import EngineRun, Run, Wait, switch_part
 from .state_file import SlotState, current_env, profile_part, stamp
 from .types import Direction, End, Mode, Phase, SlotFault
 
@@ -135,18 +136,20 @@ def _kept(state: SlotState | None) -> dict[str, Any]:
         "request": state.request,
         "event_log": state.event_log,
         "engine": state.engine,
+        "replicas": replicas.closed(state.replicas),
+        "routing": state.routing,
     }
 
 
 def close(run: Run) -> None:
-    """Tells the frontdoor to take no new generation, and why."""
+    """Tells the frontdoor to take no new generation, and why. A partial run closes its own engines only."""
     if run.closed_at is None:
         run.closed_at = run.fx.clock.monotonic()
+    halting = run.direction is Direction.HALT
     if CLOSE_ACTION not in run.actions:
         run.did(CLOSE_ACTION)
     run.verified = False
     run.served = None
-    halting = run.direction is Direction.HALT
     now, begun = stamp(run.fx.clock.now()), run.fx.clock.monotonic()
     run.wait = Wait(now, begun)
     if run.request.active and not halting:
@@ -162,6 +165,9 @@ def close(run: Run) -> None:
         # What is only verified is not stopped before: all that is waited for is its load.
         verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
         fields["switch"] = switch_part(run, loading=verifies)
+    if run.partial:
+        words = "it is started anew" if run.plan.kind is Kind.SWITCH or run.failures else "it is being verified"
+        fields |= _with_others(run, "failed" if halting else "switching", _why_closed(run, words))
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it counts as closed")
@@ -189,9 +195,13 @@ def _close_reason(run: Run) -> str:
 def drain(run: Run) -> None:
     """Lets running generations finish. What is left at the limit ends with the engine; that is no failure.
 
+    A partial run waits for none: they are those of engines that stay.
+
     On the way forward this is the last moment at which the engine is as it was, so it is here that it stops being what
     boots: where systemd can't do that, the switch ends without harm.
     """
+    if run.partial:
+        return
     left = run.front.drain(run.request.drain_timeout_s)
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
@@ -211,15 +221,16 @@ def verifying_state(run: Run) -> None:
 
 def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
     profile = run.profile
-    engine = run.engine
     fields: dict[str, Any] = {
         **profile_part(profile),
         "phase": phase,
         "reason": _close_reason(run),
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
         "switch": switch_part(run, loading=loading),
-        "engine": None if engine is None else _engine_part(run),
+        "engine": _engine_part(run, run.engines[0]) if run.engines else None,
     }
+    if profile.replicas:
+        fields |= _with_others(run, phase, _why_closed(run, f"it {words}"))
     try:
         run.front.publish(fields)
     except SlotFault:
@@ -229,51 +240,117 @@ def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
         run.warn(f"that the engine {words} could not be written to {run.layout.state_file} ({error})")
 
 
-def _engine_part(run: Run) -> Mapping[str, Any] | None:
-    engine = run.engine
-    if engine is None:
+def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
+    if not engine.invocation_id:
         return None
-    before = (run.seen.state.engine or {}) if run.seen.state is not None else {}
     # An engine that is verified where it runs keeps the unit that it was started by.
-    same = before.get("invocation_id") == engine.invocation_id
-    directives = before.get("directives") if same else list(engine.profile.engine.directives)
+    before = () if run.seen.state is None else run.seen.state.engines
+    same = next((part for part in before if part.get("invocation_id") == engine.invocation_id), None)
+    directives = list(engine.profile.engine.directives) if same is None else same.get("directives")
+    kind = engine.profile.engine.kind
+    metrics = kind_of(kind).metrics
     return {
         "unit": engine.profile.unit,
         "invocation_id": engine.invocation_id,
         "started_at": engine.started_at,
         "directives": directives,
+        "kind": kind,
+        "metrics": {"tokens": metrics.tokens, "cache": metrics.cache},
     }
 
 
+def _live(run: Run) -> set[str]:
+    """The invocation ids of the slot's processes that are up."""
+    return {unit.invocation_id for unit in slot_units(run.fx, run.layout)[0] if unit.settled}
+
+
+def _entries(run: Run, reason: str, *, is_open: bool = False) -> list[dict[str, Any]]:
+    """What the state says of each engine of several: of this run's own that they are open, or why they are not; of the
+    others what it said before, as long as their process is the same."""
+    profile, ours = run.profile, {single.unit for single in run.singles}
+    engines = {engine.profile.unit: _engine_part(run, engine) for engine in run.engines}
+    live = _live(run) if run.partial else set()
+    if run.partial:
+        _look_back(run)
+    rows = []
+    for single, own, before in zip(
+        profile.singles, profile.replicas, replicas.known(run.front.current(), profile), strict=True
+    ):
+        if single.unit in ours:
+            part = engines.get(single.unit)
+            verified = is_open and run.canary_passed
+            rows.append(replicas.entry(single, own.cards, part, is_open=is_open, verified=verified, reason=reason))
+        elif before is not None and replicas.still_open(before, live):
+            rows += replicas.as_rendered([before], profile)
+        else:
+            was_open = before is not None and before["open"]
+            why = replicas.GONE if was_open else (before or {}).get("reason") or replicas.WAITS
+            rows.append(replicas.entry(single, own.cards, (before or {}).get("engine"), reason=why))
+    return rows
+
+
+def _look_back(run: Run) -> None:
+    """One of the others that lost a card meanwhile puts the host into quarantine: soon it only says that it is gone."""
+    units = slot_units(run.fx, run.layout)[0]
+    for text in quarantine.look_back(run.fx, run.layout, run.front.current(), units, run.request.switch_id):
+        run.warn(text)
+
+
+def _with_others(run: Run, phase: str, reason: str) -> dict[str, Any]:
+    """The fields of the state while engines of this run are closed. With others open, the slot goes on serving."""
+    fields = replicas.together(_entries(run, reason))
+    if not fields["open"]:
+        return {**fields, "phase": phase}
+    state = run.front.current()
+    kept = {"verified_at": None, "gate": str(run.request.gate)}
+    if state is not None:
+        kept = {"verified_at": state.verified_at, "gate": state.gate}
+    return {
+        **profile_part(run.profile),
+        **fields,
+        **kept,
+        "phase": "serving",
+        "reason": "",
+        "retry_after_s": None,
+        "switch": None,
+    }
+
+
+def _why_closed(run: Run, words: str) -> str:
+    """Why an engine of several is closed, for everybody to read."""
+    if run.direction is Direction.HALT:
+        return run.reason()
+    return f"{words}: {run.reason()}" if run.failures else words
+
+
 def open_frontdoor(run: Run) -> None:
-    """Opens the frontdoor for the engine, after a last look that it is still the same process."""
+    """Opens the frontdoor for the engines, after a last look that they are still the same processes."""
     profile = run.profile
     state = run.seen.state
-    if run.direction is Direction.FORWARD and run.plan.kind is Kind.FINISH and state is not None:
-        run.verified, run.verified_at = state.verified, state.verified_at
-        engine = state.engine
-        unit = run.unit(profile.unit)
-        if unit.invocation_id != state.invocation_id or not unit.settled:
-            raise SlotFault(
-                f"{unit.name} is not the process that was verified",
-                expected=f"invocation {state.invocation_id}",
-                got=f"invocation {unit.invocation_id}, {unit.describe()}",
-            )
-    else:
-        current_engine(run)
-        run.verified = run.canary_passed
-        run.verified_at = stamp(run.fx.clock.now()) if run.verified else None
-        engine = _engine_part(run)
+    now = stamp(run.fx.clock.now())
     fields: dict[str, Any] = {
         **profile_part(profile),
         "phase": "serving",
         "open": True,
-        "verified": run.verified,
-        "verified_at": run.verified_at,
         "reason": run.reason() and f"went back after: {run.reason()}",
-        "engine": engine,
         "gate": str(run.request.gate),
     }
+    if run.direction is Direction.FORWARD and run.plan.kind is Kind.FINISH and state is not None:
+        run.verified, run.verified_at = state.verified, state.verified_at
+        _check_verified(run, state)
+        fields["engine"] = state.engine
+        if state.replicas is not None:
+            fields |= replicas.together(replicas.as_rendered(state.replicas, profile))
+    else:
+        for _engine in run.each():
+            current_engine(run)
+        run.verified = run.canary_passed
+        fields["engine"] = _engine_part(run, run.engines[0])
+        if profile.replicas:
+            fields |= replicas.together(_entries(run, "", is_open=True))
+            run.verified = fields["verified"]
+        run.verified_at = now if run.verified else None
+    fields |= {"verified": run.verified, "verified_at": run.verified_at}
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it will find the open slot when it starts")
@@ -283,21 +360,35 @@ def open_frontdoor(run: Run) -> None:
     run.did(open_action(profile.name))
 
 
+def _check_verified(run: Run, state: SlotState) -> None:
+    """Raises SlotFault when an engine is another process than the one that was verified."""
+    for name in run.profile.units:
+        unit = run.unit(name)
+        if unit.invocation_id not in state.passed or not unit.settled:
+            raise SlotFault(
+                f"{unit.name} is not the process that was verified",
+                expected=f"invocation {' or '.join(state.passed)}",
+                got=f"invocation {unit.invocation_id}, {unit.describe()}",
+            )
+
+
 def enable(run: Run) -> None:
-    """Makes this unit, and no other of the slot, start at boot.
+    """Makes the units of the profile, and no other of the slot, start at boot.
 
     A disk that refuses that is no reason to stop an engine that is verified and served: then nothing starts at boot.
     """
     units, legacy = slot_units(run.fx, run.layout)
-    name = run.profile.unit
+    names = run.profile.units
     try:
         for unit in (*legacy, *units):
-            if unit.enabled and unit.name != name:
+            if unit.enabled and unit.name not in names:
                 run.fx.units.disable(unit.name)
                 run.did(f"disable {unit.name}")
-        if not any(unit.name == name and unit.enabled for unit in units):
-            run.fx.units.enable(name)
-            run.did(f"enable {name}")
+        boots = {unit.name for unit in units if unit.enabled}
+        for name in names:
+            if name not in boots:
+                run.fx.units.enable(name)
+                run.did(f"enable {name}")
     except SlotFault as fault:
         why = f"{fault.message}: {fault.got}" if fault.got else fault.message
         run.warn(
@@ -363,27 +454,24 @@ def _keep(run: Run) -> None:
 
 
 def _commit_failed(run: Run) -> None:
-    """The slot ends closed; the frontdoor says why."""
+    """The slot ends closed, or a replica of it does; the frontdoor says why."""
+    fields: dict[str, Any] = {"phase": "failed", "reason": f"the last switch failed: {run.reason()}"}
+    if run.partial:
+        fields |= {**profile_part(run.profile), **_with_others(run, "failed", run.reason())}
     try:
-        run.front.publish({"phase": "failed", "reason": f"the last switch failed: {run.reason()}"})
+        run.front.publish(fields)
     except SlotFault:
         run.warn("the frontdoor was slow to show why the slot is closed")
-    run.fx.files.remove(run.layout.current_env)
+    if not fields.get("open"):
+        run.fx.files.remove(run.layout.current_env)
 
 
 def restore(run: Run) -> None:
     """The engine was not touched: the frontdoor gets back what it had, if that is still true."""
     state = run.seen.state
+    failed = f"the last switch failed: {run.reason()}"
     if state is None:
-        run.front.publish({"phase": "failed", "reason": f"the last switch failed: {run.reason()}"})
+        run.front.publish({"phase": "failed", "reason": failed})
         return
-    fields = {key: value for key, value in state.__dict__.items() if key not in ("slot", "sequence", "updated_at")}
-    live = any(unit.invocation_id == state.invocation_id and unit.settled for unit in slot_units(run.fx, run.layout)[0])
-    if state.open and not live:
-        fields |= {
-            "open": False,
-            "verified": False,
-            "phase": "failed",
-            "reason": f"the last switch failed: {run.reason()}",
-        }
-    run.front.publish(fields)
+    _look_back(run)
+    run.front.publish(state.fields | replicas.without_the_dead(state, _live(run), failed))

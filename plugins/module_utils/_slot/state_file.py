@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .profile import Profile
+from .profile import Profile, Routing
 
 SCHEMA = 1
 
@@ -42,6 +42,8 @@ class SlotState:
     event_log: bool = True
     engine: Mapping[str, Any] | None = None
     gate: str = "verified"  # what had to hold before it was opened
+    replicas: Sequence[Mapping[str, Any]] | None = None  # each of several engines; None: there is one
+    routing: Mapping[str, Any] | None = None  # how requests find their replica; None: there is one
 
     @property
     def profile_name(self) -> str | None:
@@ -54,6 +56,25 @@ class SlotState:
     @property
     def invocation_id(self) -> str | None:
         return None if self.engine is None else self.engine.get("invocation_id")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it says, without what counts and dates it."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("slot", "sequence", "updated_at")}
+
+    @property
+    def engines(self) -> tuple[Mapping[str, Any], ...]:
+        """The engines that the state knows."""
+        parts = [self.engine] if self.replicas is None else [row.get("engine") for row in self.replicas]
+        return tuple(part for part in parts if part is not None)
+
+    @property
+    def passed(self) -> Mapping[str, bool]:
+        """Whether it is verified, by the invocation id of each process that passed what the gate asks for."""
+        if self.replicas is None:
+            return {self.invocation_id: self.verified} if self.invocation_id else {}
+        opened = [row for row in self.replicas if row.get("open") and row.get("engine")]
+        return {row["engine"]["invocation_id"]: bool(row.get("verified")) for row in opened}
 
     def to_json(self) -> str:
         data = {"schema": SCHEMA, **self.__dict__}
@@ -75,18 +96,29 @@ def parse_state(text: str | None) -> SlotState | None:
         return None
     if not isinstance(data.get("sequence"), int) or not isinstance(data.get("phase"), str):
         return None
-    for key in ("switch", "profile", "limits", "request", "engine"):
+    for key in ("switch", "profile", "limits", "request", "engine", "routing"):
         if data.get(key) is not None and not isinstance(data[key], Mapping):
             return None
+    rows = data.get("replicas")
+    if rows is not None and not (isinstance(rows, list) and rows and all(map(_is_replica, rows))):
+        return None
     known = {key: data[key] for key in _FIELDS if key in data}
     known.setdefault("slot", "")
     known.setdefault("updated_at", "")
     return SlotState(**known)
 
 
+def _is_replica(row: Any) -> bool:
+    if not isinstance(row, Mapping) or not isinstance(row.get("index"), int):
+        return False
+    engine = row.get("engine")
+    return engine is None or (isinstance(engine, Mapping) and isinstance(engine.get("invocation_id"), str))
+
+
 def profile_part(profile: Profile) -> dict[str, Any]:
     """The fields of the state file that come from the profile."""
     front, domains = profile.frontdoor, profile.engine.allowed_media_domains
+    thinks = profile.engine.reasoning
     return {
         "profile": {
             "name": profile.name,
@@ -97,6 +129,10 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "served_model_name": profile.engine.served_model_name,
             "max_model_len": profile.engine.max_model_len,
             "fingerprint": profile.fingerprint,
+            "examined": profile.examined,
+            **({"remote": True} if profile.engine.remote else {}),
+            "engine_version": profile.engine.version,
+            "reasoning": thinks and {"how": thinks.how, "template_kwargs": dict(thinks.template_kwargs)},
         },
         "backend_url": profile.engine.backend_url,
         "limits": {
@@ -114,6 +150,19 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "allowed_media_domains": None if domains is None else list(domains),
         },
         "event_log": front.event_log,
+        "routing": _routing_part(front.routing),
+    }
+
+
+def _routing_part(routing: Routing | None) -> dict[str, Any] | None:
+    if routing is None:
+        return None
+    headers, fields = (None if names is None else list(names) for names in (routing.headers, routing.json_fields))
+    return {
+        "sticky": routing.sticky,
+        "prefix_affinity": routing.prefix_affinity,
+        "headers": headers,
+        "json_fields": fields,
     }
 
 
@@ -129,7 +178,7 @@ def current_env(slot: str, profile: Profile, verified: bool) -> str:
         "B70_MODEL_PATH": profile.model_path,
         "B70_SERVED_MODEL_NAME": profile.engine.served_model_name,
         "B70_BACKEND_URL": profile.engine.backend_url,
-        "B70_UNIT": profile.unit,
+        "B70_UNIT": " ".join(profile.units),
         "B70_VERIFIED": "1" if verified else "0",
     }
     lines = ["# Written by the switch at its commit. Changes made by hand are lost."]

@@ -17,16 +17,22 @@ _MASK = "ZE_AFFINITY_MASK"
 
 
 def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Device files of the cards that the profile may use. nodes: those of the host, in the order of their addresses.
+    """Device files of the cards that the profile's engines may use. nodes: those of the host, in the order of their
+    addresses.
 
     A mask counts in that order. One that can't be understood, and none, leave out no card.
     """
     if profile.cards <= 0:
         return ()
-    numbers = [word.strip().partition(".")[0] for word in profile.engine.env.get(_MASK, "").split(",")]
-    if all(number.isdigit() and int(number) < len(nodes) for number in numbers):
-        return tuple(nodes[number] for number in sorted({int(number) for number in numbers}))
-    return tuple(nodes)
+    used = {number for single in profile.singles for number in _numbers(single, len(nodes))}
+    return tuple(nodes[number] for number in sorted(used))
+
+
+def _numbers(single: Profile, count: int) -> Sequence[int]:
+    words = [word.strip().partition(".")[0] for word in single.engine.env.get(_MASK, "").split(",")]
+    if all(word.isdigit() and int(word) < count for word in words):
+        return [int(word) for word in words]
+    return range(count)
 
 
 def cards_of(fx: Effects, profile: Profile) -> tuple[str, ...]:
@@ -54,15 +60,20 @@ def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
 
 
 def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
-    """Who but the profile's unit listens on its port.
+    """Who but the unit of an engine of the profile listens on its port.
 
     Linux lets processes of one user share a port, which vLLM asks for: each then gets a part of the connections.
     """
-    return tuple(holder for holder in fx.processes.port_holders(profile.engine.port) if holder.unit != profile.unit)
+    return tuple(
+        holder
+        for single in profile.singles
+        for holder in fx.processes.port_holders(single.engine.port)
+        if holder.unit != single.unit
+    )
 
 
 def check_port(fx: Effects, profile: Profile) -> None:
-    """Raises SlotFault when anybody but the profile's unit listens on its port."""
+    """Raises SlotFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
     others = on_port(fx, profile)
     if others:
         raise SlotFault(

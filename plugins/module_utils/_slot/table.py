@@ -41,11 +41,37 @@ def pending(info: Mapping[str, Any]) -> list[str]:
     return [f"pending: a new rendering of {name} waits for the switch that starts it" for name in names]
 
 
+def works(info: Mapping[str, Any]) -> list[str]:
+    """One line for each benchmark, soak and the like that runs."""
+    lines = []
+    for work in info.get("works") or ():
+        whose = f" of {work['profile']} since {work['began_at']}" if work["profile"] else ""
+        now = f": {work['now']}" if work["now"] else ""
+        lines.append(f"a {work['kind'].replace('_', ' ')}{whose} runs ({work['unit']}){now}")
+    return lines
+
+
+def promoted(info: Mapping[str, Any]) -> list[str]:
+    """What the last production gate said of what is served; nothing where none did."""
+    gate = info.get("promotion")
+    if not gate:
+        return []
+    words = "passed" if gate["verdict"] == "passed" else "FAILED"
+    return [f"production gate: {words} at {gate['ended_at']}" + (f", {gate['summary']}" if gate["summary"] else "")]
+
+
 def accepted(info: Mapping[str, Any]) -> list[str]:
     """One line for each rule of its stack that the profile in the slot breaks on purpose."""
     ours = [item for item in info.get("profiles") or () if item["name"] == info.get("profile")]
     rules = [rule for item in ours for rule in item.get("accepted_rules") or ()]
     return [f"breaks a rule of its stack on purpose: {rule}" for rule in rules]
+
+
+def elsewhere(info: Mapping[str, Any]) -> list[str]:
+    """Where the engine of the profile in the slot is, when it is not on this host."""
+    ours = [item for item in info.get("profiles") or () if item["name"] == info.get("profile")]
+    urls = [item["remote"] for item in ours if item.get("remote")]
+    return [f"remote: the engine is elsewhere, at {url}; this host relays to it" for url in urls]
 
 
 def _quarantine(info: Mapping[str, Any]) -> list[str]:
@@ -86,23 +112,45 @@ def status(info: Mapping[str, Any]) -> list[str]:
     else:
         why = info["reason"] or info["phase"]
         lines = [f"slot {slot} runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"]
-    if engine is not None:
+    rows = info.get("replicas") or ()
+    if rows:
+        lines += replicas(rows)
+    elif engine is not None:
         health = "healthy" if engine["healthy"] else "NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}{restarts}")
     lines += _quarantine(info)
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
-    lines += [*accepted(info), *pending(info)]
+    lines += [*promoted(info), *accepted(info), *elsewhere(info), *pending(info)]
     if info["at_work"]:
         where = f", in phase {info['progress']}" if info["progress"] else ""
         lines.append(f"at work: {info['at_work']}{where}")
+    lines += works(info)
     if info["interrupted"]:
         lost = info["interrupted"]
         phase = f" in phase {lost['phase']}" if lost["phase"] else ""
         lines.append(f"a switch to {lost['to'] or 'stopped'} that began at {lost['at']} was interrupted{phase}")
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
+    return lines
+
+
+def replicas(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each engine of a profile that has several, after how many of them are served."""
+    served = sum(bool(row["open"]) for row in rows)
+    lines = [f"{'' if served == len(rows) else 'DEGRADED: '}{served} of {len(rows)} replicas are served"]
+    for row in rows:
+        engine = row["engine"]
+        words = ("open, verified" if row["verified"] else "open, NOT verified") if row["open"] else "closed"
+        why = f" ({row['reason']})" if row["reason"] else ""
+        cards = f", card {', '.join(map(str, row['cards']))}" if row["cards"] else ""
+        health = "healthy" if engine["healthy"] else "NOT answering /health"
+        restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
+        lines.append(
+            f"replica {row['index']}: {words}{why}; {engine['unit']} is {engine['state']}{cards}, "
+            f"{row['backend_url']}, {health}{restarts}"
+        )
     return lines
 
 

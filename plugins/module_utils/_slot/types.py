@@ -8,7 +8,7 @@ Everything here is immutable and free of effects. Times are seconds, points in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 
@@ -20,6 +20,7 @@ class Phase(StrEnum):
     RESOLVE = "resolve"
     GUARD = "guard"
     JOURNAL = "journal"
+    PREPARE = "prepare"
     CLOSE = "close"
     DRAIN = "drain"
     STOP = "stop"
@@ -78,6 +79,7 @@ class End(StrEnum):
     LEFT = "left"  # failed; left as it was, the frontdoor is closed
     INTERRUPTED = "interrupted"  # the host is going down; the next run settles it
     STUCK = "stuck"  # failed, and the engine could not be stopped; the frontdoor is closed
+    DEGRADED = "degraded"  # a replica failed and is closed; the others are as they were
 
 
 class Fault(Exception):
@@ -121,6 +123,7 @@ class Failure:
     symptom: str | None = None  # id of the known symptom found in the evidence
     advice: str | None = None  # what to do about that symptom
     told: bool = False  # the run was told to end; nothing was found to be wrong
+    replica: int | None = None  # which engine of the profile failed, where it has several
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -132,6 +135,7 @@ class Failure:
             "log_tail": list(self.log_tail),
             "symptom": self.symptom,
             "advice": self.advice,
+            "replica": self.replica,
         }
 
 
@@ -233,11 +237,15 @@ class CardMemory:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer. status 0: none came, and error says why (refused, timeout, or the library's words)."""
+    """An HTTP answer. status 0: none came, and error says why (refused, timeout, or the library's words).
+
+    arrivals: (seconds since it was asked for, bytes of the text that were there by then).
+    """
 
     status: int
     text: str = ""
     error: str = ""
+    arrivals: tuple[tuple[float, int], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -259,6 +267,7 @@ class Request:
     recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
     restart: bool = False  # start the engine anew, also a verified one, from what was verified last
     planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
+    leave: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of replicas that this settling has dealt with
     switch_id: str = ""
     who: str = ""
     why: str = ""
@@ -288,8 +297,8 @@ class Layout:
     def profile_json(self, name: str) -> PurePosixPath:
         return self.profiles_dir / f"{name}.json"
 
-    def profile_env(self, name: str) -> PurePosixPath:
-        return self.profiles_dir / f"{name}.env"
+    def profile_env(self, name: str, replica: int | None = None) -> PurePosixPath:
+        return self.profiles_dir / f"{_engine_name(name, replica)}.env"
 
     @property
     def pending_dir(self) -> PurePosixPath:
@@ -361,8 +370,9 @@ class Layout:
         """The journal that is about to begin."""
         return self.journal_file.with_name(f"{self.journal_file.name}.next")
 
-    def unit(self, profile: str) -> str:
-        return f"{self.unit_prefix}{profile}.service"
+    def unit(self, profile: str, replica: int | None = None) -> str:
+        """The unit of a profile with one engine, or that of one of several."""
+        return f"{self.unit_prefix}{_engine_name(profile, replica)}.service"
 
     @property
     def settle_unit(self) -> str:
@@ -375,4 +385,13 @@ class Layout:
 
     def profile_of(self, unit: str) -> str:
         """The profile's name inside a unit name of this slot."""
-        return unit.removeprefix(self.unit_prefix).removesuffix(".service")
+        return unit.removeprefix(self.unit_prefix).removesuffix(".service").partition("@")[0]
+
+
+def _engine_name(profile: str, replica: int | None) -> str:
+    return profile if replica is None else f"{profile}@{replica}"
+
+
+def replica_numbers(count: int) -> tuple[int | None, ...]:
+    """How the engines of a profile are numbered: one has no number, several count from 0."""
+    return (None,) if count == 1 else tuple(range(count))

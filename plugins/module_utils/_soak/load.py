@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+from .._evidence.streams import STREAMED, figures
 from .._slot import canary
 from .._slot.effects import Effects
+from .._slot.kinds.table import kind_of
 from .._slot.profile import Profile
-from .._slot.types import Reply
 from .judging import Plan
 
 _WORDS = ("satin", "cobalt", "orbit", "maple", "ember", "lagoon", "quartz", "thistle", "harbour", "violet")
-_SHOWN = 200
 
 
 def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[str, Any]]:
@@ -38,51 +37,19 @@ def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[st
             "max_tokens": max(1, room),
             "temperature": 0,
             "seed": profile.canary.seed + number * 1000 + index,
-            "stream": False,
+            **STREAMED,
         }
-        if profile.engine.kind == "vllm":
-            body["ignore_eos"] = True  # every answer has the same length, so rates can be compared
-        made.append(canary.salted(profile, body, f"{salt}-{index}"))
+        whole = kind_of(profile.engine.kind).full_length(body)
+        made.append(canary.salted(profile, whole, f"{salt}-{index}"))
     return made
-
-
-def figures(replies: Sequence[tuple[Reply, float]], wall_s: float) -> dict[str, Any]:
-    """What the answers amount to; a request fails that has no tokens to count."""
-    tokens, errors, seconds = 0, [], []
-    for reply, took in replies:
-        counted = _tokens(reply)
-        if counted is None:
-            errors.append(reply.error or f"{reply.status} {reply.text[:_SHOWN]}")
-        else:
-            tokens += counted
-            seconds.append(took)
-    return {
-        "requests": len(replies),
-        "failed": len(errors),
-        "error": canary.shown(errors[0]) if errors else "",
-        "output_tokens": tokens,
-        "wall_s": round(wall_s, 3),
-        "tok_s": round(tokens / wall_s, 2) if wall_s > 0 else 0.0,
-        "slowest_s": round(max(seconds), 3) if seconds else None,
-    }
-
-
-def _tokens(reply: Reply) -> int | None:
-    if reply.status != 200:
-        return None
-    try:
-        count = json.loads(reply.text)["usage"]["completion_tokens"]
-    except (ValueError, LookupError, TypeError):
-        return None
-    return count if isinstance(count, int) and count > 0 else None
 
 
 def send(fx: Effects, profile: Profile, plan: Plan, number: int) -> Mapping[str, Any] | None:
     """Send the load of a cycle to the engine, and wait for all answers. None where there is no load."""
-    begun = fx.clock.monotonic()
-    sent = bodies(profile, plan, number, f"soak-{begun:.6f}")
+    sent = bodies(profile, plan, number, f"soak-{fx.clock.monotonic():.6f}")
     if not sent:
         return None
+    begun = fx.clock.monotonic()
     url, replies = f"{profile.engine.backend_url}{canary.PATH}", []
     with closing(fx.http.post_together(url, sent, plan.request_timeout_s)) as coming:
         for come in coming:

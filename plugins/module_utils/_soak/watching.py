@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .._slot import asking, machine, phases, quarantine
@@ -18,12 +18,15 @@ from .._slot.observe import load_profile, observe, slot_units
 from .._slot.profile import BURST, Profile
 from .._slot.progress import Progress
 from .._slot.run import Run
-from .._slot.types import Layout, Request, SlotFault
+from .._slot.types import Layout, Request, SlotFault, UnitState
 
 
 @dataclass(frozen=True)
 class Served:
-    """The engine process that is served, verified. restarts: how often systemd had restarted it."""
+    """The engine processes that are served, verified. invocation_id: of each of them, one word each.
+
+    restarts: how often systemd had restarted them.
+    """
 
     profile: Profile
     invocation_id: str
@@ -42,11 +45,18 @@ class Gone:
 def served(fx: Effects, layout: Layout) -> Served:
     """The engine that is served and verified. Raises SlotFault where there is none."""
     state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
-    unit = next((unit for unit in units if state and unit.settled and unit.invocation_id == state.invocation_id), None)
-    if state is None or unit is None or not (state.open and state.verified):
+    found = [unit for unit in units if state and unit.settled and unit.invocation_id in state.passed]
+    if state is None or not found or not (state.open and state.verified):
         raise SlotFault(f"slot {layout.slot} serves no verified engine; `b70ctl switch PROFILE` starts one")
-    profile = load_profile(fx, layout, layout.profile_of(unit.name))
-    return Served(profile, unit.invocation_id, unit.restarts, unit.user)
+    profile = load_profile(fx, layout, layout.profile_of(found[0].name))
+    if len(found) < len(profile.units):
+        words = f"{len(found)} of {len(profile.units)} replicas"
+        raise SlotFault(f"slot {layout.slot} serves {words} of {profile.name}; `b70ctl recover` starts the others")
+    return Served(profile, _invocations(found), sum(unit.restarts for unit in found), found[0].user)
+
+
+def _invocations(units: Sequence[UnitState]) -> str:
+    return " ".join(unit.invocation_id for unit in units)
 
 
 def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
@@ -58,10 +68,14 @@ def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
     match = quarantine.lost_while_serving(fx, state, units)
     if match is not None:
         return Gone("lost", f"the engine is gone and its log names {match.symptom.id}: {match.line[:200]}")
-    unit = next((unit for unit in units if unit.name == watched.profile.unit), None)
-    if unit is not None and unit.settled and unit.invocation_id == watched.invocation_id:
+    engines = [unit for unit in units if unit.name in watched.profile.units]
+    if all(unit.settled for unit in engines) and _invocations(engines) == watched.invocation_id:
         return None
-    if unit is not None and (unit.restarts > watched.restarts or unit.result != "success"):
+    failed = [unit for unit in engines if unit.result != "success"]
+    if failed or sum(unit.restarts for unit in engines) > watched.restarts:
+        unit = next(
+            (unit for unit in (*failed, *engines) if unit.invocation_id not in watched.invocation_id), engines[0]
+        )
         return Gone("crashed", f"{unit.name} ended by itself and is {unit.describe()}")
     now = "nothing" if state is None else state.profile_name if state.phase == "serving" else state.phase
     return Gone("replaced", f"the engine of {watched.profile.name} was stopped or replaced; the slot: {now}")
@@ -84,7 +98,7 @@ def ask(
         if only and run.seen.target is not None:
             run.seen = replace(run.seen, target=_with_cases(run.seen.target, only))
         phases.alive(run)
-        if run.engine is None or run.engine.invocation_id != watched.invocation_id:
+        if {engine.invocation_id for engine in run.engines} != {*watched.invocation_id.split()}:
             raise SlotFault(f"the engine of {watched.profile.name} is another process by now")
         phases.health(run)
         asking.canary(run)

@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._slot.kinds import gguf
+
 MANIFEST = ".b70-weights.json"
 SCHEMA = 1
 # Below this size a file is always read: configurations and tokenizers cost nothing and are what people edit by hand.
@@ -125,6 +127,9 @@ def missing_parts(names: Collection[str], indexed: Collection[str] | None) -> li
 
     ``names`` are the files below the directory, ``indexed`` the weight files its index names (None without index).
     """
+    if _is_gguf(names):
+        whole = {part for name in names if name.endswith(".gguf") for part in gguf.parts(name)}
+        return sorted(whole - set(names))
     missing = []
     if "config.json" not in names:
         missing.append("config.json")
@@ -139,6 +144,12 @@ def missing_parts(names: Collection[str], indexed: Collection[str] | None) -> li
             "a tokenizer (tokenizer.json, tokenizer.model, tekken.json, vocab.json with merges.txt, or vocab.txt)"
         )
     return missing
+
+
+def _is_gguf(names: Collection[str]) -> bool:
+    """Does a directory hold a model in GGUF alone? Such a file has its configuration and its tokens in it."""
+    others = any(name.endswith(".safetensors") for name in names) or index_of(names) is not None
+    return not others and any(name.endswith(".gguf") for name in names)
 
 
 def parse_manifest(text: str) -> Manifest | None:

@@ -9,15 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import Reasoning
 
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults
 from .merging import Library, Source, merge_chain, origin_files
+from .places import COMPANIONS
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .rules import accepted, rule_faults
 from .schema import Fault, faults
+from .stacks import is_relay
 from .typed import derived_settings
 
 INLINE = "b70_profiles"
@@ -44,11 +47,19 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
     stack = merged.get("stack")
     if stacks is None or not stack:
         return
+    remote = kind_of_engine(merged.get("engine") or {}).remote
     if stack not in stacks:
         hint = did_you_mean(stack, stacks) or f"; there are {', '.join(sorted(stacks))}"
         yield "stack", f'there is no stack manifest "{stack}"{hint}'
         return
     engine, manifest = merged.get("engine") or {}, stacks[stack]
+    if remote != is_relay(manifest):
+        yield "stack", f"{stack} and engine.kind do not go together: the stack of an engine elsewhere has device: none"
+        return
+    kind, own = kind_of_engine(engine), kind_of_engine(manifest.get("engine") or {})
+    if kind is not own:
+        yield "stack", f"{stack} has {own.title}, but engine.kind is {kind.name}"
+        return
     derived = derived_settings(engine, manifest)
     settings = {**(engine.get("settings") or {}), **{key: value for key, (value, _path) in derived.items()}}
     for path, message in setting_faults(settings, manifest):
@@ -76,8 +87,8 @@ def load_catalogue(
     """
     problems: list[Problem] = []
     sources = _sources(folders, inline or {}, problems)
-    rules = schema("profile.schema.json")
     broken: set[tuple[str, str]] = set()
+    rules = schema("profile.schema.json")
     for source in sources:
         wrong = [Problem(source.file, path, message) for path, message in faults(source.data, rules)]
         problems += wrong
@@ -95,6 +106,13 @@ def load_catalogue(
             # A value that was inherited is wrong where it was written.
             problems.append(Problem(files.get(path, source.file), path, message))
         found[source.name] = (merged, origins, source.file, files)
+    for name, (merged, _origins, file, files) in found.items():
+        path, other = "canary.same_answers_as", (merged.get("canary") or {}).get("same_answers_as")
+        if other and (other == name or other not in found):
+            message = f'must name another profile; there is no "{other}"{did_you_mean(other, found)}'
+            if other == name:
+                message = "must name another profile, not this one"
+            problems.append(Problem(files.get(path, file), path, message))
     if problems:
         raise CatalogueError(problems)
     return {
@@ -104,7 +122,8 @@ def load_catalogue(
     }
 
 
-_MODEL = ("hf_repo", "revision", "directory", "weights_format", "size_gb", "experts", "group_size")
+_MODEL = ("hf_repo", "revision", "directory", "file", "weights_format", "size_gb", "experts", "group_size")
+_COMPANION = ("hf_repo", "revision", "directory", "file", "size_gb")
 _CONDITIONS = ("needs_modality", "tasks", "needs")  # of a canary case
 _THINKING_OFF = {"enable_thinking": False}  # what most templates read
 
@@ -120,6 +139,18 @@ def _reasoning(reasoning: Mapping[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
+def _remote(remote: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    keys = ("base_url", "model", "api_key_file", "ca_file")
+    return {key: remote.get(key) for key in keys} if remote else None
+
+
+def _aliases(name: str, remote: Mapping[str, Any] | None, frontdoor: Mapping[str, Any]) -> list[str] | None:
+    given: list[str] | None = frontdoor.get("model_aliases")
+    if not remote or name == remote["model"]:
+        return given
+    return list(dict.fromkeys([name, *(given or [])]))
+
+
 def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -> dict[str, Any]:
     """Return a merged profile with every key present, so that readers need no defaults of their own.
 
@@ -131,14 +162,18 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     name = profile["name"]
     model, engine = profile.get("model", {}), profile.get("engine", {})
     frontdoor, canary = profile.get("frontdoor", {}), profile.get("canary", {})
-    settings = engine.get("settings", {})
+    routing = frontdoor.get("routing", {})
+    settings, kind = engine.get("settings", {}), kind_of_engine(engine)
     modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
-    active = frontdoor.get("max_active_generations") or settings.get("max_num_seqs") or 1
+    # What clients name is not what a remote engine calls it: the frontdoor replaces the one by the other.
+    remote, name_here = _remote(engine.get("remote")), engine.get("served_model_name", name)
+    active = frontdoor.get("max_active_generations") or kind.sequences(settings) or 1
     cases = [
         {"image": None, "long": None, **{key: value for key, value in case.items() if key not in _CONDITIONS}}
         for case in canary.get("cases", [])
         if is_asked(case, profile)
     ]
+    accuracy = profile.get("accuracy", {})
     return {
         "name": name,
         "title": profile.get("title", name),
@@ -149,11 +184,19 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "modalities": modalities,
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
+        "replicas": profile.get("replicas") or 1,
         "accepts_rules": profile.get("accepts_rules") or [],
-        "model": {key: model.get(key) for key in _MODEL} | {"sha256": model.get("sha256", {})},
+        "model": {key: model.get(key) for key in _MODEL}
+        | {"sha256": model.get("sha256", {})}
+        | {
+            name: {key: model[name].get(key) for key in _COMPANION} | {"sha256": model[name].get("sha256", {})}
+            for name in COMPANIONS
+            if model.get(name)
+        },
         "engine": {
-            "kind": engine.get("kind", "vllm"),
-            "served_model_name": engine.get("served_model_name", name),
+            "kind": kind.name,
+            "served_model_name": remote["model"] if remote else name_here,
+            "remote": remote,
             "task": task,
             "settings": settings,
             "reasoning": _reasoning(engine.get("reasoning")),
@@ -168,7 +211,8 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "cache_key": engine.get("cache_key", name),
             "start_timeout_s": engine.get("start_timeout_s", 2400),
             "stop_timeout_s": engine.get("stop_timeout_s", 240),
-            "kill_signal": engine.get("kill_signal", "SIGINT"),
+            "start_stagger_s": engine.get("start_stagger_s", 6),
+            "kill_signal": engine.get("kill_signal", kind.kill_signal),
         },
         "frontdoor": {
             "max_active_generations": active,
@@ -178,18 +222,31 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "max_tokens_default": frontdoor.get("max_tokens_default"),
             "max_tokens_cap": frontdoor.get("max_tokens_cap"),
             "sampling_defaults": frontdoor.get("sampling_defaults"),
-            "model_policy": frontdoor.get("model_policy"),
-            "model_aliases": frontdoor.get("model_aliases"),
+            # the remote has more models than this one, and the key of this host pays for them
+            "model_policy": frontdoor.get("model_policy") or ("reject" if remote else None),
+            "model_aliases": _aliases(name_here, remote, frontdoor),
             "event_log": frontdoor.get("event_log", True),
+            "routing": {
+                "sticky": routing.get("sticky", "prefer"),
+                "prefix_affinity": routing.get("prefix_affinity", True),
+                "headers": routing.get("headers"),
+                "json_fields": routing.get("json_fields"),
+            },
         },
         "canary": {
             "repeats": canary.get("repeats", 3),
             "timeout_s": canary.get("timeout_s", 300),
             "seed": canary.get("seed", 20260607),
             "burst": min(active, canary.get("burst", 0)),
-            # Without a word in the settings vLLM has one.
-            "cached": task == "generate" and settings.get("enable_prefix_caching") is not False,
+            "cached": task == "generate" and kind.caches_prompts(settings),
+            "same_answers_as": canary.get("same_answers_as"),
             "cases": cases,
+        },
+        "accuracy": {
+            "threshold": accuracy.get("threshold", 0.8),
+            "limit_s": accuracy.get("limit_s", 1800),
+            # None: what every profile is asked.
+            "questions": accuracy.get("questions"),
         },
         "notes": profile.get("notes", []),
         "evidence": profile.get("evidence") or {},

@@ -10,30 +10,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Kind
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT, kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import BARE, BURST, NUMBERS, POOLING, Reasoning
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import is_private, parse_url
 
-from .places import MADE, unmade_paths
+from .places import COMPANIONS, MADE, unmade_paths
 from .problems import did_you_mean
 from .reading import schema
 from .schema import Fault
-from .typed import DERIVED_ENV, TASKS, derived_settings
+from .typed import DERIVED_ENV, derived_settings
 
-# Flags that the slot itself passes, and what a profile sets instead.
-OWNED_FLAGS = {
-    "model": "model.directory",
-    "host": "the role variable slot_backend_host",
-    "port": "the role variable slot_backend_port",
-    "uds": "the role variable slot_backend_port",
-    "served-model-name": "engine.served_model_name",
-    "config": "engine.settings",
-    "api-key": "the frontdoor; the engine listens on loopback only",
-    "hf-token": "the role model_weights; arguments show in the process list",
-}
-# Variables that the slot sets, or that mean something else inside vLLM than their name says.
+# Variables that the slot sets for every engine.
 OWNED_ENV = {
-    "VLLM_HOST": "the role variable slot_backend_host",
-    "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
-    "VLLM_CACHE_ROOT": "engine.cache_key",
     "HF_HOME": "the role variable slot_hf_home",
     "HOME": "nothing: the engine gets a home below its compile cache",
     "PATH": "nothing: the stack's tools and the system's are on it",
@@ -69,9 +58,11 @@ _SCRIPT_SETTINGS = {
 }
 # Known to patched engines only.
 PATCHED_QUANTIZATIONS = ("sym_int4",)
-PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", "cache_dir", "cache_root", "hf_home")
+PER_CARD = "per_card"  # the value of replicas for as many as the host's cards allow
+_FILES = tuple(f"{name}_file" for name in COMPANIONS)
+PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", *_FILES, "cache_dir", "cache_root", "hf_home")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)@")
-REQUIRED = ("status", "stack", "model.directory", "engine.settings.max_model_len")
+REQUIRED = ("status", "stack")
 
 
 def value_at(profile: Mapping[str, Any], path: str) -> Any:
@@ -90,8 +81,15 @@ def flag_of(argument: str) -> str | None:
     return name.removeprefix("no-")
 
 
+def _kind(profile: Mapping[str, Any]) -> Kind:
+    return kind_of_engine(profile.get("engine") or {})
+
+
 def _missing(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    for path in REQUIRED:
+    kind = _kind(profile)
+    own = ("engine.remote.base_url", "engine.remote.model") if kind.remote else ("model.directory",)
+    files = ["model.file"] if kind.loads_file else []
+    for path in (*REQUIRED, *own, f"engine.settings.{kind.length_setting}", *files):
         if value_at(profile, path) in (None, ""):
             yield path, "is missing, here and in every profile that this one extends"
 
@@ -119,13 +117,14 @@ def _modalities(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    settings = value_at(profile, "engine.settings") or {}
-    sequences = settings.get("max_num_seqs")
+    settings, kind = value_at(profile, "engine.settings") or {}, _kind(profile)
+    sequences = kind.sequences(settings)
     active = value_at(profile, "frontdoor.max_active_generations")
     if sequences and active and active > sequences:
+        most = f"engine.settings.{kind.sequences_setting} ({sequences})"
         yield (
             "frontdoor.max_active_generations",
-            f"{active} is above engine.settings.max_num_seqs ({sequences}): the rest would queue unseen in the engine",
+            f"{active} is above {most}: the rest would queue unseen in the engine",
         )
     default, cap = value_at(profile, "frontdoor.max_tokens_default"), value_at(profile, "frontdoor.max_tokens_cap")
     if default and cap and default > cap:
@@ -142,12 +141,12 @@ def _limits(profile: Mapping[str, Any]) -> Iterator[Fault]:
             "engine.stop_timeout_s",
             f"{stop} must be above engine.settings.shutdown_timeout ({drain}): systemd would kill a draining engine",
         )
-    length = settings.get("max_model_len")
+    length = kind.context_length(settings)
     for index, case in enumerate(value_at(profile, "canary.cases") or []):
         if length and is_asked(case, profile) and case.get("max_tokens", 0) >= length:
             yield (
                 f"canary.cases[{index}].max_tokens",
-                f"{case['max_tokens']} leaves no room in max_model_len ({length})",
+                f"{case['max_tokens']} leaves no room in {kind.length_setting} ({length})",
             )
 
 
@@ -156,17 +155,18 @@ def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
     reasoning, settings = engine.get("reasoning"), engine.get("settings") or {}
     if not reasoning:
         return
-    where, how, parser = "engine.reasoning", reasoning.get("how"), settings.get("reasoning_parser")
+    where, how, kind = "engine.reasoning", reasoning.get("how"), _kind(profile)
+    parser = kind.parts_reasoning(settings)
     if how is None:
         yield f"{where}.how", "is missing: disabled, separate or inline"
     if engine.get("task", "generate") != "generate":
         yield where, f"is for models that write, but engine.task is {engine['task']}"
     if how == "separate" and not parser:
-        yield f"{where}.how", "separate needs engine.settings.reasoning_parser, which parts it from the answer"
+        yield f"{where}.how", f"separate needs engine.settings.{kind.reasoning_setting}, which parts it from the answer"
     if how == "inline" and parser:
         yield (
             f"{where}.how",
-            f"inline does not go with reasoning_parser {parser}, which parts it from the answer: separate",
+            f"inline does not go with {kind.reasoning_setting} {parser}, which parts it from the answer: separate",
         )
     if how == "disabled" and reasoning.get("budget_tokens"):
         yield f"{where}.budget_tokens", "is not read with how: disabled"
@@ -174,9 +174,9 @@ def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield f"{where}.tags", "is only read with how: inline"
     room = 0 if how == "disabled" else reasoning.get("budget_tokens", Reasoning.budget_tokens)
     cases = value_at(profile, "canary.cases") or []
-    longest, length = max((case.get("max_tokens", 0) for case in cases), default=0), settings.get("max_model_len")
+    longest, length = max((case.get("max_tokens", 0) for case in cases), default=0), kind.context_length(settings)
     if room and length and room + longest >= length:
-        words = f"{room} and max_tokens {longest} of a canary case leave no room in max_model_len ({length})"
+        words = f"{room} and max_tokens {longest} of a canary case leave no room in {kind.length_setting} ({length})"
         yield f"{where}.budget_tokens", words
 
 
@@ -277,12 +277,21 @@ def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _expected(case, where)
 
 
+def cards_needed(profile: Mapping[str, Any]) -> int:
+    """Return how many cards all replicas of a profile need together; with ``per_card`` those of one."""
+    cards, replicas = profile.get("cards") or 0, profile.get("replicas") or 1
+    return int(cards) if replicas == PER_CARD else int(cards) * int(replicas)
+
+
 def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    cards = profile.get("cards") or 0
+    cards, needed = profile.get("cards") or 0, cards_needed(profile)
     for index, count in enumerate(value_at(profile, "recommended.cards") or []):
-        if count < cards or (cards == 0 and count):
-            yield f"recommended.cards[{index}]", f"{count} does not go with cards: {cards}"
+        if count < needed or (cards == 0 and count):
+            of = f"cards: {cards}" + (f" and replicas: {needed // cards}" if cards and needed > cards else "")
+            yield f"recommended.cards[{index}]", f"{count} does not go with {of}"
     if not cards:
+        if profile.get("replicas") == PER_CARD and not _kind(profile).remote:
+            yield "replicas", f"{PER_CARD} needs cards, but cards is 0; write a number"
         return
     settings = value_at(profile, "engine.settings") or {}
     sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -292,11 +301,83 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
     if used > cards:
         product = " x ".join(f"{key} {settings[key]}" for key in sizes if settings.get(key))
         yield "cards", f"{product} needs {used} cards, but cards is {cards}"
-    devices = value_at(profile, "engine.devices")
-    if devices and len(devices) != cards:
-        yield "engine.devices", f"names {len(devices)} cards ({devices}), but cards is {cards}"
+    devices, replicas = value_at(profile, "engine.devices"), profile.get("replicas") or 1
+    if devices and replicas == PER_CARD:
+        yield "engine.devices", f"names cards, but replicas is {PER_CARD}: write null here, or a number of replicas"
+    elif devices and len(devices) != cards * replicas:
+        of = f"cards is {cards}" if replicas == 1 else f"{replicas} replicas of {cards} need {cards * replicas}"
+        yield "engine.devices", f"names {len(devices)} cards ({devices}), but {of}"
     if settings.get("enable_expert_parallel") and used == 1:
         yield "engine.settings.enable_expert_parallel", "has nothing to spread experts over: one card is used"
+
+
+def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    """What the profile's kind of engine does not do."""
+    engine, kind = profile.get("engine") or {}, _kind(profile)
+    task = engine.get("task") or "generate"
+    if task not in kind.tasks:
+        yield "engine.task", f"{kind.title} takes {', '.join(kind.tasks)} here, not {task}"
+    if value_at(profile, "model.file") and not kind.loads_file:
+        yield "model.file", f"{kind.title} loads the whole directory"
+    yield from _remote(profile, kind)
+    for name in COMPANIONS:
+        companion = value_at(profile, f"model.{name}") or {}
+        if companion and not kind.loads_file:
+            yield f"model.{name}", f"{kind.title} takes models beside the profile's own another way: engine.settings"
+        for key in ("directory", "file") if companion else ():
+            if not companion.get(key):
+                yield f"model.{name}.{key}", "is missing"
+        if companion and companion.get("directory") == value_at(profile, "model.directory"):
+            yield f"model.{name}.directory", "is that of the model; name its file there as @model_path@/FILE instead"
+    if engine.get("online_quantization") and kind is not DEFAULT:
+        yield "engine.online_quantization", f"{kind.title} loads weights as they are"
+
+
+_OF_THIS_HOST = ("extra_args", "env", "online_quantization", "devices", "numa")
+
+
+def _remote(profile: Mapping[str, Any], kind: Kind) -> Iterator[Fault]:
+    """What only an engine elsewhere has, and what it has not."""
+    engine = profile.get("engine") or {}
+    remote = engine.get("remote") or {}
+    if not kind.remote:
+        if remote:
+            yield "engine.remote", "is for engine.kind openai, an engine elsewhere"
+        return
+    if profile.get("cards"):
+        yield "cards", f"{profile['cards']} cards of this host, but the engine is elsewhere: 0"
+    replicas = profile.get("replicas") or 1
+    if replicas != 1:
+        yield "replicas", f"is {replicas}, but the engine is elsewhere, and a slot has one relay to it: 1"
+    for path in ("model.directory", *(f"engine.{key}" for key in _OF_THIS_HOST)):
+        if value_at(profile, path):
+            yield path, "is a matter of this host, but the engine is elsewhere"
+    if value_at(profile, "frontdoor.model_policy") == "pass":
+        yield "frontdoor.model_policy", "would let clients ask the remote for its other models: reject or rewrite"
+    yield from _base_url(remote)
+    if remote.get("model") and engine.get("allowed_media_domains"):
+        yield "engine.allowed_media_domains", "cannot be held to by an engine elsewhere; only data URLs reach it"
+
+
+def _base_url(remote: Mapping[str, Any]) -> Iterator[Fault]:
+    where, url = "engine.remote.base_url", remote.get("base_url")
+    if not url:
+        return
+    try:
+        found = parse_url(url)
+    except ValueError as error:
+        yield where, str(error)
+        return
+    if found.tls:
+        if found.is_address:
+            yield where, "names an address, which HAProxy compares with no certificate: use the name of the certificate"
+        return
+    if not remote.get("allow_plain_http"):
+        yield where, "is not encrypted: use https://, or set engine.remote.allow_plain_http in a private network"
+    elif not is_private(found.host):
+        yield where, f"is not encrypted, and {found.host} is no address of a private network: use https://"
+    if remote.get("ca_file"):
+        yield "engine.remote.ca_file", "is not read with http://"
 
 
 def _typed(profile: Mapping[str, Any]) -> Iterator[Fault]:
@@ -307,8 +388,7 @@ def _typed(profile: Mapping[str, Any]) -> Iterator[Fault]:
     for key, (_value, path) in derived_settings(engine, None).items():
         if settings.get(key) is not None:
             yield f"engine.settings.{key}", f"is given twice: {path} sets it as well"
-    pools = TASKS.get(engine.get("task") or "generate", (None, None))[0] == "pooling"
-    if pools and settings.get("speculative_config"):
+    if engine.get("task") in POOLING and settings.get("speculative_config"):
         yield "engine.settings.speculative_config", f"speculates on tokens, but engine.task is {engine['task']}"
     numa = engine.get("numa") or {}
     nodes, policy = numa.get("nodes") or [], numa.get("policy")
@@ -322,7 +402,8 @@ def _typed(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
     settings = value_at(profile, "engine.settings") or {}
-    known = schema("vllm-settings.schema.json")["properties"]
+    kind = _kind(profile)
+    known = schema(f"{kind.name}-settings.schema.json")["properties"]
     seen: set[str] = set()
     arguments = value_at(profile, "engine.extra_args") or []
     if arguments and not arguments[0].startswith("-"):
@@ -335,8 +416,8 @@ def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
         if flag is None:
             continue
         key = flag.replace("-", "_")
-        if flag in OWNED_FLAGS:
-            yield where, f"--{flag} belongs to the slot; use {OWNED_FLAGS[flag]}"
+        if flag in kind.owned_flags:
+            yield where, f"--{flag} belongs to the slot; use {kind.owned_flags[flag]}"
         elif flag in seen:
             yield where, f"--{flag} is given twice"
         elif key in settings:
@@ -347,10 +428,12 @@ def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _environment(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    owned = {**OWNED_ENV, **_kind(profile).owned_env}
     for name in value_at(profile, "engine.env") or {}:
         where = f"engine.env.{name}"
-        if name in OWNED_ENV:
-            yield where, f"belongs to the slot; use {OWNED_ENV[name]}"
+        owner = next((key for key in owned if name == key or (key.endswith("_") and name.startswith(key))), None)
+        if owner:
+            yield where, f"belongs to the slot; use {owned[owner]}"
         elif name in DERIVED_ENV:
             yield where, f"is set by {DERIVED_ENV[name]}; use that, or slot_env for one site"
         elif name in _SCRIPT_SETTINGS:
@@ -380,6 +463,8 @@ def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
                         where,
                         f"@{name}@ is no placeholder{did_you_mean(name, PLACEHOLDERS)} ({', '.join(PLACEHOLDERS)})",
                     )
+                elif name in _FILES and not value_at(profile, f"model.{name.removesuffix('_file')}"):
+                    yield where, f"@{name}@ stands for model.{name.removesuffix('_file')}, which is missing"
             if part != "env":
                 continue
             if "\n" in text:
@@ -396,6 +481,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _reasoning,
     _canary,
     _cards,
+    _of_kind,
     _typed,
     _arguments,
     _environment,
@@ -406,8 +492,11 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
 def is_asked(case: Mapping[str, Any], profile: Mapping[str, Any]) -> bool:
     """Return whether a profile gets a canary case: by its task, its modalities, and what it promises beside answers."""
     settings, task = value_at(profile, "engine.settings") or {}, value_at(profile, "engine.task") or "generate"
-    tools = settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser")
-    claims = {None: True, "tools": tools, "structured_output": value_at(profile, "engine.structured_output")}
+    claims = {
+        None: True,
+        "tools": _kind(profile).calls_tools(settings),
+        "structured_output": value_at(profile, "engine.structured_output"),
+    }
     modalities = profile.get("modalities") or ["text"]
     fits = case.get("needs_modality", "text") in modalities and task in case.get("tasks", [task])
     return bool(fits and claims.get(case.get("needs")))

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT, kind_of
+
 from .problems import did_you_mean
 from .reading import SHIPPED
 from .schema import Fault, type_name
@@ -34,24 +36,16 @@ def table_of(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return table(engine["kind"], engine["version"]) if {"kind", "version"} <= set(engine) else None
 
 
-def versions(kind: str = "vllm") -> list[str]:
+def versions(kind: str = DEFAULT.name) -> list[str]:
     """Return the recorded releases of an engine, oldest first."""
     names = [file.stem.removeprefix(f"{kind}-") for file in (SHIPPED / "engines").glob(f"{kind}-*.json")]
     return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
 
 @functools.cache
-def takes_json_list(key: str) -> bool:
-    """Whether a list of this setting is one JSON word (``--x '["a"]'``) instead of one word per entry."""
-    options = [(table("vllm", version) or {})["options"].get(key, {}) for version in versions()]
-    return any(option.get("form") == "value" and "array" in option["accepts"] for option in options)
-
-
-@functools.cache
-def is_repeated(key: str) -> bool:
-    """Whether a list of this setting is the flag once per entry (``--x a --x b``)."""
-    options = [(table("vllm", version) or {})["options"].get(key, {}) for version in versions()]
-    return any(option.get("form") == "repeated" for option in options)
+def recorded(kind: str, key: str) -> tuple[Mapping[str, Any], ...]:
+    """Return what each recorded release of an engine says of one option; nothing for one that it lacks."""
+    return tuple((table(kind, version) or {})["options"].get(key, {}) for version in versions(kind))
 
 
 def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Fault]:
@@ -63,7 +57,7 @@ def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
     known = table_of(manifest)
     if known is None:
         return
-    release = f"vLLM {known['version']}, which the stack {manifest['name']} pins,"
+    release = f"{kind_of(known['engine']).title} {known['version']}, which the stack {manifest['name']} pins,"
     added = set(manifest["engine"].get("quantizations", []))
     for key, value in settings.items():
         where = f"engine.settings.{key}"

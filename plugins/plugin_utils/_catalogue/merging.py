@@ -9,9 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+
 from .problems import Problem, did_you_mean
 
 ROOT = "_defaults"
+# What of an engine section means nothing to another kind of engine.
+_OF_KIND = ("settings", "extra_args", "env", "kill_signal")
 # A variant is another experiment: what was found out about its parent says nothing about it.
 NOT_INHERITED = (
     "name",
@@ -142,8 +146,21 @@ def _merged(chain: Sequence[Source], labels: Sequence[str]) -> tuple[dict[str, A
     origins: dict[str, str] = {}
     for source, label in zip(chain, labels, strict=True):
         data = source.data if source is chain[-1] else _without(source.data)
+        _forget_other_kind(merged, data, origins)
         _merge(merged, data, origins, label, "")
     return merged, origins
+
+
+def _forget_other_kind(merged: dict[str, Any], data: Mapping[str, Any], origins: dict[str, str]) -> None:
+    """Drop what was written for the engine of a parent when a profile names another kind of engine."""
+    had, engine = merged.get("engine"), data.get("engine")
+    if not isinstance(had, dict) or not isinstance(engine, Mapping):
+        return
+    if kind_of_engine({**had, "kind": engine.get("kind") or had.get("kind")}) is kind_of_engine(had):
+        return
+    for key in _OF_KIND:
+        had.pop(key, None)
+        _forget(origins, f"engine.{key}")
 
 
 def _without(data: Mapping[str, Any]) -> dict[str, Any]:

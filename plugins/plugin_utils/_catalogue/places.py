@@ -11,8 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
+
 MADE = "below @stack_dir@ there is only venv, and below @venv@ bin, include, lib and share, as wheels fill them"
 
+COMPANIONS = ("draft", "projector")  # models beside the profile's own
+_WEIGHTS = "@model_path@/"
 _BELOW = re.compile(r"@(stack_dir|venv)@(/[^:;, ]*)?")
 _OF_WHEELS = ("bin", "etc", "include", "lib", "lib64", "share")
 _SERIES = re.compile(r"python3\.(\d+)")
@@ -35,9 +39,28 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
 
 
 def weights_path(profile: Mapping[str, Any], models_dir: str) -> str:
-    """Return the absolute path of a profile's weights on the host."""
-    directory = str(profile["model"]["directory"]).rstrip("/")
+    """Return the absolute path of a profile's weights on the host; empty where the engine is elsewhere."""
+    directory = str(profile["model"]["directory"] or "").rstrip("/")
+    if not directory:
+        return ""
     return directory if directory.startswith("/") else f"{models_dir.rstrip('/')}/{directory}"
+
+
+def companion_paths(profile: Mapping[str, Any], models_dir: str) -> dict[str, str]:
+    """Return the absolute path of each model beside the profile's own, by its name."""
+    given = {name: profile["model"].get(name) for name in COMPANIONS}
+    return {name: weights_path({"model": model}, models_dir) for name, model in given.items() if model}
+
+
+def files_of(profile: Mapping[str, Any]) -> list[str]:
+    """Return the files of a profile's model that its engine loads, as patterns; empty where it loads all of them."""
+    model = profile["model"]
+    if not model.get("file"):
+        return []
+    engine = profile["engine"]
+    texts = [text for text in (*engine["settings"].values(), *engine["extra_args"]) if isinstance(text, str)]
+    named = [text.removeprefix(_WEIGHTS) for text in texts if text.startswith(_WEIGHTS)]
+    return sorted({gguf.pattern(name) for name in (model["file"], *named)})
 
 
 def _fits(parts: list[str], python: Mapping[str, Any] | None) -> bool:

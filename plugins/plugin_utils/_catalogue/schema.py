@@ -4,7 +4,8 @@
 """Checks data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
 Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
-pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, and the annotation x-hint (a pattern in words).
+pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotation x-hint
+(a pattern in words).
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ def faults(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fa
         yield from _list_faults(value, schema, path)
     elif isinstance(value, Mapping):
         yield from _mapping_faults(value, schema, path)
+    if "if" in schema:
+        choice = "else" if any(faults(value, schema["if"])) else "then"
+        yield from faults(value, schema.get(choice, {}), path)
 
 
 def _text_faults(value: str, schema: Mapping[str, Any], path: str) -> Iterator[Fault]:

@@ -38,9 +38,17 @@ PLACE_OF_PATCH = ("repo", "commit", "path", "encoding")
 # The same of a wheel: where it comes from.
 NOT_IN_FIRST = ("index", "url")
 
+CMAKE_NEEDS = ("cmake", "ninja", "scikit-build-core")
 NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
+# An image has its own Python, and nothing else is installed beside it.
+NEEDED_OF_IMAGE = ("machines", "disk_mib")
+NOT_OF_IMAGE = ("python", "first", "lock", "aliases", "sources", "build", "patches", "oneapi", "verify")
+# What of an image says which one it is, and how it is started; of two digests the first one counts.
+IN_ID_OF_IMAGE = ("name", "program", "start", "debs")
 # What a stack says of itself, not of those that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
+# What another image takes of the one that it is based on.
+KEPT_OF_IMAGE = ("name", "program", "start")
 # Lists of named things are merged by that name.
 NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
 
@@ -66,12 +74,23 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
         content["patches"] = [_without(patch, _not_counted(patch)) for patch in content["patches"]]
     if "first" in content:
         content["first"] = [_without(item, NOT_IN_FIRST) for item in content["first"]]
+    if "image" in content:
+        content["image"] = _of_image(content["image"])
     return f"{name}-{hashlib.sha256(canonical(content)).hexdigest()[:10]}"
 
 
 def _not_counted(patch: Any) -> tuple[str, ...]:
     known = isinstance(patch, Mapping) and patch.get("sha256")
     return NOT_IN_PATCH + PLACE_OF_PATCH if known else NOT_IN_PATCH
+
+
+def _of_image(image: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: image[key] for key in IN_ID_OF_IMAGE if key in image}
+    if "debs" in kept:
+        kept["debs"] = [deb["sha256"] for deb in kept["debs"]]
+    # A tag may be given to another image; a digest can't.
+    version = image.get("digest") or image.get("amd64")
+    return {**kept, "digest": version} if version else {**kept, "tag": image.get("tag")}
 
 
 def _without(item: Any, keys: Collection[str]) -> Any:
@@ -108,6 +127,11 @@ def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]
     if problems:
         raise CatalogueError(problems)
     return stacks
+
+
+def is_relay(manifest: Mapping[str, Any]) -> bool:
+    """Return whether it is a stack without an engine: what relays to one elsewhere is a package of the system."""
+    return manifest.get("device") == "none"
 
 
 def _read_lock(manifest: dict[str, Any], problems: list[Problem]) -> None:
@@ -153,6 +177,8 @@ def _merged(chain: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     whole: dict[str, Any] = dict(chain[0])
     for manifest in chain[1:]:
         taken = {key: value for key, value in whole.items() if key not in NOT_INHERITED}
+        if "image" in taken and "image" in manifest:
+            taken["image"] = {key: value for key, value in taken["image"].items() if key in KEPT_OF_IMAGE}
         whole = _merge(taken, manifest, "")
     return whole
 
@@ -192,15 +218,23 @@ def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the faults of one whole manifest that no schema can express."""
     if manifest.get("installable") is False and not manifest.get("reason"):
         yield "reason", "is required when installable is false: say why and what to do instead"
-    if manifest.get("installable") is True:
-        for key in NEEDED_TO_INSTALL:
+    if manifest.get("installable") is True and not is_relay(manifest):
+        for key in NEEDED_OF_IMAGE if "image" in manifest else NEEDED_TO_INSTALL:
             if key not in manifest:
                 yield key, "is missing; a stack that is installable needs it"
+        engine = manifest.get("engine")
+        # What is in an image was made by others, who don't always say of which release.
+        if isinstance(engine, Mapping) and "version" not in engine and "image" not in manifest:
+            yield "engine.version", "is missing; a stack that is installable needs it"
+    if "image" in manifest:
+        yield from _image_faults(manifest)
     sources = [item.get("name") for item in _mappings(manifest.get("sources"))]
     for index, source in enumerate(_mappings(manifest.get("sources"))):
         for key in ("repo", "commit"):
             if key not in source:
                 yield f"sources[{index}].{key}", "is missing; a source that is built needs it"
+        if isinstance(source.get("cmake"), Mapping):
+            yield from _cmake_faults(manifest, source, f"sources[{index}]")
     for name in sorted({name for name in sources if sources.count(name) > 1}, key=str):
         yield "sources", f"{name} stands there twice"
     yield from _patch_faults(manifest, [str(name) for name in sources])
@@ -211,6 +245,33 @@ def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
         for path in unmade_paths(str(value), manifest.get("python")):
             yield f"env.{name}", f"{path} is nothing that a role makes; {MADE}"
     yield from _lock_faults(manifest)
+
+
+def _cmake_faults(manifest: Mapping[str, Any], source: Mapping[str, Any], where: str) -> Iterator[Fault]:
+    if not source["cmake"].get("programs"):
+        yield f"{where}.cmake.programs", "is missing; name at least one target of the project"
+    for key in ("script", "subdirectory"):
+        if source.get(key):
+            yield f"{where}.{key}", "does not go with cmake"
+    required = (manifest.get("build") or {}).get("requires") or []
+    for name in (tool for tool in CMAKE_NEEDS if tool not in required):
+        yield "build.requires", f"{name} is missing; {source.get('name')} is built by it"
+
+
+def _image_faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    for key in NOT_OF_IMAGE:
+        if key in manifest:
+            yield key, "is for stacks that are installed from wheels; this one is an image, which has all of it"
+    image = manifest["image"]
+    if manifest.get("installable") is True and isinstance(image, Mapping):
+        for key in ("name", "program"):
+            if key not in image:
+                yield f"image.{key}", "is missing; an image that is pulled needs it"
+        if not any(key in image for key in ("digest", "amd64", "tag")):
+            yield "image.digest", "is missing; without it a tag says which image is pulled, and what came is pinned"
+    for name, value in (manifest.get("env") or {}).items():
+        if "@stack_dir@" in str(value):
+            yield f"env.{name}", "@stack_dir@ is no folder of an image; @venv@ is the one above its program's bin"
 
 
 def _patch_faults(manifest: Mapping[str, Any], sources: Sequence[str]) -> Iterator[Fault]:

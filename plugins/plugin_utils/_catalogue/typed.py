@@ -13,18 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# task: (--runner, --convert); before 0.13 it was one flag, --task.
-TASKS: dict[str, tuple[str | None, str | None]] = {
-    "generate": (None, None),
-    "transcription": (None, None),
-    "embed": ("pooling", "embed"),
-    "classify": ("pooling", "classify"),
-    "score": ("pooling", None),
-}
-_RUNNER_SINCE = (0, 13)
-_DOMAINS_SINCE = (0, 11)
-# An empty list means every domain to vLLM. This one is nobody's: RFC 2606 reserves .invalid.
-NO_DOMAIN = "none.invalid"
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+
+_NEWEST = (999,)
 # Variables that only a key of the profile sets, and the key.
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",
@@ -41,27 +32,12 @@ DERIVED_ENV = {
 
 def _release(manifest: Mapping[str, Any] | None) -> tuple[int, ...]:
     version = ((manifest or {}).get("engine") or {}).get("version")
-    return tuple(int(part) for part in version.split(".")) if version else _RUNNER_SINCE
+    return tuple(int(part) for part in version.split(".")) if version else _NEWEST
 
 
 def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> dict[str, tuple[Any, str]]:
     """Return ``{setting: (value, the key it comes from)}`` of an engine section, for the release of its stack."""
-    found: dict[str, tuple[Any, str]] = {}
-    task = engine.get("task")
-    runner, convert = TASKS.get(task or "generate", (None, None))
-    if runner and _release(manifest) < _RUNNER_SINCE:
-        found["task"] = (task, "engine.task")
-    elif runner:
-        found["runner"] = (runner, "engine.task")
-        if convert:
-            found["convert"] = (convert, "engine.task")
-    domains = engine.get("allowed_media_domains")
-    if domains is not None and _release(manifest) >= _DOMAINS_SINCE:
-        found["allowed_media_domains"] = (list(domains) or [NO_DOMAIN], "engine.allowed_media_domains")
-    method = (engine.get("online_quantization") or {}).get("method")
-    if method:
-        found["quantization"] = (method, "engine.online_quantization.method")
-    return found
+    return kind_of_engine(engine).derived_settings(engine, _release(manifest))
 
 
 def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]:

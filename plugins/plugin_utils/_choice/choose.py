@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._catalogue.checking import PER_CARD, cards_needed
 from .._catalogue.places import weights_path
 from .._catalogue.stacks import stack_id
 from .._stacks import planning
@@ -27,6 +28,14 @@ def counted(cards: int) -> str:
     return {0: "no card", 1: "1 card"}.get(cards, f"{cards} cards")
 
 
+def replicas(profile: Profile) -> str:
+    """Return in words how many replicas a profile has; empty for one."""
+    count = profile["replicas"]
+    if count == PER_CARD:
+        return f" for each replica, as many as there are ({PER_CARD})"
+    return f" for {count} replicas" if count > 1 else ""
+
+
 def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[str]:
     """Return why the status of a profile forbids to serve it on any host; empty when it does not."""
     if profile["status"] not in refused:
@@ -36,9 +45,9 @@ def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[
 
 def against_cards(profile: Profile, cards: int) -> list[str]:
     """Return why a profile cannot run on this number of cards; empty when it can."""
-    last = max(profile["engine"]["devices"] or [-1])
-    if profile["cards"] > cards:
-        return [f"{profile['name']} needs {counted(profile['cards'])}, this host has {counted(cards)}."]
+    last, needed = max(profile["engine"]["devices"] or [-1]), cards_needed(profile)
+    if needed > cards:
+        return [f"{profile['name']} needs {counted(needed)}{replicas(profile)}, this host has {counted(cards)}."]
     if profile["cards"] and last >= cards:
         return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
     return []
@@ -134,7 +143,7 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
         "profile": name,
         "reason": reason,
         "stacks": stacks,
-        "compiles": any(here.stacks[stack].get("sources") or here.stacks[stack].get("oneapi") for stack in stacks),
+        "compiles": any(here.stacks[stack].get("oneapi") for stack in stacks),
         "cards": cards,
         "notes": notes,
         "problems": problems,

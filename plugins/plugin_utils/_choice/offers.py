@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined, holds, promotion
 
+from .._catalogue.checking import cards_needed
+from .._fleet_status import short
 from .._stacks import planning
-from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted
+from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted, replicas
 
 
 def rate(figure: Mapping[str, Any]) -> str:
@@ -82,17 +85,30 @@ def offers(
 
     def rank(profile: Profile) -> tuple[Any, ...]:
         served = not _against(profile, stacks, refused)
-        return (-profile["cards"], not served, STATUSES.index(profile["status"]), profile["name"])
+        return (-cards_needed(profile), not served, STATUSES.index(profile["status"]), profile["name"])
 
     lines: list[str] = []
     for profile in sorted(shown, key=rank):
-        lines += [*_lines(profile, stacks, refused), *_recorded(profile["name"], recorded or {})]
+        own = recorded or {}
+        lines += [*_lines(profile, stacks, refused), *_promoted(profile, own), *_recorded(profile["name"], own)]
     served = sum(not _against(profile, stacks, refused) for profile in shown)
     where = "" if cards is None else f" on {counted(cards)}"
     lines.append(f"{served} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
     if len(fitting) > len(shown):
         lines.append(f"{len(fitting) - len(shown)} more need more or other cards")
     return lines
+
+
+def _promoted(profile: Profile, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a line for each fingerprint of the profile that is production somewhere, with the hosts."""
+    hosts: dict[str, list[str]] = {}
+    for host, rows in recorded.items():
+        oldest_first = sorted(rows, key=lambda row: str(row["id"]))
+        for fingerprint in dict.fromkeys(row["fingerprint"] for row in oldest_first if row["fingerprint"]):
+            if holds(profile["status"], promotion(oldest_first, profile["name"], fingerprint, examined(profile))):
+                hosts.setdefault(fingerprint, []).append(host)
+    for fingerprint, names in hosts.items():
+        yield f"  production on {', '.join(names)}, as fingerprint {short(fingerprint)}"
 
 
 def _recorded(name: str, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -119,10 +135,15 @@ def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[s
 
 def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:
     against, evidence = _against(profile, stacks, refused), profile["evidence"]
-    head = f"{profile['name']}: {counted(profile['cards'])}, {profile['status']}, stack {profile['stack']}"
+    needs = f"{counted(cards_needed(profile))}{replicas(profile)}"
+    head = f"{profile['name']}: {needs}, {profile['status']}, stack {profile['stack']}"
     for count in (profile["recommended"] or {}).get("cards", []):
         head += f", recommended for {counted(count)}"
-    yield f"{head}; model {profile['model']['hf_repo'] or profile['model']['directory']}"
+    remote = profile["engine"].get("remote")
+    if remote:
+        yield f"{head}; remote: {remote['base_url']} serves it as {remote['model']}"
+    else:
+        yield f"{head}; model {profile['model']['hf_repo'] or profile['model']['directory']}"
     for reason in against:
         yield f"  NOT SERVED: {' '.join(reason.split())}"
     for rule in profile["accepted_rules"]:

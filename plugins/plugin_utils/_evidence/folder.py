@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import conditions
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
 
@@ -59,3 +63,21 @@ def read(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
             else:
                 records.setdefault(place.name, []).append(found)
     return records, problems
+
+
+def newest_good(folder: Path, profile: str, generator: str) -> list[dict[str, Any]]:
+    """Return the good benchmarks of a profile by a generator: the newest of each class of host and set of requests.
+
+    Unsound ones are left out.
+    """
+    name = re.compile(rf"[0-9TZ]+-benchmark-{re.escape(profile)}-[0-9a-f]{{6}}")
+    places = [Store(entry) for entry in sorted(folder.iterdir())] if folder.is_dir() else []
+    named = sorted(((one, place) for place in places for one in place.ids() if name.fullmatch(one)), key=itemgetter(0))
+    found: dict[Any, dict[str, Any]] = {}
+    for record_id, place in named:
+        with contextlib.suppress(StoreError):
+            record = place.read(record_id)
+            good = record["verdict"] == "passed" and not list(faults_of(record))
+            if good and record["data"]["generator"]["name"] == generator:
+                found[record["host"]["class"], conditions(record["data"])] = record
+    return list(found.values())

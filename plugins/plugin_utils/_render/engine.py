@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._environment import SYSTEM_PATH, Variable
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Kind
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT, kind_of_engine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import BIND, URL
 
-from .._catalogue.engines import is_repeated, takes_json_list
-
-
-def compact_json(value: Any) -> str:
-    """Return JSON without spaces, keys in the order in which they were written."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+from .._catalogue.engines import recorded
 
 
 def fill(text: str, places: Mapping[str, str]) -> str:
@@ -33,40 +30,18 @@ def _filled(value: Any, places: Mapping[str, str]) -> Any:
     return [_filled(item, places) for item in value] if isinstance(value, list) else value
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return compact_json(value) if isinstance(value, (Mapping, list)) else str(value)
-
-
-def setting_arguments(key: str, value: Any) -> list[str]:
-    """Return the arguments of one typed setting of ``vllm serve``.
-
-    ``true``/``false`` become ``--x``/``--no-x``, mappings compact JSON, lists one argument per entry, or JSON, or the
-    flag once per entry, as the option wants it; null gives none.
-    """
-    flag = "--" + key.replace("_", "-")
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [flag if value else f"--no-{flag[2:]}"]
-    if isinstance(value, list) and not takes_json_list(key):
-        words = [_word(item) for item in value]
-        if is_repeated(key) or any(word.startswith("-") for word in words):
-            return [f"{flag}={word}" for word in words]
-        return [flag, *words] if words else []
-    word = _word(value)
-    # A value that looks like a flag must not be taken for one.
-    return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
+def setting_arguments(key: str, value: Any, kind: Kind = DEFAULT) -> list[str]:
+    """Return the arguments of one typed setting of an engine; null gives none."""
+    return kind.arguments(key, value, recorded(kind.name, key))
 
 
 def engine_argv(profile: Mapping[str, Any], places: Mapping[str, str], host: str, port: int | str) -> list[str]:
     """Return the whole command line of the engine: what the slot owns, the settings by name, the rest."""
     engine = profile["engine"]
-    argv = [f"{places['venv']}/bin/vllm", "serve", places["model_path"]]
-    argv += ["--host", host, "--port", str(port), "--served-model-name", engine["served_model_name"]]
+    kind = kind_of_engine(engine)
+    argv = kind.command(places, host, port, engine["served_model_name"])
     for key in sorted(engine["settings"]):
-        argv += setting_arguments(key, _filled(engine["settings"][key], places))
+        argv += setting_arguments(key, _filled(engine["settings"][key], places), kind)
     return argv + [fill(argument, places) for argument in engine["extra_args"]]
 
 
@@ -76,19 +51,22 @@ def engine_environment(
     site: Mapping[str, str],
     places: Mapping[str, str],
     slot: str,
+    path: str,
 ) -> dict[str, Variable]:
-    """Return the engine's environment by name; slot < stack < profile < site, each with its origin."""
+    """Return the engine's environment by name; slot < stack < profile < site, each with its origin.
+
+    :param path: its PATH, with placeholders; empty where its image has one.
+    """
+    remote = profile["engine"].get("remote")
+    if remote:
+        # The relay needs nothing of the site's variables, which are for engines on this host.
+        values = {URL: remote["base_url"], BIND: places["relay_bind"]}
+        return {name: Variable(value, f"slot {slot}") for name, value in sorted(values.items())}
     own = {
         "HF_HOME": places["hf_home"],
-        "HF_HUB_DISABLE_XET": "1",  # transfers through it wedge
         "HOME": f"{places['cache_root']}/home",  # the user's own home is read-only for the engine
-        # The stack's own tools first (ninja, ocloc wrappers): kernels are compiled at run time.
-        "PATH": f"{places['venv']}/bin:{SYSTEM_PATH}",
-        "PYTHONUNBUFFERED": "1",
-        "VLLM_CACHE_ROOT": places["cache_root"],
-        # The domain of a media URL is only looked at before the first redirect.
-        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
-        "VLLM_NO_USAGE_STATS": "1",
+        **({"PATH": fill(path, places)} if path else {}),
+        **kind_of_engine(profile["engine"]).environment(places),
     }
     variables = {name: Variable(value, f"slot {slot}") for name, value in own.items()}
     for name, value in manifest.get("env", {}).items():

@@ -14,9 +14,10 @@ from .._catalogue.checking import PLACEHOLDERS
 from .._catalogue.engines import table_of
 from .._catalogue.typed import expanded
 from .engine import engine_argv, engine_environment
+from .launch import launch_of
 
 _WORDS = ("title", "purpose", "status", "status_reason", "modalities", "stack", "cards")
-_SECTIONS = ("model", "engine", "frontdoor", "canary")
+_SECTIONS = ("model", "engine", "frontdoor", "canary", "accuracy")
 DEFAULT = "nobody: the default"
 
 
@@ -37,18 +38,26 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
         f"  <- {_file(files, 'accepts_rules')}"
         for rule in profile["accepted_rules"]
     ]
-    places = {name: f"@{name}@" for name in PLACEHOLDERS}
-    full = expanded(profile, manifest)
+    places = {name: f"@{name}@" for name in (*PLACEHOLDERS, "relay_dir", "relay_bind")}
+    places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"
+    full, launch = expanded(profile, manifest), launch_of(manifest)
+    remote = profile["engine"].get("remote")
+    if remote:
+        lines.append(f"The engine is elsewhere: {remote['base_url']} serves it as {remote['model']}.")
     lines.append("The engine's environment (slot, then stack, then profile, then site; the later one wins):")
-    lines += _variables(engine_environment(full, manifest, site, places, "main"), manifest)
+    lines += _variables(engine_environment(full, manifest, site, places, "main", launch.path), manifest)
     lines.append("The engine's command:")
-    lines.append(" ".join(engine_argv(full, places, "@backend_host@", "@backend_port@")))
+    lines.append(" ".join(launch.engine_argv(engine_argv(full, places, "@backend_host@", "@backend_port@"))))
+    if launch.image:
+        lines.append(f"in a container of the image {launch.image}")
     return lines
 
 
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _WORDS:
         yield key, _shown(profile[key])
+    if profile["replicas"] != 1:
+        yield "replicas", _shown(profile["replicas"])
     for section in _SECTIONS:
         yield from _leaves(profile[section], section)
 
@@ -58,6 +67,8 @@ def _leaves(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         where = f"{path}.{key}"
         if where == "canary.cases":
             yield where, ", ".join(case["name"] for case in value)
+        elif where == "accuracy.questions" and value:
+            yield where, f"{len(value)} of its own"
         elif isinstance(value, Mapping) and value:
             yield from _leaves(value, where)
         elif value not in (None, {}, []):

@@ -12,15 +12,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable, environment_file
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
-from .._catalogue.places import weights_path
+from .._catalogue.checking import PER_CARD
+from .._catalogue.places import COMPANIONS, companion_paths, weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
 from .engine import engine_argv, engine_environment
+from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
+from .relay import bracketed, relay_dir, with_paths
 from .unit import network_directives, settle_name, settle_text, unit_name, unit_text
 
 SCHEMA = 1
@@ -42,18 +47,6 @@ _TEXT = (
     "group",
     "backend_host",
 )
-# Settings of the engine that cannot change a token: they may differ between hosts that are compared.
-_NEUTRAL = (
-    "allowed_media_domains",
-    "shutdown_timeout",
-    "disable_log_stats",
-    "enable_log_requests",
-    "disable_uvicorn_access_log",
-    "uvicorn_log_level",
-    "max_log_len",
-    "api_server_count",
-)
-
 _NETWORKS = ("any", "localhost", "link-local", "multicast")  # systemd's words for some
 # systemd reads paths in several ways (quoted, raw, with specifiers); these characters mean the same in all of them.
 _PATH = re.compile(r"/[A-Za-z0-9./_+:@-]*")
@@ -65,11 +58,12 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
     cache_dir, hf_home, user, group, backend_host, frontdoor_url; the directories absolute. backend_port: 1 to 65535.
     stacks: ``{name: manifest}``. env: names to text. legacy_units: names. refused_statuses: statuses of profiles.
+    cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
     engine_ip_allow: addresses, networks, or systemd's words for some.
     """
-    known = {*_TEXT, "backend_port", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
+    known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
-    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", **settings}
+    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", "cards": None, **settings}
     for key in settings:
         if key not in known:
             raise ValueError(f'unknown slot setting "{key}"{did_you_mean(key, known)}')
@@ -88,6 +82,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["backend_port"] = int(checked.get("backend_port") or 0)
     if not 1 <= checked["backend_port"] <= 65535:
         raise ValueError(f"the slot setting backend_port must be 1 to 65535, not {settings.get('backend_port')!r}")
+    checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
@@ -106,16 +101,21 @@ def _check_network(text: Any) -> None:
         raise ValueError(f"the slot setting engine_ip_allow wants {words}: {text!r}") from error
 
 
-def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    stack_dir = f"{settings['stacks_dir']}/{identity}"
+def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, Any], launch: Launch) -> dict[str, str]:
+    model_path = weights_path(profile, settings["models_dir"])
     return {
-        "stack_dir": stack_dir,
-        "venv": f"{stack_dir}/venv",
+        **launch.places(f"{settings['stacks_dir']}/{identity}", settings["cache_dir"], profile["engine"]["cache_key"]),
         "models_dir": settings["models_dir"],
-        "model_path": weights_path(profile, settings["models_dir"]),
+        "model_path": model_path,
+        "model_file": f"{model_path}/{profile['model']['file'] or ''}",
+        **{
+            f"{name}_file": f"{path}/{profile['model'][name]['file']}"
+            for name, path in companion_paths(profile, settings["models_dir"]).items()
+        },
         "cache_dir": settings["cache_dir"],
-        "cache_root": f"{settings['cache_dir']}/{profile['engine']['cache_key']}",
         "hf_home": settings["hf_home"],
+        "relay_dir": relay_dir(settings["slot"]),
+        "relay_bind": f"{bracketed(settings['backend_host'])}:{settings['backend_port']}",
     }
 
 
@@ -125,22 +125,77 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
     Paths of the host are left out (placeholders stay as written), so that equal hosts have equal fingerprints.
     """
     engine, model = profile["engine"], profile["model"]
+    kind = kind_of(engine["kind"])
+    remote = engine.get("remote")
+    weights = ("hf_repo", "revision", "directory", "sha256", *(["file"] if kind.loads_file else []))
+    beside = {name: model[name] for name in COMPANIONS if name in model}
     facts = {
         "stack": identity,
         "kind": engine["kind"],
         "cards": profile["cards"],
         "modalities": sorted(profile["modalities"]),
-        "model": {key: model[key] for key in ("hf_repo", "revision", "directory", "sha256")},
-        "settings": {key: value for key, value in engine["settings"].items() if key not in _NEUTRAL},
+        "model": {key: model[key] for key in weights}
+        | {name: {key: companion[key] for key in weights} for name, companion in beside.items()},
+        "settings": {
+            key: value for key, value in engine["settings"].items() if key not in kind_of(engine["kind"]).neutral
+        },
         "extra_args": engine["extra_args"],
         "env": {**manifest.get("env", {}), **engine["env"], **{key: str(value) for key, value in site.items()}},
         "chat_template_kwargs": profile["frontdoor"]["chat_template_kwargs"],
     }
+    if remote:
+        # Of the site's variables the relay gets none.
+        facts |= {"remote": {key: remote[key] for key in ("base_url", "model")}, "env": {}}
     return "sha256:" + hashlib.sha256(canonical(facts)).hexdigest()
 
 
-def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Variable]]:
-    """Return the resolved profile (the JSON that a host reads) and its environment with origins.
+def replica_count(profile: Mapping[str, Any], cards: int | None) -> int:
+    """Return how many engines a profile has on a host with so many cards.
+
+    :raises ValueError: for ``per_card`` where the number is not known.
+    """
+    if profile["replicas"] != PER_CARD:
+        return int(profile["replicas"])
+    if cards is None:
+        raise ValueError(
+            f"profile {profile['name']}: replicas is {PER_CARD}, but the number of cards of this host is not known; "
+            "set slot_cards for it, or write a number"
+        )
+    return max(1, cards // int(profile["cards"]))
+
+
+def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether what is rendered depends on the number of cards of the host."""
+    return any(profile["replicas"] == PER_CARD for profile in profiles.values())
+
+
+def _replica(profile: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Return the profile with the cards of one of its replicas."""
+    count = profile["cards"]
+    if not count:
+        return dict(profile)
+    known = profile["engine"]["devices"] or range((index + 1) * count)
+    return {**profile, "engine": {**profile["engine"], "devices": list(known[index * count : (index + 1) * count])}}
+
+
+def _check_ports(name: str, first: int, count: int) -> None:
+    if first + count - 1 > 65535:
+        raise ValueError(f"profile {name}: {count} replicas need the ports from {first} on, and the last one is 65535")
+
+
+def _frontdoor(profile: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return what the frontdoor reads of the profile: for several replicas what they give together, and how requests
+    find theirs."""
+    own = profile["frontdoor"]
+    if count > 1:
+        return {**own, "max_active_generations": count * own["max_active_generations"]}
+    return {key: value for key, value in own.items() if key != "routing"}
+
+
+def resolve(
+    profile: Mapping[str, Any], settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[dict[str, Variable], ...]]:
+    """Return the resolved profile (the JSON that a host reads) and the environment of each engine, with origins.
 
     :param profile: a profile as the catalogue returns it.
     :param settings: checked slot settings.
@@ -150,11 +205,33 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
     if manifest is None:
         hint = did_you_mean(profile["stack"], settings["stacks"])
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
+    count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
+    _check_ports(profile["name"], port, count)
+    written = [profile] if count == 1 else [_replica(profile, index) for index in range(count)]
+    singles = [expanded(single, manifest) for single in written]
     profile = expanded(profile, manifest)
     identity = stack_id(manifest)
-    places = _places(profile, identity, settings)
+    launch = launch_of(manifest)
+    places = _places(profile, identity, settings, launch)
+    beside = companion_paths(profile, settings["models_dir"])
     engine, canary = profile["engine"], profile["canary"]
-    environment = engine_environment(profile, manifest, settings["env"], places, settings["slot"])
+    environments = tuple(
+        engine_environment(single, manifest, settings["env"], places, settings["slot"], launch.path)
+        for single in singles
+    )
+    engines = [
+        {
+            "index": index,
+            "unit": unit_name(profile["name"], settings["slot"], None if count == 1 else index),
+            "unit_sha256": None,
+            "cards": single["engine"]["devices"] or [],
+            "backend_url": f"http://{host}:{port + index}",
+            "argv": launch.engine_argv(engine_argv(single, places, host, port + index)),
+            "env": {name: variable.value for name, variable in environment.items()},
+            "start_after_s": index * engine["start_stagger_s"],
+        }
+        for index, (single, environment) in enumerate(zip(singles, environments, strict=True))
+    ]
     resolved = {
         "schema": SCHEMA,
         "name": profile["name"],
@@ -164,12 +241,13 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
         "accepted_rules": [f"{rule['id']}: {rule['reason']}" for rule in profile["accepted_rules"]],
         "modalities": profile["modalities"],
         "slot": settings["slot"],
-        "unit": unit_name(profile["name"], settings["slot"]),
+        "unit": engines[0]["unit"],
         "stack": {
             "name": profile["stack"],
             "id": identity,
-            "dir": places["stack_dir"],
+            "dir": "" if engine.get("remote") else places["stack_dir"],
             "device": manifest.get("device"),
+            **({"image": launch.image, "user": settings["user"]} if launch.image else {}),
         },
         "cards": profile["cards"],
         "model": {
@@ -178,17 +256,18 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
             "path": places["model_path"],
             "size_gb": profile["model"]["size_gb"],
             "sha256": profile["model"]["sha256"],
+            **({"companions": sorted(beside.values())} if beside else {}),
         },
         "engine": {
             "kind": engine["kind"],
+            "version": (manifest.get("engine") or {}).get("version"),
             "task": engine["task"],
             "served_model_name": engine["served_model_name"],
-            "max_model_len": engine["settings"]["max_model_len"],
-            "backend_url": f"http://{settings['backend_host']}:{settings['backend_port']}",
-            "argv": engine_argv(profile, places, settings["backend_host"], settings["backend_port"]),
-            "env": {name: variable.value for name, variable in environment.items()},
+            "max_model_len": kind_of(engine["kind"]).context_length(engine["settings"]),
+            **{key: engines[0][key] for key in ("backend_url", "argv", "env")},
             "settings": engine["settings"],
             "reasoning": engine["reasoning"],
+            **({"remote": with_paths(engine["remote"], settings["config_dir"])} if engine.get("remote") else {}),
             "measured_kv_tokens": profile["evidence"].get("kv_cache_tokens"),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
@@ -199,12 +278,15 @@ def resolve(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[di
                 *network_directives(profile, settings),
             ],
             "allowed_media_domains": engine["allowed_media_domains"],
+            **({"replicas": engines} if count > 1 else {}),
         },
-        "frontdoor": profile["frontdoor"],
+        "frontdoor": _frontdoor(profile, count),
         "canary": canary,
+        "accuracy": profile["accuracy"],
         "fingerprint": fingerprint(profile, manifest, identity, settings["env"]),
     }
-    return resolved, environment
+    resolved["examined"] = examined(resolved)
+    return resolved, environments
 
 
 def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -229,20 +311,33 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{slot}.conf"
     files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
     units: list[dict[str, str]] = []
-    names = sorted(profiles, key=lambda name: unit_name(name, checked["slot"]))
-    for name in names:
-        resolved, environment = resolve(profiles[name], checked)
+    names: list[str] = []
+    for name in sorted(profiles, key=lambda name: unit_name(name, checked["slot"])):
+        resolved, environments = resolve(profiles[name], checked)
         base = f"{checked['config_dir']}/profiles/{name}"
-        header = f"{MARKER[2:]}\nEnvironment of {resolved['unit']}; not a shell script."
         engine = profiles[name]["engine"]
         numa, network = list(numa_directives(engine["numa"])), network_directives(profiles[name], checked)
         directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa, "network": network}
-        text = unit_text(resolved, directives)
-        # Lets the host see that a unit was edited by hand.
-        resolved["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        launch = launch_of(checked["stacks"][profiles[name]["stack"]])
+        variables: list[dict[str, str]] = []
+        several = resolved["engine"].get("replicas")
+        of_engines = [{}] if several is None else several
+        for one, environment in zip(of_engines, environments, strict=True):
+            single = {**resolved, **one, "engine": {**resolved["engine"], **one}}
+            env_file = f"{base}.env" if several is None else f"{base}@{one['index']}.env"
+            text = unit_text(single, {**directives, "env_file": env_file}, launch)
+            # Lets the host see that a unit was edited by hand.
+            one["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+            header = f"{MARKER[2:]}\nEnvironment of {single['unit']}; not a shell script."
+            variables.append({"path": env_file, "content": launch.environment(environment, header), "mode": "0644"})
+            units.append({"path": f"{checked['unit_dir']}/{single['unit']}", "content": text, "mode": "0644"})
+            names.append(single["unit"])
+        resolved["unit_sha256"] = of_engines[0]["unit_sha256"]
         files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})
-        files.append({"path": f"{base}.env", "content": environment_file(environment, header), "mode": "0644"})
-        units.append({"path": f"{checked['unit_dir']}/{resolved['unit']}", "content": text, "mode": "0644"})
-    settle = settle_text(program_path(checked), slot, [unit_name(name, slot) for name in names])
+        files += variables
+    if any(launch_of(checked["stacks"][profile["stack"]]).image for profile in profiles.values()):
+        path = f"{checked['config_dir']}/{ACCOUNT_FILE}"
+        files.append({"path": path, "content": account_file(checked), "mode": "0644"})
+    settle = settle_text(program_path(checked), slot, sorted(names))
     units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})
     return files + program_files(checked) + units

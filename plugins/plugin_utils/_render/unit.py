@@ -5,60 +5,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
+from .launch import HARDENING, Launch
+from .quoting import plain_value, quote, quote_path
+from .relay import relay_credentials, relay_name, relay_network
+
 FRONTDOOR = "b70-openai-frontdoor.service"
-# Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
-# ProtectClock= is left out as well: it turns on a device policy that hides /dev/dri.
-_HARDENING = """\
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-UMask=0027
-# A killed engine leaves its shared memory behind; it goes when the last unit of the user has stopped.
-RemoveIPC=yes
-"""
-_FOLDER = re.compile(r"(?:.*_)?(?:HOME|DIR|ROOT|CACHE)")
 
 
-def quote(word: str) -> str:
-    """Return one argument as systemd must read it: specifiers and variables switched off, quoted where needed."""
-    text = word.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
-    text = text.replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return text if re.fullmatch(r"[^\s'\";]+", text) else f'"{text}"'
-
-
-def plain_value(text: str) -> str:
-    """Return text for a directive that takes it as it is (Description=, paths): one line, specifiers switched off."""
-    return " ".join(text.replace("%", "%%").split())
-
-
-def _path(path: str) -> str:
-    return quote(path).replace("$$", "$")
-
-
-def unit_name(name: str, slot: str = "main") -> str:
-    """Return the unit of a profile in a slot."""
-    return f"b70-slot-{slot}-{name}.service"
+def unit_name(name: str, slot: str = "main", replica: int | None = None) -> str:
+    """Return the unit of a profile in a slot, or that of one of its replicas."""
+    return Layout(slot=slot).unit(name, replica)
 
 
 def settle_name(slot: str = "main") -> str:
@@ -74,6 +37,8 @@ def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) 
     host, named = settings["backend_host"], list(settings["engine_ip_allow"])
     own = [] if host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::") else [host]
     domains, interface = profile["engine"]["allowed_media_domains"], profile["engine"]["collectives"].get("interface")
+    if profile["engine"].get("remote"):
+        return relay_network(profile["engine"]["remote"], own)
     if interface not in (None, "lo") and not named:
         raise ValueError(
             f"profile {profile['name']}: engine.collectives.interface is {interface}, so the setting "
@@ -81,12 +46,6 @@ def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) 
         )
     denied = "link-local multicast" if domains and not named else "any"
     return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}"]
-
-
-def folders(env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
-    """Return the folders below the writable ones that variables name: HOME, X_DIR, X_CACHE and the like."""
-    below = tuple(f"{path}/" for path in writable)
-    return sorted({value for name, value in env.items() if _FOLDER.fullmatch(name) and value.startswith(below)})
 
 
 def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
@@ -109,7 +68,7 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         "[Service]",
         # Not oneshot: the boot would not be done before the model is loaded.
         "Type=exec",
-        f"ExecStart={_path(program)} recover --boot",
+        f"ExecStart={quote_path(program)} recover --boot",
         # Nobody else would: it is what settles a switch that was killed.
         "Restart=on-abnormal",
         "RestartSec=2",
@@ -132,18 +91,22 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: Launch) -> str:
     """Return the unit of one resolved profile. What keeps it exclusive is a drop-in, see `b70_slot_files`.
 
-    :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``
-        and the directives ``numa`` and ``network``.
+    :param resolved: as the host gets it; for a replica with the unit and the engine of that replica.
+    :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``,
+        the directives ``numa`` and ``network``, and its ``env_file``.
+    :param launch: how the program of its stack is started.
     """
     engine = resolved["engine"]
+    if engine.get("remote"):
+        return _relay_text(resolved, settings)
     profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
-    mounts = dict.fromkeys(
-        [resolved["model"]["path"], resolved["stack"]["dir"], settings["cache_dir"], settings["hf_home"]]
-    )
-    writable = dict.fromkeys([settings["cache_dir"], settings["hf_home"]])
+    later = engine.get("start_after_s", 0)
+    service = launch.service(resolved, settings)
+    models = [resolved["model"]["path"], *resolved["model"].get("companions", [])]
+    mounts = dict.fromkeys([*models, *service.mounts, settings["cache_dir"], settings["hf_home"]])
     lines = [
         MARKER,
         f"# Changes of your own belong in a drop-in: systemctl edit {resolved['unit']}",
@@ -152,37 +115,91 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         f"Documentation=file:{profile_file}.json",
         "Wants=network-online.target",
         "After=network-online.target",
-        f"RequiresMountsFor={' '.join(_path(path) for path in mounts)}",
+        f"RequiresMountsFor={' '.join(quote_path(path) for path in mounts)}",
         # Five starts in half an hour that nobody asked for are no accident: stay down, and let the frontdoor say so.
         "StartLimitIntervalSec=1800",
         "StartLimitBurst=5",
         "",
         "[Service]",
-        "Type=exec",
-        f"User={settings['user']}",
-        f"Group={settings['group']}",
-        f"WorkingDirectory={plain_value(settings['cache_dir'])}",
-        f"EnvironmentFile={plain_value(profile_file)}.env",
+        *service.head,
+        # Here, so that replicas take turns whoever starts them: a switch, the boot, or systemd after a crash of all.
+        *([f"ExecStartPre=/usr/bin/sleep {later}", f"TimeoutStartSec={90 + later}"] if later else []),
         # A compiler does without its cache where the folder for it is missing.
-        f"ExecStartPre=-/usr/bin/mkdir -p {' '.join(quote(path) for path in folders(engine['env'], list(writable)))}",
-        "ExecStart=" + " \\\n    ".join(_grouped(engine["argv"])),
+        f"ExecStartPre=-{' '.join(quote(word) for word in service.folders)}",
+        "ExecStart=" + " \\\n    ".join(_grouped(service.argv)),
         # Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch.
         f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(resolved['slot'])}",
+        *service.stop,
         "KillMode=mixed",
         f"KillSignal={settings['kill_signal']}",
-        f"TimeoutStopSec={engine['stop_timeout_s']}",
-        "SuccessExitStatus=130 143",
+        f"TimeoutStopSec={service.stop_timeout_s}",
+        f"SuccessExitStatus={kind_of(engine['kind']).success_statuses}",
         # Not on-failure: an engine whose worker died ends with status 0. Who stops the unit still stops it.
         "Restart=always",
         "RestartSec=15",
         # A program that is not there does not appear by trying again.
-        "RestartPreventExitStatus=203",
+        f"RestartPreventExitStatus={service.missing}",
         "OOMPolicy=stop",
-        "LimitNOFILE=1048576",
-        *settings["numa"],
+        *service.confined,
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# What an engine needs and a relay does not: devices, memory that is written and executed, a user who owns a cache.
+_RELAY_HARDENING = """\
+DynamicUser=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectProc=invisible
+ProcSubset=pid
+MemoryDenyWriteExecute=yes
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+# The memory of the relay holds the key.
+LimitCORE=0
+"""
+
+
+def _relay_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return the unit of a profile whose engine is elsewhere."""
+    engine, slot = resolved["engine"], resolved["slot"]
+    profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
+    program = f"{settings['lib_dir']}/b70slot/relay.py"
+    lines = [
+        MARKER,
+        f"# Changes of your own belong in a drop-in: systemctl edit {resolved['unit']}",
+        "[Unit]",
+        f"Description={plain_value('b70 slot ' + slot + ': relay to ' + resolved['title'])}",
+        f"Documentation=file:{profile_file}.json",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "StartLimitIntervalSec=1800",
+        "StartLimitBurst=5",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"EnvironmentFile={plain_value(profile_file)}.env",
+        *relay_credentials(engine["remote"]),
+        f"RuntimeDirectory={relay_name(slot)}",
+        "RuntimeDirectoryMode=0700",
+        # The key goes from the credential into a file that ends with the unit.
+        f"ExecStartPre=/usr/bin/python3 -I -B {quote(program)}",
+        f"ExecStart={' '.join(map(quote, engine['argv']))}",
+        f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(slot)}",
+        f"KillSignal={settings['kill_signal']}",
+        f"TimeoutStopSec={engine['stop_timeout_s']}",
+        f"SuccessExitStatus={kind_of(engine['kind']).success_statuses}",
+        "Restart=always",
+        "RestartSec=5",
+        "RestartPreventExitStatus=203",
+        "LimitNOFILE=65536",
         *settings["network"],
-        _HARDENING.rstrip("\n"),
-        f"ReadWritePaths={' '.join(_path(path) for path in writable)}",
+        HARDENING,
+        _RELAY_HARDENING.rstrip("\n"),
         "",
         "[Install]",
         "WantedBy=multi-user.target",

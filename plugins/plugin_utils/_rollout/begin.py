@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
 
-from .model import WAITING, Member, OnFailure, Result, Rollout, Status, Verdict
+from .model import WAITING, Gate, Member, OnFailure, Result, Rollout, Status, Verdict
 from .waves import SettingError, allowed, waves_of
 
+Kind = TypeVar("Kind", bound=StrEnum)
 UNFINISHED = (Status.RUNNING, Status.STOPPED)
 
 
@@ -23,6 +26,7 @@ class Settings:
     canary: str = ""
     max_fail: str = "0"
     on_failure: str = OnFailure.STOP
+    gate: str = Gate.VERIFIED
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,13 @@ def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlie
 
     name: its id, unless an earlier rollout is resumed. Raises SettingError.
     """
-    try:
-        on_failure = OnFailure(given.on_failure)
-    except ValueError:
-        raise SettingError(f"on_failure is {given.on_failure!r}; write one of {', '.join(OnFailure)}") from None
+    on_failure, gate = _one_of(OnFailure, "on_failure", given.on_failure), _one_of(Gate, "gate", given.gate)
     allowed(given.max_fail, len(looks))
     before = earlier if earlier is not None and resumable(earlier, given.profile) else None
     known = {member.host: member for member in before.members} if before is not None else {}
     waves = waves_of(list(looks), given.waves, given.canary)
     members = tuple(
-        _member(host, number, given.profile, looks[host].result, known.get(host))
+        _member(host, number, given.profile, looks[host].result, known.get(host), gate)
         for number, hosts in enumerate(waves, 1)
         for host in hosts
     )
@@ -71,17 +72,28 @@ def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlie
         waves=str(given.waves),
         max_fail=str(given.max_fail),
         on_failure=on_failure,
+        gate=gate,
         began=now if before is None else before.began,
     )
 
 
-def _member(host: str, wave: int, profile: str, found: Result, earlier: Member | None) -> Member:
+def _one_of(kind: type[Kind], name: str, given: str) -> Kind:
+    try:
+        return kind(given)
+    except ValueError:
+        raise SettingError(f"{name} is {given!r}; write one of {', '.join(kind)}") from None
+
+
+def _member(host: str, wave: int, profile: str, found: Result, earlier: Member | None, gate: Gate) -> Member:
     """What an unfinished rollout wrote down about a host counts where the host does not say it any more."""
     if earlier is None:
         return Member(host, wave, found.profile, found)
     before = found.profile if found.profile not in (None, profile) else earlier.before
     if found.verdict is not Verdict.ALREADY or before == profile:
         return Member(host, wave, before, found)
-    phases = earlier.result.phases if earlier.verdict is Verdict.VERIFIED else ()
-    result = Result(Verdict.VERIFIED, found.profile, found.fingerprint, found.answers, phases, "by an earlier run")
+    if gate is Gate.PERFORMANCE and earlier.verdict is not Verdict.VERIFIED:
+        # Switched, and its wave was not judged or not let pass. It takes its wave's turn, and the switch does nothing.
+        return Member(host, wave, before, replace(found, verdict=Verdict.UNMEASURED))
+    kept = earlier.result if earlier.verdict is Verdict.VERIFIED else WAITING
+    result = replace(found, verdict=Verdict.VERIFIED, phases=kept.phases, why="by an earlier run", figures=kept.figures)
     return Member(host, wave, before, result)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from .agreement import disagreements
-from .model import OnFailure, Rollout, Status, Verdict, listed
+from .model import UNPASSED, Gate, Member, OnFailure, Rollout, Status, Verdict, listed
 from .waves import allowed
 
 _SERVES = (Verdict.VERIFIED, Verdict.ALREADY)
@@ -18,16 +18,21 @@ _SERVES = (Verdict.VERIFIED, Verdict.ALREADY)
 @dataclass(frozen=True)
 class Decision:
     """rollout: with what was decided about its hosts; where it stops, with those that go back. next: the hosts of the
-    next wave. quarantine: hosts to put into quarantine now, with the reason."""
+    next wave. quarantine: hosts to put into quarantine now, with the reason. measure: the host whose figures the gate
+    wants before anything else is decided."""
 
     rollout: Rollout
     next: tuple[str, ...] = ()
     quarantine: Mapping[str, str] = field(default_factory=dict)
+    measure: str = ""
 
 
-def decide(rollout: Rollout) -> Decision:
+def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     """Decide after a wave, or before the first. A host that never gave a result counts as waiting, so the caller
-    gives one to each host of the wave."""
+    gives one to each host of the wave.
+
+    switched: the hosts of a wave that no gate has judged yet.
+    """
     known = {member.host: member.result for member in rollout.members}
     found = disagreements(rollout.members)
     hosts = [member.host for member in rollout.inside if member.verdict is not Verdict.DISAGREES]
@@ -39,6 +44,10 @@ def decide(rollout: Rollout) -> Decision:
     if why:
         stopped = replace(rollout, status=Status.STOPPED, reason=why, back=_back(rollout))
         return Decision(stopped, quarantine=named)
+    first = _to_measure(rollout, switched)
+    if first is not None:
+        waits = rollout.with_results({first.host: replace(first.result, verdict=Verdict.UNMEASURED)})
+        return Decision(waits, quarantine=named, measure=first.host)
     batches = rollout.batches
     if batches:
         return Decision(rollout, next=batches[0], quarantine=named)
@@ -49,9 +58,19 @@ def decide(rollout: Rollout) -> Decision:
     return Decision(replace(rollout, status=Status.FINISHED, reason=""), quarantine=named)
 
 
+def _to_measure(rollout: Rollout, switched: Collection[str]) -> Member | None:
+    """Whose figures stand for the wave. Clients wait for one host, not for all."""
+    verified = (m for m in rollout.inside if m.host in switched and m.verdict is Verdict.VERIFIED)
+    return next(verified, None) if rollout.gate is Gate.PERFORMANCE else None
+
+
 def _stop(rollout: Rollout) -> str:
     """Why the rollout stops, or nothing."""
     failed = [member for member in rollout.inside if member.failed]
+    held = next((member for member in failed if member.verdict is Verdict.HELD), None)
+    if held is not None:
+        # One host was measured for all, so max_fail is no measure for it.
+        return f"the gate holds it at {held.host}: {held.result.why}"
     if rollout.canary.failed:
         return f"the canary host {rollout.canary.host} failed: {rollout.canary.verdict}"
     limit = allowed(rollout.max_fail, len(rollout.inside))
@@ -69,17 +88,19 @@ def _back(rollout: Rollout) -> tuple[str, ...]:
         return ()
     done = [member for member in rollout.inside if member.verdict not in (Verdict.WAITING, Verdict.ALREADY)]
     if rollout.on_failure is OnFailure.ROLLBACK_WAVE:
-        last = max((member.wave for member in done), default=0)
+        # What an earlier run switched and nobody judged is of a wave that is still to come.
+        last = max((member.wave for member in done if member.verdict is not Verdict.UNMEASURED), default=0)
         done = [member for member in done if member.wave == last]
     return tuple(
         member.host
         for member in done
-        if member.verdict in (Verdict.VERIFIED, Verdict.UNREACHABLE) and member.before != rollout.profile
+        if member.verdict in (Verdict.VERIFIED, Verdict.UNREACHABLE, *UNPASSED) and member.before != rollout.profile
     )
 
 
 def after_rollback(rollout: Rollout) -> Rollout:
     """The rollout when its hosts have gone back. It is over where nobody serves the new profile because of it."""
-    left = [member for member in rollout.members if member.verdict in (Verdict.VERIFIED, Verdict.STRANDED)]
+    serves = {Verdict.VERIFIED, Verdict.STRANDED, *UNPASSED}
+    left = [member for member in rollout.members if member.verdict in serves]
     went = [member for member in rollout.members if member.verdict is Verdict.RETURNED]
     return replace(rollout, status=Status.ROLLED_BACK) if went and not left else rollout

@@ -21,6 +21,13 @@ class OnFailure(StrEnum):
     ROLLBACK_ALL = "rollback_all"
 
 
+class Gate(StrEnum):
+    """What must hold of a wave before the next one begins. PERFORMANCE: the figures of its first host, too."""
+
+    VERIFIED = "verified"
+    PERFORMANCE = "performance"
+
+
 class Verdict(StrEnum):
     """How a host stands. The words are those of the result table."""
 
@@ -32,13 +39,25 @@ class Verdict(StrEnum):
     FAILED = "failed"
     UNREACHABLE = "unreachable"
     DISAGREES = "disagrees, quarantined"
+    UNMEASURED = "verified, to be measured"  # the gate has not judged its wave
+    HELD = "verified, held by the gate"
     RETURNED = "rolled back"  # by the rollout
     STRANDED = "rollback failed"
 
 
 FAILURES = frozenset(
-    {Verdict.ROLLED_BACK, Verdict.UNTOUCHED, Verdict.FAILED, Verdict.UNREACHABLE, Verdict.DISAGREES, Verdict.STRANDED}
+    {
+        Verdict.ROLLED_BACK,
+        Verdict.UNTOUCHED,
+        Verdict.FAILED,
+        Verdict.UNREACHABLE,
+        Verdict.DISAGREES,
+        Verdict.STRANDED,
+        Verdict.HELD,
+    }
 )
+# What the gate has not let pass.
+UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD})
 
 
 class Status(StrEnum):
@@ -62,7 +81,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a host. profile: what it serves. phases: (name, seconds) in order."""
+    """What is known of a host. profile: what it serves. phases: (name, seconds) in order. figures: what the gate
+    measured and compared, a line each."""
 
     verdict: Verdict
     profile: str | None = None
@@ -70,6 +90,7 @@ class Result:
     answers: tuple[Answer, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
     why: str = ""
+    figures: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -110,6 +131,7 @@ class Rollout:
     waves: str
     max_fail: str = "0"
     on_failure: OnFailure = OnFailure.STOP
+    gate: Gate = Gate.VERIFIED
     status: Status = Status.RUNNING
     reason: str = ""
     began: str = ""
@@ -133,16 +155,14 @@ class Rollout:
     def last_wave(self) -> int:
         return self.inside[-1].wave
 
-    def wave(self, number: int) -> tuple[Member, ...]:
-        return tuple(member for member in self.inside if member.wave == number)
-
     @property
     def waiting(self) -> tuple[Member, ...]:
-        return tuple(member for member in self.inside if member.verdict is Verdict.WAITING)
+        """Whose turn is still to come, although some may serve the profile because of an earlier run."""
+        return tuple(member for member in self.inside if member.verdict in (Verdict.WAITING, Verdict.UNMEASURED))
 
     @property
     def batches(self) -> tuple[tuple[str, ...], ...]:
-        """The hosts that are still to be switched, wave by wave."""
+        """The hosts that are still to be switched or judged, wave by wave."""
         found: dict[int, list[str]] = {}
         for member in self.waiting:
             found.setdefault(member.wave, []).append(member.host)
@@ -171,6 +191,7 @@ def from_dict(data: Mapping[str, Any]) -> Rollout:
             **known,
             members=tuple(_member(member) for member in data["members"]),
             on_failure=OnFailure(data["on_failure"]),
+            gate=Gate(data.get("gate", Gate.VERIFIED)),
             status=Status(data["status"]),
             back=tuple(data["back"]),
         )
@@ -192,6 +213,7 @@ def _member(data: Mapping[str, Any]) -> Member:
             answers=tuple(Answer(**answer) for answer in result["answers"]),
             phases=tuple((str(name), float(seconds)) for name, seconds in result["phases"]),
             why=result["why"],
+            figures=tuple(result.get("figures", ())),
         ),
     )
 

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import compared
 
 from .begin import Look
 from .model import Answer, Result, Verdict
@@ -52,6 +55,31 @@ def return_of(returned: Returned, before: str | None) -> Result:
     if returned.get("outcome") in ("unchanged", "committed") and serves == before:
         return Result(Verdict.RETURNED, serves, phases=_phases(returned))
     return Result(Verdict.STRANDED, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
+
+
+def measured_of(verified: Result, returned: Returned) -> Result:
+    """Read the benchmark of a verified host. What leaves no good record holds the rollout: nobody knows the figures."""
+    problem = _unusable(returned)
+    record = (returned or {}).get("record")
+    if returned is None or record is None:
+        why = problem or str((returned or {}).get("msg") or NO_ANSWER)
+        return replace(verified, verdict=Verdict.HELD, why=why)
+    figures = (f"gate: {record['id']}{_limits(record['data'])}", *compared(record["data"]))
+    if record["verdict"] == "passed":
+        return replace(verified, verdict=Verdict.VERIFIED, figures=figures)
+    return replace(verified, verdict=Verdict.HELD, why="; ".join(record["reasons"]), figures=figures)
+
+
+def _limits(data: Mapping[str, Any]) -> str:
+    """What figures were held to."""
+    comparison, band = data["comparison"], data["comparison"]["band"]
+    if not compared(data):
+        return ": compared with nothing"
+    earlier = comparison["with"] if comparison["rows"] else None
+    beside = f", compared with {earlier['id']} of {earlier['host']}" if earlier else ""
+    first = any(row["figure"] == "ttft_s.p50" for row in comparison["rows"])
+    late = f", at most {1 + band['ttft']:g} of the time to the first token" if first else ""
+    return f"{beside}: at least {1 - band['rate']:g} of the throughput{late}"
 
 
 def layout_of(returned: Returned) -> dict[str, str]:

@@ -15,30 +15,39 @@ from .model import FAILURES, Member, Rollout, Status, Verdict, listed
 
 HEAD = ("HOST", "WAVE", "FROM", "TO", "VERDICT", "SECONDS", "PHASES")
 _SHOWN_S = 0.05
-_LEVEL = {Verdict.WAITING: "SKIP", Verdict.ALREADY: "PASS", Verdict.VERIFIED: "PASS", Verdict.RETURNED: "WARN"}
+_LEVEL = {
+    Verdict.WAITING: "SKIP",
+    Verdict.ALREADY: "PASS",
+    Verdict.VERIFIED: "PASS",
+    Verdict.UNMEASURED: "WARN",
+    Verdict.RETURNED: "WARN",
+}
 
 
 def plan_lines(rollout: Rollout, forks: int) -> list[str]:
     """The plan, before anything is switched."""
-    hosts, done = rollout.inside, [member for member in rollout.inside if member.verdict is not Verdict.WAITING]
+    hosts, waiting = rollout.inside, rollout.waiting
+    to_come = {member.host for member in waiting}
+    done = [member.host for member in hosts if member.host not in to_come]
     lines = [f"Rollout {rollout.id} of {rollout.profile} to {len(hosts)} host{'' if len(hosts) == 1 else 's'}"]
     lines.append(f"waves {rollout.waves}; max_fail {rollout.max_fail}; on_failure {rollout.on_failure}")
     for number in range(1, rollout.last_wave + 1):
-        members = rollout.wave(number)
-        waiting = [member for member in members if member.verdict is Verdict.WAITING]
-        if waiting:
-            kind = "canary host" if number == 1 else f"{len(waiting)} host{'' if len(waiting) == 1 else 's'}"
-            rounds = -(-len(waiting) // forks)
+        wave = [member for member in waiting if member.wave == number]
+        if wave:
+            kind = "canary host" if number == 1 else f"{len(wave)} host{'' if len(wave) == 1 else 's'}"
+            rounds = -(-len(wave) // forks)
             hint = f"; {rounds} rounds, because forks is {forks}" if rounds > 1 else ""
-            lines.append(f"wave {number} ({kind}{hint}): {listed([_from(member) for member in waiting])}")
+            lines.append(f"wave {number} ({kind}{hint}): {listed([_from(member) for member in wave])}")
     if done:
-        lines.append(f"already verified: {listed([member.host for member in done])}")
+        lines.append(f"already verified: {listed(done)}")
     if rollout.outside:
         lines.append(f"outside the limit, left as they are: {listed([member.host for member in rollout.outside])}")
     return lines
 
 
 def _from(member: Member) -> str:
+    if member.verdict is Verdict.UNMEASURED:
+        return f"{member.host} (serves {member.result.profile}, to be measured)"
     return f"{member.host} (serves {member.before or 'nothing'})"
 
 
@@ -61,12 +70,14 @@ def _row(member: Member) -> tuple[str, ...]:
 
 def table(rollout: Rollout) -> list[str]:
     """The results as lines of text, with the reasons of failures below."""
-    reasons = [f"{member.host}: {member.result.why}" for member in rollout.members if _told(member)]
+    reasons = [f"{member.host}: {line}" for member in rollout.members for line in _below(member)]
     return [*columns(HEAD, [_row(member) for member in rollout.members]), *reasons, sentence(rollout)]
 
 
-def _told(member: Member) -> bool:
-    return bool(member.result.why) and member.verdict in FAILURES
+def _below(member: Member) -> list[str]:
+    """What a cell is too small for: why a host failed, and what the gate measured."""
+    why = [member.result.why] if member.result.why and member.verdict in FAILURES else []
+    return [*why, *member.result.figures]
 
 
 def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
@@ -89,7 +100,7 @@ def markdown(rollout: Rollout) -> str:
     """The same as Markdown."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(member) for member in rollout.members)]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
-    reasons = [f"- `{member.host}`: {_one_line(member.result.why)}" for member in rollout.members if _told(member)]
+    reasons = [f"- `{member.host}`: {_one_line(line)}" for member in rollout.members for line in _below(member)]
     head = [f"# Rollout {rollout.id}", "", sentence(rollout), ""]
     return "\n".join([*head, *lines, *(["", *reasons] if reasons else [])]) + "\n"
 
@@ -110,6 +121,7 @@ def page(rollout: Rollout) -> str:
             "waves": rollout.waves,
             "max_fail": rollout.max_fail,
             "on_failure": str(rollout.on_failure),
+            "gate": str(rollout.gate),
         }
     )
     body = f"<p>{html.escape(sentence(rollout))}</p>{about}<table><tr>{head}</tr>{rows}</table>"
@@ -132,4 +144,5 @@ def _cells(cells: Sequence[str]) -> str:
 
 
 def _why(member: Member) -> str:
-    return f"<pre>{html.escape(member.result.why)}</pre>" if _told(member) else ""
+    lines = _below(member)
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>" if lines else ""

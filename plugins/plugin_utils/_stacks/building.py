@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import FORGE
 
 # What a source and the module that builds it call alike; the same of a patch.
-SAME = ("submodules", "subdirectory", "script", "probes", "max_jobs", "peak_gib", "job_gib", "disk_gib")
+SAME = ("submodules", "subdirectory", "script", "cmake", "probes", "max_jobs", "peak_gib", "job_gib", "disk_gib")
 SAME_OF_PATCH = ("name", "commit", "path", "encoding", "sha256", "subdirectory", "without_context")
 
 Looks = Mapping[str, Mapping[str, Any]]
@@ -36,6 +36,8 @@ def builds(
                 "repository": FORGE + source["repo"],
                 "commit": source["commit"],
                 **{key: source[key] for key in SAME if key in source},
+                # The name that a wheel's own project gives it is none of a build's inputs.
+                **({"distribution": source.get("distribution", source["name"])} if "cmake" in source else {}),
                 "trees": [
                     {"repository": FORGE + tree["repo"], "commit": tree["commit"], "directory": tree["directory"]}
                     for tree in source.get("trees", [])

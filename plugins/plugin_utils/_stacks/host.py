@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
+from ansible_collections.arcpro.b70.plugins.module_utils._image import STORAGE
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob, keep_alive
 from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 
+from .._catalogue.images import known_digest, tagged
 from . import planning
 
 PROBE = Path(__file__).parents[3] / "roles/stack/files/probe.py"
 TAIL_LINES = 12
+PAUSES_S = (1.0, 5.0)
+IMAGE_STEPS = 3  # a pull, a build or a name; one more for what ended without a word
 ROOT = {"owner": "root", "group": "root"}
 
 _PATH: dict[str, Any] = {"type": "path"}
 _WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+# The settings that name packages of the distribution.
+_PACKAGES = ("runtime", "build", "relay", "image")
 OPTIONS: dict[str, Any] = {
     "step": {"type": "str", "required": True, "choices": ["plan", "look", "share", "install", "take", "contents"]},
     "names": {"type": "list", "elements": "str"},
@@ -40,7 +47,11 @@ OPTIONS: dict[str, Any] = {
     "no_index": {"type": "bool", "default": False},
     "git_mirrors": {"type": "dict", "default": {}},
     "runtime_packages": _WORDS,
+    "image_packages": _WORDS,
+    "image_authfile": {"type": "str", "default": ""},
+    "image_timeout": {"type": "int", "default": 7200},
     "build_packages": _WORDS,
+    "relay_packages": _WORDS,
     "user": {"type": "str", "default": "b70"},
     "group": {"type": "str", "default": "b70"},
     "work_dir": {**_PATH, "default": f"{_paths.DATA_DIR}/src"},
@@ -81,7 +92,8 @@ class Installer:
         self._host = str(variables.get("inventory_hostname", "host"))
         self._store = Path(given["wheel_store"])
 
-    def host_facts(self) -> dict[str, Any]:
+    def host_facts(self, packages: Sequence[str] = ()) -> dict[str, Any]:
+        """Look at the host; packages: what stacks want of the distribution."""
         given = self._given
         return self._module(
             "arcpro.b70.b70_host_info",
@@ -90,8 +102,15 @@ class Installer:
                 "tools_dir": given["tools_dir"],
                 "python": given["python"],
                 "user": given["user"],
-                "paths": [given["root"]],
-                "packages": list(dict.fromkeys([*given["runtime_packages"], *given["build_packages"]])),
+                "paths": [given["root"], STORAGE],
+                "packages": list(
+                    dict.fromkeys(
+                        [
+                            *(name for kind in _PACKAGES for name in given[f"{kind}_packages"]),
+                            *packages,
+                        ]
+                    )
+                ),
             },
         )
 
@@ -203,6 +222,87 @@ class Installer:
             place = {"dest": f"{item['dir']}/fingerprint.json", "content": json.dumps(text, indent=4) + "\n"}
             self._act("ansible.legacy.copy", {**place, **ROOT, "mode": "0644"})
         return learned
+
+    # A stack that is an image.
+
+    def finish_image(self, item: Item, planned: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, str]:
+        """Pull or build the image of a stack and write its record. Returns the digest of one that had none before."""
+        about, path = item["manifest"]["image"], self._given["pins_file"]
+        with self._telling(item):
+            pinned = "" if known_digest(about) or not path else _pins_file.read(path).value("images", tagged(about))
+            if not known_digest(about) and path and (why := _pins_file.problem(path)):
+                raise StackFault(why)
+            arguments = {
+                **planning.image_arguments(item, pinned),
+                "packages": [self._package(deb) for deb in about.get("debs", [])],
+                "authfile": self._given["image_authfile"] or None,
+                "work_dir": self._given["work_dir"],
+                "timeout": self._given["image_timeout"],
+            }
+            image = self._await_image(arguments, about.get("size_gb"), say)
+            if not image["has_program"]:
+                raise StackFault(f"{image['source']} has no program {about['program']}: correct image.program")
+            self._file(f"{self._given['work_dir']}/image-{item['id']}", state="absent")
+            learned = self._pin_image(about, image, pinned, path)
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            text = planning.image_record(item, planned, image, now)
+            place = {"dest": f"{item['dir']}/fingerprint.json", "content": json.dumps(text, indent=4) + "\n"}
+            self._act("ansible.legacy.copy", {**place, **ROOT, "mode": "0644"})
+        return learned
+
+    def _package(self, deb: Mapping[str, str]) -> dict[str, str]:
+        """Download a package to the host, once; it is checked here and again when it is used."""
+        folder = f"{self._given['work_dir']}/packages"
+        self._file(folder, state="directory", mode="0755")
+        file = f"{folder}/{deb['sha256'][:12]}-{deb['url'].rpartition('/')[2]}"
+        wanted = {"url": deb["url"], "dest": file, "checksum": f"sha256:{deb['sha256']}", "mode": "0644", "timeout": 60}
+        self._module("ansible.legacy.get_url", wanted)
+        return {"file": file, "sha256": deb["sha256"]}
+
+    def _await_image(
+        self, arguments: Mapping[str, Any], size_gb: float | None, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Take the steps to an image, joining what is under way, until it is there."""
+        job = HostJob(self._action._connection, f"the pull of {arguments['source']}", say, PAUSES_S)
+        begun = time.monotonic()
+        found = self._image("look", arguments)
+        for _step in range(IMAGE_STEPS):
+            if found["state"] == "present":
+                break
+            found = self._image("start", arguments)
+            moved, since = None, begun
+            while found["state"] == "running":
+                now = time.monotonic()
+                say(planning.pulled(found["bytes"], size_gb, now - begun))
+                if found["moved_mib"] is None or found["moved_mib"] != moved:
+                    moved, since = found["moved_mib"], now
+                elif now - since >= self._given["stall_timeout"]:
+                    self._image("stop", arguments)
+                    raise StackFault(planning.stalled(arguments["source"], self._given["stall_timeout"]))
+                found = job.look(lambda: self._image("look", arguments))
+            if found["state"] == "failed":
+                raise StackFault(found["message"])
+        if found["state"] != "present":
+            raise StackFault(
+                f"{arguments['source']} is not there after its pull: it was ended, as by a reboot; run again"
+            )
+        return dict(found["image"])
+
+    def _image(self, step: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._module("arcpro.b70.b70_container_image", {**arguments, "step": step})
+
+    def _pin_image(self, about: Item, image: Mapping[str, Any], pinned: str, path: str) -> dict[str, str]:
+        """Pin the digest of an image that was pulled by its tag."""
+        digest = planning.new_pin(about, image, pinned)
+        if not digest:
+            return {}
+        if path:
+            name = tagged(about)
+            pins = _pins_file.add(path, "images", {name: _pins_file.seen("images", digest, self._host, about["name"])})
+            # Another host may have been first meanwhile.
+            if pins.value("images", name) not in image["digests"]:
+                raise StackFault(_pins.conflict(pins, "images", name, digest, self._host, path))
+        return {tagged(about): digest}
 
     def _environment(self, item: Item, wheels: Wheels, *, more_follows: bool = False) -> dict[str, str]:
         """Make the environment with these wheels. Returns the digests of what had none before."""

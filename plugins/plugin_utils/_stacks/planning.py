@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._host import version_key
+from ansible_collections.arcpro.b70.plugins.module_utils._image import STORAGE
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 
-from .._catalogue.stacks import locked_versions
+from .._catalogue import images
+from .._catalogue.engines import table_of
+from .._catalogue.stacks import is_relay, locked_versions
 from . import building
 
 # The engine's own conditions: its user, nothing writable but a private /tmp, no network.
@@ -36,7 +40,20 @@ _SANDBOX = (
 )
 
 # What later steps need of a manifest.
-_KEPT = ("aliases", "device", "disk_mib", "env", "lock", "lock_file", "oneapi", "title", "verify")
+_KEPT = (
+    "aliases",
+    "device",
+    "disk_mib",
+    "engine",
+    "env",
+    "image",
+    "lock",
+    "lock_file",
+    "oneapi",
+    "system_packages",
+    "title",
+    "verify",
+)
 
 
 def chosen(names: list[str] | None, cards: int) -> list[str]:
@@ -101,17 +118,19 @@ def uninstallable(manifest: Mapping[str, Any]) -> list[str]:
 def problems(manifest: Mapping[str, Any], host: Mapping[str, Any], root: str) -> list[str]:
     """Return why a stack cannot be installed on a host, one sentence each with what to do; empty when it can."""
     name, found = f"Stack {manifest['name']}", uninstallable(manifest)
-    if found:
+    if found or is_relay(manifest):
         return found
     machine = host["system"]["machine"]
     if machine not in manifest["machines"]:
         found.append(
             f"{name} is for {' or '.join(manifest['machines'])}, this host is {machine}: choose another stack."
         )
-    free = host["paths"][root]["free_mib"]
+    place = STORAGE if "image" in manifest else root
+    free = (host["paths"].get(place) or host["paths"][root])["free_mib"]
     if free < manifest["disk_mib"]:
+        instead = "move Podman's storage to a larger disk" if "image" in manifest else "set stack_root"
         found.append(
-            f"{name} needs {manifest['disk_mib']} MiB below {root}, {free} MiB are free: free some, or set stack_root."
+            f"{name} needs {manifest['disk_mib']} MiB below {place}, {free} MiB are free: free some, or {instead}."
         )
     return found
 
@@ -170,6 +189,12 @@ def contents(
     `repositories`."""
     found = []
     for stack_id, manifest in stacks:
+        if "image" in manifest:
+            raise ValueError(
+                f"Stack {manifest['name']} is a container image, which a mirror of files cannot give: copy it into a "
+                "registry that the hosts reach (skopeo copy --all --preserve-digests), and name it as a mirror in "
+                "their /etc/containers/registries.conf.d; docs/images.md has the commands."
+            )
         series = python_series(manifest, python)
         wheels = [_list_of(_step(item, series, {"system": system})) for item in manifest.get("first", [])]
         if manifest.get("lock_file"):
@@ -186,6 +211,13 @@ def _list_of(step: Mapping[str, Any]) -> dict[str, Any]:
         name, _equals, rest = lines.partition("==")
         lines = " ".join([f"{name} @ {step['url']}", *rest.split()[1:]])
     return {"name": step["label"], "lines": lines, "hashed": step["hashed"], "index": step.get("index", "")}
+
+
+def system_packages(manifests: Iterable[Mapping[str, Any]], *, building: bool) -> list[str]:
+    """Return the distribution's packages that manifests name, with those for a build where there is one."""
+    kinds = ("run", "build") if building else ("run",)
+    wanted = (name for one in manifests for kind in kinds for name in one.get("system_packages", {}).get(kind, []))
+    return list(dict.fromkeys(wanted))
 
 
 def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> list[str]:
@@ -206,9 +238,24 @@ def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> 
 
 
 def probe_asked(item: Mapping[str, Any], cards: int) -> dict[str, Any]:
-    """Return what the verification checks: the manifest's list, the built extensions, one device for each card."""
+    """Return what the verification checks: the manifest's list, the built extensions, one device for each card.
+
+    Of a program that has a table of options, the help must name them all.
+    """
+    verify = item["manifest"].get("verify", {})
+    known = table_of(item["manifest"])
+    flags = sorted(known["options"]) if known else []
+    programs = {
+        name: {"says": says, "flags": flags if name == _program(item["manifest"]) else []}
+        for name, says in verify.get("programs", {}).items()
+    }
     extensions = [build["distribution"] for build in item["builds"]]
-    return {**item["manifest"].get("verify", {}), "extensions": extensions, "cards": cards}
+    more = {"programs": programs} if programs else {}
+    return {**verify, **more, "extensions": extensions, "cards": cards}
+
+
+def _program(manifest: Mapping[str, Any]) -> str:
+    return kind_of_engine(manifest.get("engine") or {}).program
 
 
 def fingerprint(
@@ -228,6 +275,7 @@ def fingerprint(
         "stack_id": item["id"],
         "name": item["name"],
         "title": item["manifest"].get("title", item["name"]),
+        "engine": dict(item["manifest"].get("engine") or {}),
         "digest": facts["digest"],
         "created": created,
         "system": host["system"],
@@ -270,3 +318,66 @@ def lock_requirements(lock: str, python: str, machine: str) -> list[str]:
         if requirement.marker is None or requirement.marker.evaluate(environment):
             found.append(f"{requirement.name}{requirement.specifier}")
     return found
+
+
+def image_arguments(item: Mapping[str, Any], pinned: str) -> dict[str, Any]:
+    """Return which image a stack needs, as arguments of b70_container_image; `pinned` is a digest, or empty."""
+    about = item["manifest"]["image"]
+    manifest = {"name": item["name"], "image": about}
+    return {
+        "stack": item["id"],
+        "source": images.source(about, pinned),
+        "name": images.reference(manifest, item["id"]),
+        "program": about["program"],
+    }
+
+
+def image_record(
+    item: Mapping[str, Any], host: Mapping[str, Any], image: Mapping[str, Any], created: str
+) -> dict[str, Any]:
+    """Return the record of a stack that is an image; `image` is what b70_container_image returned of it."""
+    reference = images.reference({"name": item["name"], "image": item["manifest"]["image"]}, item["id"])
+    return {
+        "schema": 1,
+        "stack_id": item["id"],
+        "name": item["name"],
+        "title": item["manifest"].get("title", item["name"]),
+        "digest": image["digest"],
+        "created": created,
+        "system": host["system"],
+        "image": {"reference": reference, **{key: image[key] for key in ("id", "digest", "digests", "source")}},
+    }
+
+
+def new_pin(about: Mapping[str, Any], image: Mapping[str, Any], pinned: str) -> str:
+    """Return the digest to pin for an image that was pulled by its tag; empty for one that has a digest.
+
+    An index and the image in it have a digest each. Whichever one is pinned stays; else it is that of the index.
+    """
+    if images.known_digest(about) or pinned in image["digests"]:
+        return ""
+    return next((digest for digest in image["digests"] if digest != image["digest"]), str(image["digest"]))
+
+
+def stalled(source: str, seconds: int) -> str:
+    """Return what is said of a pull that was ended because nothing came."""
+    registry = source.partition("/")[0]
+    return (
+        f"the pull of {source} moved nothing for {seconds} s and was ended: check {registry} and the way to it, then "
+        "run again; layers that are there are not pulled again"
+    )
+
+
+def pulled(bytes_: int, size_gb: float | None, seconds: float) -> str:
+    """Return one line for the person who waits for an image."""
+    total = f" of about {size_gb:g} GB" if size_gb else ""
+    return f"pulling or building the image: {bytes_ / 1e9:.1f} GB{total}, {seconds:.0f} s"
+
+
+def image_said(item: Mapping[str, Any], would: str) -> str:
+    """Return one line on what is pulled; `would` is `installing` or `would install`."""
+    about = item["manifest"]["image"]
+    size = f", {about['size_gb']:g} GB" if "size_gb" in about else ""
+    debs = f" and {len(about['debs'])} packages in it" if "debs" in about else ""
+    why = f", again because {item['reason']}" if item["reason"] else ""
+    return f"{would} stack {item['id']}: the image {images.source(about)}{size}{debs}{why}"

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+
+from .._catalogue.places import COMPANIONS, files_of
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -42,13 +45,24 @@ def from_catalogue(
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names:
-        model = (catalogue.get(name) or {}).get("model") or {}
-        directory, repository = model.get("directory"), model.get("hf_repo")
-        if not directory or not repository or directory.startswith("/"):
-            continue
-        source: dict[str, Any] = {"hub": repository, "profile": name}
-        revision = revisions.get(repository) or model.get("revision")
-        extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
-        source.update({key: value for key, value in extra.items() if value})
-        found[directory] = source
+        profile = catalogue.get(name)
+        for model, files in _models(profile) if profile else ():
+            directory, repository = model.get("directory"), model.get("hf_repo")
+            if not directory or not repository or directory.startswith("/"):
+                continue
+            source: dict[str, Any] = {"hub": repository, "profile": name}
+            revision = revisions.get(repository) or model.get("revision")
+            extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
+            source.update({key: value for key, value in extra.items() if value})
+            if files:
+                # Such a repository has the model in many formats, and one of them is wanted.
+                source.update(include=files, exclude=[])
+            found[directory] = source
     return found
+
+
+def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """The models of a profile, each with the patterns of its files; without any, all files belong to it."""
+    model = profile["model"]
+    beside = [model[name] for name in COMPANIONS if model.get(name)]
+    return [(model, files_of(profile)), *((one, [gguf.pattern(one["file"])]) for one in beside)]

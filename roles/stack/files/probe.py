@@ -4,11 +4,13 @@
 """Proves a stack from inside and describes it: runs in the engine's interpreter, on standard input, needs nothing else.
 
 The one argument is a JSON object, every key of it optional: `imports` (modules that must import), `distributions`
-(name: version that must be installed), `extensions` (distributions whose native libraries must load against this
-torch), `cards` (how many the host has), and where it has any `device` (what vLLM must find as its platform) and
-`device_type` (the module of torch that must see as many). A `device` of cpu is asked for in any case. The last line of
-standard output is a JSON object with `problems` (sentences, empty when all holds), `python`, `distributions`, `imports`
-(seconds each), `devices` (how many torch sees, or null) and `digest`.
+(name: version that must be installed), `extensions` (distributions whose native libraries must load, beside torch where
+there is one), `programs` (name in the environment's bin: `says`, a text in what it prints for --version, and `flags`,
+in snake_case, that its --help must name), `cards` (how many the host has), and where it has any `device` (what vLLM
+must find as its platform) and `device_type` (the module of torch that must see as many; of a program the kind in its
+list of devices). A `device` of cpu is asked for in any case. The last line of standard output is a JSON object with
+`problems` (sentences, empty when all holds), `python`, `distributions`, `imports` (seconds each), `devices` (how many
+are seen, or null) and `digest`.
 """
 
 from __future__ import annotations
@@ -17,12 +19,17 @@ import ctypes
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
 from typing import Any
+
+PROGRAM_S = 60
 
 
 def content_digest(distribution: importlib.metadata.Distribution) -> str | None:
@@ -60,7 +67,10 @@ def libraries(name: str) -> list[str]:
 def load(names: list[str]) -> list[str]:
     """What keeps the native libraries of distributions from being loaded now, with every name that they use."""
     problems = []
-    importlib.import_module("torch")
+    beside = ""
+    if importlib.util.find_spec("torch"):
+        importlib.import_module("torch")
+        beside = " beside this torch"
     for name in names:
         try:
             paths = libraries(name)
@@ -71,8 +81,45 @@ def load(names: list[str]) -> list[str]:
             try:
                 ctypes.CDLL(path, mode=os.RTLD_NOW)
             except OSError as error:
-                problems.append(f"{name} does not fit this torch: {error}; build it against this torch")
+                problems.append(f"{name} cannot be loaded{beside}: {error}; build it again for this stack")
     return problems
+
+
+def run(name: str, wanted: dict[str, Any]) -> list[str]:
+    """What does not hold of a program of the environment."""
+    path = os.path.join(os.path.dirname(sys.executable), name)
+    said = {}
+    for flag in ("--version", *(["--help"] if wanted["flags"] else [])):
+        try:
+            done = subprocess.run([path, flag], capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return [f"{name} {flag} does not run: {error}"]
+        said[flag] = done.stdout + done.stderr
+        if done.returncode != 0:
+            return [f"{name} {flag} ends with {done.returncode}: {said[flag].strip()[-300:]}"]
+    if wanted["says"] not in said["--version"]:
+        return [f"{name} --version does not say {wanted['says']!r}: {said['--version'].strip()[:200]}"]
+    known = set(re.findall(r"--[A-Za-z](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", said.get("--help", "")))
+    unknown = [flag for flag in ("--" + word.replace("_", "-") for word in wanted["flags"]) if flag not in known]
+    if unknown:
+        return [f"{name} is not the release that its options were recorded from: it has no {', '.join(unknown[:5])}"]
+    return []
+
+
+def list_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
+    """The same of llama.cpp's programs: what they compute on is listed by its kind and a number, such as SYCL0."""
+    kind, name = wanted.get("device_type"), next(iter(wanted["programs"]))
+    if not kind or not wanted.get("cards"):
+        return [], None
+    path = os.path.join(os.path.dirname(sys.executable), name)
+    try:
+        done = subprocess.run([path, "--list-devices"], capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"{name} --list-devices does not run: {error}"], None
+    count = len(re.findall(rf"^\s*{re.escape(kind)}\d+:", done.stdout + done.stderr, re.MULTILINE))
+    if count != wanted["cards"]:
+        return [f"{name} sees {count} {kind} devices, the host has {wanted['cards']} cards: run doctor.yml"], count
+    return [], count
 
 
 def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
@@ -110,8 +157,12 @@ def probe(wanted: dict[str, Any]) -> dict[str, Any]:
         imports[name] = round(time.monotonic() - start, 2)
     if wanted.get("extensions"):
         problems += load(wanted["extensions"])
+    for name, program in wanted.get("programs", {}).items():
+        problems += run(name, program)
     count = None
-    if not problems and (wanted.get("cards") or wanted.get("device") == "cpu"):
+    if not problems and wanted.get("programs"):
+        problems, count = list_devices(wanted)
+    elif not problems and (wanted.get("cards") or wanted.get("device") == "cpu"):
         problems, count = look_at_devices(wanted)
     python = {"version": platform.python_version(), "implementation": platform.python_implementation()}
     identity = json.dumps([python, distributions], sort_keys=True)

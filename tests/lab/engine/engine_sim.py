@@ -6,6 +6,7 @@
 
     engine_sim.py serve MODEL --port 18080 --served-model-name sim-a --max-model-len 512 --sim-dir /run/b70-sim
     engine_sim.py keeper --sim-dir /run/b70-sim
+    engine_sim.py bench serve --base-url http://127.0.0.1:8000 ... (see sim_bench.py)
 
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
@@ -14,7 +15,8 @@ answer. The keeper is the process that a leaked worker would be: what the faults
 and keep-device leave behind is handed to it, because systemd ends everything that stays in the engine's control group.
 
 With "kv_table", rows of a length and the tokens that the cache has room for with it, the engine says at its start how
-much room its own length leaves; between two rows the room is on the line through them.
+much room its own length leaves; between two rows the room is on the line through them. A request of more tokens than
+"most_tokens" is answered with 500.
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
@@ -42,6 +44,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # an isolated Python looks nowhere else
 
 import sim_answers
+import sim_bench
 from sim_answers import CANARY_SEED, error_body, prompt_of, tokens_of
 from sim_keeper import keep, log
 
@@ -77,7 +80,7 @@ FAULTS = {
     "keep-device": "leaves the device file behind with another process for hold_s",
     "flood": "writes flood_per_s lines into its log while it loads",
 }
-DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01}
+DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
 DEVICE = "/dev/dri/renderD128"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 NO_ROOM = (
@@ -117,11 +120,12 @@ class Engine:
         self._answered = self._asked = self._wrong = 0
 
     def _told(self) -> dict[str, Any]:
-        try:
-            told = json.loads((self.sim_dir / f"{self.name}.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return told if isinstance(told, dict) else {}
+        """What is told to this engine by its port, or else to all engines of its name."""
+        for name in (f"{self.name}@{self.port}", self.name):
+            with contextlib.suppress(OSError, ValueError):
+                told = json.loads((self.sim_dir / f"{name}.json").read_text())
+                return told if isinstance(told, dict) else {}
+        return {}
 
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
@@ -203,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         chat = self.path == "/v1/chat/completions"
-        if not chat and self.path != "/v1/completions":
+        if not chat and self.path not in ("/v1/completions", "/tokenize"):
             self._send(404, {"detail": "Not Found"})
             return
         try:
@@ -216,9 +220,18 @@ class Handler(BaseHTTPRequestHandler):
             words = f"The model `{body.get('model')}` does not exist."
             self._send(404, error_body(words, "NotFoundError", 404))
             return
-        if len(prompt.split()) + limit > self.engine.served_length:
+        size = len(prompt.split())
+        if self.path == "/tokenize":
+            room = {"count": size, "max_model_len": self.engine.served_length}
+            self._send(200, {**room, "tokens": list(range(size)), "token_strs": None})
+            return
+        if size + limit > self.engine.served_length:
             words = f"This model's maximum context length is {self.engine.served_length} tokens."
             self._send(400, error_body(words, "BadRequestError", 400))
+            return
+        if size + limit > self.engine.values["most_tokens"]:
+            words = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            self._send(500, error_body(words, "InternalServerError", 500))
             return
         self._generate(body, prompt, limit, chat=chat)
 
@@ -237,6 +250,8 @@ class Handler(BaseHTTPRequestHandler):
         engine = self.engine
         text, who = engine.answer(body, prompt, together=together)
         whole = tokens_of(text)
+        if body.get("ignore_eos"):
+            whole = (whole * limit)[:limit]
         why, tokens = "length" if len(whole) > limit else "stop", whole[:limit]
         kind = "chat.completion" if chat else "text_completion"
         head = {"id": f"sim-{os.getpid()}", "created": int(time.time()), "model": engine.served_name}
@@ -449,6 +464,9 @@ def main(arguments: list[str]) -> None:
     server.add_argument("--reasoning-parser", default="")
     for form in (server, words.add_parser("keeper")):
         form.add_argument("--sim-dir", default="/run/b70-sim")
+    if arguments[:2] == ["bench", "serve"]:
+        sim_bench.main(arguments[2:])
+        return
     given, _others = parser.parse_known_args(arguments)  # the settings of a real engine mean nothing here
     if given.word == "keeper":
         keep(Path(given.sim_dir))

@@ -25,8 +25,11 @@ ENDLESS = "Wait, " * 4096
 
 
 def prompt_of(body: dict[str, Any]) -> str:
-    if isinstance(body.get("prompt"), str):
-        return str(body["prompt"])
+    given = body.get("prompt")
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list):
+        return " ".join(map(str, given))  # tokens
     content = (body.get("messages") or [{}])[-1].get("content") or ""
     if isinstance(content, str):
         return content

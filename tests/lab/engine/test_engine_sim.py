@@ -16,11 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import Load, vllm_argv, vllm_records
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import summary
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import (
     Bounds,
     Found,
@@ -28,7 +33,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths
     next_length,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import STREAMED, figures
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from machine import free_port
+from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data
 
 PROGRAM = Path(__file__).with_name("engine_sim.py")
 LIMIT_S = 60.0
@@ -155,6 +165,44 @@ def test_it_streams_the_same_text_with_usage_and_an_end(sim: Sim) -> None:
     parts = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
     assert "".join(parts) == "I am sim-a."
     assert events[-1]["usage"]["completion_tokens"] == 3
+
+
+def test_the_first_token_of_a_stream_is_told_from_the_last(sim: Sim) -> None:
+    url = f"http://127.0.0.1:{sim.port}/v1/chat/completions"
+    coming = RequestsHttp().post_together(url, [{**WHO, **STREAMED}] * 2, LIMIT_S)
+    replies = [come[1:] for come in coming if come is not None]
+    # One arrival for each event and the end.
+    assert [len(reply.arrivals) for reply, _seconds in replies] == [6, 6]
+    found = figures(replies, max(seconds for _reply, seconds in replies))
+    assert (found["failed"], found["prompt_tokens"], found["output_tokens"]) == (0, 6, 6)
+    assert 0 < found["mean_ttft_s"] < found["slowest_s"]
+
+
+def test_tokens_are_made_and_taken_at_most_so_many(tmp_path: Path) -> None:
+    sim = Sim(tmp_path, arguments=["--max-model-len", "4096"], most_tokens=20).wait()
+    status, text = sim.ask("POST", "/tokenize", {"prompt": "Who are you?", "add_special_tokens": False})
+    assert (status, json.loads(text)["tokens"]) == (200, [0, 1, 2])
+    asked = {"prompt": [0, 1, 2] * 4, "max_tokens": 4, "ignore_eos": True}
+    status, text = sim.ask("POST", "/v1/completions", asked)
+    assert (status, json.loads(text)["usage"]["prompt_tokens"]) == (200, 12)
+    status, text = sim.ask("POST", "/v1/completions", {**asked, "max_tokens": 9})
+    assert (status, json.loads(text)["error"]["type"]) == (500, "InternalServerError")
+    assert sim.end() == 0
+
+
+def test_the_probes_of_a_search_fill_the_context(tmp_path: Path) -> None:
+    sim = Sim(tmp_path, arguments=["--max-model-len", "1024"]).wait()
+    fx = replace(FakeHost().effects(), http=RequestsHttp(), clock=SystemClock())
+    url = f"http://127.0.0.1:{sim.port}"
+    profile = parse_profile(json.dumps(profile_data("sim-a", engine__backend_url=url)), "sim-a.json")
+    known, turn = probes.tokens(fx, profile, LIMIT_S), 0
+    for probe in probes.probes(1024, 4):
+        sent = probes.bodies(profile, probe, known, turn)
+        turn += len(sent)
+        row = probes.send(fx, profile, probe, sent, LIMIT_S, lambda: None)
+        assert (row["failed"], row["prompt_tokens"]) == (0, probe.requests * probe.prompt_tokens), row
+    assert probe.prompt_tokens + probe.output_tokens == 1024
+    assert sim.end() == 0
 
 
 @pytest.mark.parametrize(
@@ -354,3 +402,15 @@ def test_a_search_reads_the_published_table_from_its_log(tmp_path: Path) -> None
     assert step == Found(4480)
     assert (len(trials), trials[0].kv_tokens, trials[0].concurrency) == (6, 667253, 42.73)
     assert Trial(4480, 292317, 65.25) in trials
+
+
+def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path) -> None:
+    with started(tmp_path, token_s=0.01) as sim:
+        sim.wait()
+        load = Load(f"http://127.0.0.1:{sim.port}", "sim-a", "/models/x", Shape("s", 20, 32, 2), 2, 7, 60.0)
+        argv = vllm_argv(str(PROGRAM), load, str(tmp_path / "report.json"))
+        subprocess.run([sys.executable, "-I", *argv], check=True, timeout=LIMIT_S)
+    records = vllm_records(json.loads((tmp_path / "report.json").read_text()), load)
+    figures = summary(records)
+    assert (figures["requests"], figures["failed"], figures["short"], figures["prompt_tokens"]) == (4, 0, 0, 80)
+    assert figures["itl_s"]["p50"] >= 0.01

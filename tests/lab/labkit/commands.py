@@ -36,11 +36,17 @@ def _ssh_key(lab: Lab) -> bool:
     return True
 
 
-def up(lab: Lab, count: int | None = None, fresh: bool = False) -> State:
-    """Make the lab have at least `count` hosts (default: what it has, else one) that run and answer; repair it."""
+def up(lab: Lab, count: int | None = None, fresh: bool = False, containers: bool = False) -> State:
+    """Make the lab have at least `count` hosts (default: what it has, else one) that run and answer; repair it.
+
+    containers: hosts that start now can run containers, here and when the lab is repaired.
+    """
     machine.require()
     _base(lab)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
+        if containers:
+            lab.directory.mkdir(parents=True, exist_ok=True)
+            write_atomic(lab.containers, "")
         new_key = _ssh_key(lab)
         state, moved = network.up(lab, State.load(lab))
         wanted = max(count or 0, len(state.hosts), 1, *(host.index for host in lab.on_disk()))

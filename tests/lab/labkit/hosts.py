@@ -113,8 +113,11 @@ def nspawn_argv(lab: Lab, host: Host) -> list[str]:
         "systemd-nspawn", f"--directory={host.root}", f"--machine={host.machine}", f"--hostname={host.name}",
         "--register=no", "--keep-unit", "--link-journal=no", "--console=passive", "--resolv-conf=off", "--timezone=off",
         f"--network-bridge={lab.bridge}", f"--bind={lab.host_cache}:/var/cache/b70", f"--tmpfs=/dev/shm:{memory}",
-        "--system-call-filter=@swap",
+        f"--system-call-filter=@swap{' @keyring bpf' if lab.containers.exists() else ''}",
     ]  # fmt: skip
+    if lab.containers.exists():
+        # A container engine wants the unified hierarchy; with it a unit's denied addresses are denied here too.
+        argv[:0] = ["env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"]
     for directory in package_clients().local_directories():
         if directory.is_dir():
             argv.append(f"--bind-ro={directory}")

@@ -99,6 +99,11 @@ class Lab:
         return self.directory / "state.json"
 
     @property
+    def containers(self) -> Path:
+        """Is there when the lab's hosts can run containers; they restart to learn of it."""
+        return self.directory / "containers"
+
+    @property
     def key(self) -> Path:
         return self.directory / "ssh" / "id_ed25519"
 

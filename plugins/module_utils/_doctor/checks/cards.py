@@ -9,7 +9,21 @@ from collections.abc import Sequence
 
 from ... import _gpu_driver
 from ..._host import guc_from_log
-from ..model import Answers, Check, Command, Finding, Look, Probe, Read, Site, failed, passed, skipped, warned
+from ..model import (
+    Answers,
+    Check,
+    Command,
+    Finding,
+    Look,
+    Probe,
+    Read,
+    Site,
+    cards_needed,
+    failed,
+    passed,
+    skipped,
+    warned,
+)
 from ..parse import memory_ecc, memory_of_card
 from .machine import kernel_log
 
@@ -31,7 +45,7 @@ def topology(site: Site, answers: Answers) -> Finding:
         f"{card['address']}: NUMA node {'-' if card['numa_node'] is None else card['numa_node']}" for card in site.cards
     ]
     if have < want:
-        who = next((p["name"] for p in site.wanted if int(p.get("cards") or 0) == want), "")
+        who = next((p["name"] for p in site.wanted if cards_needed(p) == want), "")
         asked = f"{who} needs {want}" if who else f"{want} are expected"
         return failed(f"{have} of the cards are present, {asked}", *lines)
     if not have:

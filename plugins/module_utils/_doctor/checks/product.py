@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 from ..._slot.quarantine import Quarantine
+from ..._slot.table import replicas
 from ..model import Answers, Check, Command, Finding, Look, Probe, Site, failed, passed, skipped, warned
 from ..parse import failed_units
 
@@ -64,7 +65,8 @@ def slot(site: Site, answers: Answers) -> Finding:
             *lines,
             fix="Switch to a profile: switch.yml -e profile=NAME.",
         )
-    lines.append(f"{engine['unit']} is {engine['state']}, {engine['restarts']} restarts")
+    rows = info.get("replicas") or []
+    lines += replicas(rows) if rows else [f"{engine['unit']} is {engine['state']}, {engine['restarts']} restarts"]
     if not engine["healthy"]:
         return failed(
             f"{engine['unit']} does not answer /health",
@@ -74,6 +76,14 @@ def slot(site: Site, answers: Answers) -> Finding:
     if not info["verified"]:
         return failed(
             f"{info['profile']} runs and is not verified, so clients get 503", *lines, fix="Run b70ctl verify."
+        )
+    if info.get("degraded"):
+        closed = [row for row in rows if not row["open"]]
+        units = ", ".join(row["engine"]["unit"] for row in closed) or "a replica that is not verified"
+        return failed(
+            f"{info['profile']} is served by {len(rows) - len(closed)} of {len(rows)} replicas, without {units}",
+            *lines,
+            fix="Run b70ctl recover: it starts and verifies what is closed; b70ctl history says why it failed before.",
         )
     if info.get("drift"):
         return warned(
@@ -144,6 +154,9 @@ def weights(site: Site, answers: Answers) -> Finding:
     lines, bad = [], []
     for profile in site.wanted:
         path = profile["model"]["path"]
+        if not path:
+            lines.append(f"{profile['name']} needs no weights: its engine is elsewhere")
+            continue
         found = answers.look(Look("weights", path))
         lines.append(f"{profile['name']}: {path}: {found['state']}{', ' + found['reason'] if found['reason'] else ''}")
         if found["state"] != "complete":
@@ -167,7 +180,7 @@ def caches(site: Site, answers: Answers) -> Finding:
 
 
 def _weights(site: Site) -> Sequence[Probe]:
-    return tuple(Look("weights", profile["model"]["path"]) for profile in site.wanted)
+    return tuple(Look("weights", path) for profile in site.wanted if (path := profile["model"]["path"]))
 
 
 CHECKS = (

@@ -68,8 +68,8 @@ def told(site: Site, answers: Answers, stack: Mapping[str, Any]) -> dict[str, An
 
 
 def card_stacks(site: Site) -> tuple[Mapping[str, Any], ...]:
-    """The used stacks that are for the cards."""
-    return tuple(stack for stack in site.used_stacks if site.manifest_of(stack).get("device") == "xpu")
+    """The used stacks whose torch is for the cards."""
+    return tuple(stack for stack in site.torch_stacks if site.manifest_of(stack).get("device") == "xpu")
 
 
 def complete(site: Site, answers: Answers) -> Finding:
@@ -80,6 +80,9 @@ def complete(site: Site, answers: Answers) -> Finding:
     ids = {stack["id"]: stack for stack in site.stacks}
     for profile in site.wanted:
         wanted = str(profile.get("stack", {}).get("id"))
+        if not profile.get("stack", {}).get("dir", True):
+            lines.append(f"{profile['name']} needs no stack: its engine is elsewhere")
+            continue
         if wanted not in ids:
             return failed(f"{profile['name']} needs stack {wanted}, which is not installed", *lines)
         if not ids[wanted]["complete"]:
@@ -95,7 +98,7 @@ def complete(site: Site, answers: Answers) -> Finding:
 def files(site: Site, answers: Answers) -> Finding:
     wrong: list[str] = []
     counted = 0
-    for stack in site.used_stacks:
+    for stack in site.environments:
         record = answers.look(Look("record", str(stack["dir"])))
         counted += record["files"]
         wrong += [f"{stack['id']}: {line}" for line in record["problems"]]
@@ -108,7 +111,9 @@ def files(site: Site, answers: Answers) -> Finding:
 
 def extensions(site: Site, answers: Answers) -> Finding:
     wrong, looked = [], 0
-    for stack in site.used_stacks:
+    if not site.torch_stacks:
+        return skipped("no used stack has torch")
+    for stack in site.torch_stacks:
         fit = answers.look(Look("extensions", str(stack["dir"])))
         looked += fit["looked_at"]
         wrong += [(stack["id"], fit["torch"], item) for item in fit["misfits"]]
@@ -162,7 +167,9 @@ def collectives(site: Site, answers: Answers) -> Finding:
 
 def platform(site: Site, answers: Answers) -> Finding:
     lines: list[str] = []
-    for stack in site.used_stacks:
+    if not site.torch_stacks:
+        return skipped("no used stack has vLLM")
+    for stack in site.torch_stacks:
         if site.serves(stack) and not site.settings.get("deep"):
             if not answers.look(Look("slot")).get("verified"):
                 return skipped(f"an engine of {stack['id']} should be serving (see the check slot)")
@@ -183,7 +190,7 @@ def platform(site: Site, answers: Answers) -> Finding:
 def matrix(site: Site, answers: Answers) -> Finding:
     """What is installed in the used stacks against their manifests and the list of what is known not to work."""
     bad, other, seen = [], [], 0
-    for stack in site.used_stacks:
+    for stack in site.environments:
         manifest = site.manifest_of(stack)
         have = answers.look(Look("record", str(stack["dir"])))["distributions"]
         pins = {**manifest.get("torch", {}), **manifest.get("packages", {}), **_verified(manifest)}
@@ -212,16 +219,42 @@ def _verified(manifest: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _inside(site: Site) -> Sequence[Probe]:
-    commands = [asked(site, stack) for stack in site.used_stacks]
+    commands = [asked(site, stack) for stack in site.torch_stacks]
     return (Look("slot"), *(command for command in commands if command))
 
 
 def _records(site: Site) -> Sequence[Probe]:
-    return tuple(Look("record", str(stack["dir"])) for stack in site.used_stacks)
+    return tuple(Look("record", str(stack["dir"])) for stack in site.environments)
 
 
 def _extensions(site: Site) -> Sequence[Probe]:
-    return tuple(Look("extensions", str(stack["dir"])) for stack in site.used_stacks)
+    return tuple(Look("extensions", str(stack["dir"])) for stack in site.torch_stacks)
+
+
+def devices_of(site: Site, stack: Mapping[str, Any]) -> Command:
+    """Ask an engine that is a program of its own what it can compute on, as the service user."""
+    program = f"{stack['dir']}/venv/bin/{site.kind_of(stack).program}"
+    return Command((program, "--list-devices"), limit_s=INSIDE_LIMIT_S, as_user=True, env=engine_env(site, stack))
+
+
+def program(site: Site, answers: Answers) -> Finding:
+    if not site.other_stacks:
+        return skipped("no used stack has an engine without torch")
+    lines: list[str] = []
+    for stack in site.other_stacks:
+        manifest, output = site.manifest_of(stack), answers.output(devices_of(site, stack))
+        name, kind = site.kind_of(stack).program, manifest.get("verify", {}).get("device_type")
+        if not output.ok:
+            return failed(f"{name} of {stack['id']} does not run: {output.why()}", *lines)
+        count = len(re.findall(rf"^\s*{re.escape(str(kind))}\d+:", output.out, re.MULTILINE)) if kind else 0
+        if kind and count < len(site.cards):
+            return failed(f"{name} of {stack['id']} sees {count} of {len(site.cards)} cards", *output.out.splitlines())
+        lines.append(f"{stack['id']}: {name} runs" + (f" and sees {count} {kind} devices" if kind else ""))
+    return passed(lines[0], *lines)
+
+
+def _programs(site: Site) -> Sequence[Probe]:
+    return tuple(devices_of(site, stack) for stack in site.other_stacks)
 
 
 AGAIN = "Remove the stack's directory and run site.yml --tags stack; what was downloaded is kept."
@@ -251,6 +284,12 @@ CHECKS = (
         "vllm-platform", "stack", "the platform that vLLM detects; skipped while a verified engine runs on the stack",
         "vLLM cannot serve the stack's profiles on another platform than the stack is made for.",
         "See the checks native-extensions, torch-xpu and stack-files; " + AGAIN, _inside, platform, needs_stack=True,
+    ),
+    Check(
+        "engine-program", "stack", "whether an engine that is a program of its own runs, and sees every card",
+        "Nothing of its stack can be served.",
+        "See the checks level-zero-devices, driver-sources and packages; " + AGAIN, _programs, program,
+        needs_stack=True,
     ),
     Check(
         "torch-xpu", "stack", "whether torch sees every card",

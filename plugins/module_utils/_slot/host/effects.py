@@ -9,6 +9,7 @@ from ..effects import Effects
 from .clock import SystemClock
 from .files import HostFiles
 from .http import HAS_REQUESTS, NoHttp, RequestsHttp
+from .images import PodmanImages
 from .locks import FileLocks
 from .processes import ProcTable
 from .systemd import Systemd
@@ -23,4 +24,5 @@ def host_effects(clock: SystemClock) -> Effects:
         files=HostFiles(),
         locks=FileLocks(clock),
         processes=ProcTable(),
+        images=PodmanImages(),
     )

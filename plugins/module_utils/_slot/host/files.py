@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 _READ_LIMIT = 64 * 2**20
 _PIECE = 2**20
+_PREFETCHED = 16 * 2**20
 
 
 _FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755  # whatever the caller's umask
@@ -33,6 +34,16 @@ def regular(path: PurePosixPath, flags: int) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def foreign(path: PurePosixPath) -> bytes:
+    """What a file has that another user may have written. Raises OSError where a link or a pipe has its place, and
+    where it is too large."""
+    with regular(path, os.O_RDONLY | os.O_NOFOLLOW) as handle, open(handle, "rb", closefd=False) as file:
+        content = file.read(_READ_LIMIT + 1)
+    if len(content) > _READ_LIMIT:
+        raise OSError(errno.EFBIG, f"is larger than {_READ_LIMIT} bytes", str(path))
+    return content
 
 
 def make_directory(path: PurePosixPath) -> None:
@@ -79,6 +90,12 @@ class HostFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return data.decode("utf-8", "replace")
+
+    def read_foreign(self, path: PurePosixPath) -> str | None:
+        try:
+            return foreign(path).decode("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         try:
@@ -198,3 +215,10 @@ class HostFiles:
 
     def executable(self, path: PurePosixPath) -> bool:
         return os.path.isfile(path) and os.access(path, os.X_OK)
+
+    def prefetch(self, path: PurePosixPath) -> Iterator[int]:
+        buffer = bytearray(_PREFETCHED)
+        with regular(path, os.O_RDONLY) as handle:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while count := os.readv(handle, [buffer]):
+                yield count

@@ -24,7 +24,7 @@ HAS_REQUESTS = importlib.util.find_spec("requests") is not None
 
 QUIET_S = 1.0
 TOGETHER_S = 5.0  # so long the first waits for the last to be there
-MAX_ANSWER = 4 * 2**20  # bytes; no answer that is waited for here comes near
+MAX_ANSWER = 32 * 2**20  # bytes; a stream takes about 250 for each token
 
 
 class RequestsHttp:
@@ -85,7 +85,7 @@ class RequestsHttp:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
         limits = (min(5.0, timeout_s), timeout_s)
-        deadline = time.monotonic() + timeout_s
+        begun = time.monotonic()
         try:
             with requests.Session() as session:
                 session.trust_env = False
@@ -94,7 +94,7 @@ class RequestsHttp:
                 with session.request(
                     method, url, **sent, timeout=limits, stream=True, allow_redirects=False
                 ) as response:
-                    return Reply(response.status_code, self._body(response, deadline))
+                    return self._read(response, begun, timeout_s)
         except (requests.Timeout, TimeoutError):
             return Reply(0, error="timeout")
         except requests.ConnectionError as error:
@@ -104,15 +104,17 @@ class RequestsHttp:
             return Reply(0, error=f"{type(error).__name__}: {error}"[:200])
 
     @staticmethod
-    def _body(response: requests.Response, deadline: float) -> str:
-        data = bytearray()
+    def _read(response: requests.Response, begun: float, timeout_s: float) -> Reply:
+        data, arrivals = bytearray(), []
         for chunk in response.iter_content(65536):
             data += chunk
+            seconds = time.monotonic() - begun
+            arrivals.append((seconds, len(data)))
             if len(data) > MAX_ANSWER:
                 break
-            if time.monotonic() > deadline:
+            if seconds > timeout_s:
                 raise TimeoutError
-        return data.decode("utf-8", "replace")
+        return Reply(response.status_code, data.decode("utf-8", "replace"), arrivals=tuple(arrivals))
 
 
 class NoHttp:

@@ -121,6 +121,15 @@ def _address(node: str) -> tuple[str, str]:
     return os.path.basename(os.path.realpath(f"/sys/class/drm/{name}/device")), name
 
 
+def is_first(status: str) -> bool:
+    """Is it the first process of a container, by the text of its /proc/PID/status?"""
+    for line in status.splitlines():
+        name, _colon, numbers = line.partition(":")
+        if name == "NSpid":
+            return len(numbers.split()) > 1 and numbers.split()[-1] == "1"
+    return False
+
+
 class ProcTable:
     def cmdline(self, pid: int) -> tuple[str, ...]:
         return _words(f"/proc/{pid}/cmdline") if pid > 0 else ()
@@ -128,6 +137,10 @@ class ProcTable:
     def environ(self, pid: int) -> Mapping[str, str]:
         words = _words(f"/proc/{pid}/environ") if pid > 0 else ()
         return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def contained(self, pid: int) -> int:
+        children = _read(f"/proc/{pid}/task/{pid}/children").decode().split() if pid > 0 else []
+        return next((int(child) for child in children if is_first(_read(f"/proc/{child}/status").decode())), 0)
 
     def port_holders(self, port: int) -> tuple[Holder, ...]:
         inodes: set[str] = set()

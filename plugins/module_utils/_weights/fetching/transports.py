@@ -18,6 +18,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ def host_of(url: str) -> str:
     return urllib.parse.urlsplit(url).netloc
 
 
-class Source:
+class Source(ABC):
     """What all ways have in common. where: names the source in messages; wrong: hosts that gave wrong bytes, with what
     was wrong."""
 
@@ -77,9 +78,9 @@ class Source:
         self.where = where
         self.wrong: dict[str, str] = {}
 
+    @abstractmethod
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
         """Bring what is missing of one file; raises Fault, Interrupted or Wrong."""
-        raise NotImplementedError
 
     def another(self, name: str, part: str, wrong: int, said: str) -> bool:
         """Whether a file that came wrong so many times is asked for once more; ``said`` is what was wrong."""
@@ -87,6 +88,7 @@ class Source:
 
     def right(self, name: str, part: str) -> None:
         """Learn from a file that came right."""
+        return
 
 
 class Plain(Source):

@@ -19,9 +19,10 @@ from setuptools import setup
 # and its base must be on the same side.
 COMPILED = [
     *("app", "admission/connections", "admission/limiter", "admission/memory", "admission/permits"),
-    *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/relay"),
-    *("http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
-    *("policy/asked", "policy/document", "policy/editing", "slot/current"),
+    "admission/router",
+    *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/measured"),
+    *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
+    *("policy/asked", "policy/document", "policy/editing", "policy/routing", "slot/current", "slot/replicas"),
 ]
 
 

@@ -16,6 +16,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import expectations
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from unit.plugins.module_utils._benchmark.benchmarks import data
 from unit.plugins.module_utils._evidence.records import HOST, record
 
@@ -31,6 +33,7 @@ def measured(**given: Any) -> dict[str, Any]:
         "clients_at_start": 0,
         "frontdoor_share": [],
         "comparison": {**compared, **given.pop("comparison", {})},
+        "expectations": given.pop("expectations", []),
     }
     return record(data=whole, **given)
 
@@ -86,7 +89,7 @@ def test_progress_is_shown_and_the_result_let_go(said: list[str]) -> None:
     assert (result["changed"], result.get("failed")) == (True, None)
     assert result["summary"][0] == "tiny-a on b70-01: passed"
     # What only the controller needs does not travel.
-    assert {"evidence", "dest", "fail_on_regression"} & set(host.given) == set()
+    assert "dest" not in host.given
     assert host.given["name"] == "b70-01"
 
 
@@ -124,12 +127,43 @@ def test_table_and_pictures_are_written(said: list[str], tmp_path: Path) -> None
 REGRESSION = {"regressions": ["short-128 c4 frontdoor cold: wall_tok_s is 60, 0.60 of 100 (limit 0.90)"]}
 
 
-def test_a_regression_fails_only_where_that_is_asked(said: list[str]) -> None:
-    found = {"record": measured(comparison=REGRESSION), "pictures": {}}
-    assert "failed" not in run(Host(found))
-    failed = run(Host(found), fail_on_regression=True)
-    assert failed["failed"]
-    assert failed["msg"] == f"b70-01: the benchmark of tiny-a: {REGRESSION['regressions'][0]}"
+def test_a_regression_fails_nothing_by_itself(said: list[str]) -> None:
+    result = run(Host({"record": measured(comparison=REGRESSION), "pictures": {}}))
+    assert ("failed" in result, result["regressions"]) == (False, REGRESSION["regressions"])
+
+
+def test_the_host_is_told_what_the_catalogue_and_other_hosts_have_recorded(said: list[str], tmp_path: Path) -> None:
+    other = {**HOST, "name": "b70-02"}
+    kept = [
+        measured(began_at="2026-11-20T04:16:00Z", host=other),
+        measured(began_at="2026-11-21T04:16:00Z", host=other),
+        measured(began_at="2026-11-22T04:16:00Z", host=other, verdict="failed", reasons=["too slow"]),
+        measured(began_at="2026-11-22T05:16:00Z", host=other, profile="tiny-b"),
+        measured(began_at="2026-11-19T04:16:00Z", host={**other, "class": "another"}),
+        {**measured(began_at="2026-11-22T06:16:00Z", host=other), "stack": 7},
+    ]
+    for one in kept:
+        Store(tmp_path / "b70-02").write(one)
+    host = Host({"record": measured(), "pictures": {}})
+    evidence = {"tiny-a": {"host_class": "4 x B70", "tok_s": [], "runs": "many words"}}
+    longer = measured(began_at="2026-11-21T06:16:00Z", host=other)
+    longer["data"]["shapes"] = {"2k-128": longer["data"]["shapes"]["short-128"]}
+    Store(tmp_path / "b70-02").write(longer)
+    run(host, evidence=evidence, profile="tiny-a", dest=str(tmp_path))
+    assert host.given["evidence"] == {"tiny-a": {"host_class": "4 x B70", "tok_s": []}}
+    assert [(one["began_at"], one["host"]) for one in host.given["others"]] == [
+        ("2026-11-19T04:16:00Z", {"name": "b70-02", "class": "another"}),
+        ("2026-11-21T04:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
+        ("2026-11-21T06:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
+    ]
+    run(host := Host({"record": measured(), "pictures": {}}), dest=str(tmp_path))
+    assert host.given["others"] == []
+
+
+def test_what_is_foreseen_is_asked_once(said: list[str]) -> None:
+    host = Host({})
+    run(host, state="foreseen", profile="tiny-a")
+    assert host.steps == ["start"]
 
 
 def test_a_failed_benchmark_fails_with_its_reasons_and_its_record(said: list[str]) -> None:
@@ -148,8 +182,8 @@ def test_a_benchmark_without_a_record_fails_as_the_host_says(said: list[str]) ->
 def test_figures_of_the_catalogue_are_expected_of_their_host_class(said: list[str]) -> None:
     row = {"value": 80.0, "streams": 1, "prompt_tokens": 119, "output_tokens": 128}
     for host_class, word in ((HOST["class"], "0.90 of the recorded 80"), ("other", "on another class of host (other)")):
-        evidence = {"tiny-a": {"host_class": host_class, "tok_s": [row]}}
-        lines = run(Host({"record": measured(), "pictures": {}}), evidence=evidence)["summary"]
+        rows = expectations({"host_class": host_class, "tok_s": [row]}, HOST["class"], data())
+        lines = run(Host({"record": measured(expectations=rows), "pictures": {}}))["summary"]
         assert any(line.startswith("catalogue: wall_tok_s with 1 streams") and word in line for line in lines)
 
 

@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_soak
+from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_promotion, b70_soak
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job, _recorded_work
+from unit.plugins.plugin_utils._evidence.fleet import probes
 
+PROBES = probes(4480)
 NONE = {"state": "none", "joined": False, "line": "no soak is under way", "verdict": None}
 RUNNING = {**NONE, "state": "running", "line": "tiny-a: 3 cycles"}
 ENDED = {
@@ -33,6 +35,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self.answers, self.asked, self.said = list(answers), [], []  # type: ignore[var-annotated]
         self.tokens: list[str] = []
+        self.acknowledged: Any = NONE
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
         monkeypatch.setattr(_host_job, "time", clock)
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
@@ -48,7 +51,7 @@ class Host:
             assert module_args["host_name"] == "h1"
             self.asked.append(module_args["step"])
             self.tokens.append(module_args.get("token", ""))
-            answer = self.answers.pop(0)
+            answer = self.acknowledged if self.asked[-1] == "acknowledge" else self.answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
             return dict(answer)
@@ -61,7 +64,7 @@ def test_a_soak_is_begun_and_watched_to_its_end(monkeypatch: pytest.MonkeyPatch)
     later = {**RUNNING, "line": "tiny-a: 4 cycles"}
     host = Host(monkeypatch, RUNNING, RUNNING, AnsibleConnectionFailure("gone"), later, later, ENDED)
     result = host.run(duration="8h")
-    assert host.asked == ["start", "look", "look", "look", "look", "look"]
+    assert host.asked == ["start", "look", "look", "look", "look", "look", "acknowledge"]
     assert "begins the soak of tiny-a: 3 cycles; it goes on without this play" in host.said[0]
     # Each line is shown once.
     assert host.said.count("h1 | tiny-a: 4 cycles") == 1
@@ -78,9 +81,9 @@ def test_a_question_that_is_asked_again_says_which_play_asks(monkeypatch: pytest
     host = Host(monkeypatch, gone, RUNNING, ENDED, {**ENDED, "joined": True})
     host.run()
     host.run()
-    assert host.asked == ["start", "start", "look", "start"]
-    assert len({*host.tokens[:3]}) == 1
-    assert host.tokens[3] not in ("", host.tokens[0])
+    assert host.asked == ["start", "start", "look", "acknowledge", "start", "acknowledge"]
+    assert len({*host.tokens[:4]}) == 1
+    assert host.tokens[4] not in ("", host.tokens[0])
 
 
 def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +92,61 @@ def test_one_that_is_joined_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> No
     assert host.said[0].startswith("h1 | joins the soak of tiny-a")
     assert result["joined"]
     assert result["summary"][0] == "h1: the soak, which began before this play, passed: tiny-a: 32 cycles"
-    assert host.asked == ["start", "look"]
+    assert host.asked == ["start", "look", "acknowledge"]
 
 
 def test_one_that_ended_alone_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch, {**ENDED, "joined": True})
     assert "which began before this play" in host.run()["summary"][0]
-    assert (host.asked, host.said) == (["start"], [])
+    assert (host.asked, host.said) == (["start", "acknowledge"], [])
+
+
+def test_a_look_at_one_that_ended_leaves_its_result_to_the_next_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, ENDED)
+    assert "the soak passed" in host.run(state="shown")["summary"][0]
+    assert host.asked == ["look"]
+
+
+def test_one_that_is_stopped_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, {**ENDED, "verdict": "unfinished"})
+    host.run(state="stopped")
+    assert host.asked == ["look", "acknowledge"]
+
+
+def test_a_host_that_is_gone_when_all_is_said_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, ENDED)
+    host.acknowledged = AnsibleConnectionFailure("gone")
+    assert host.run()["verdict"] == "passed"
+
+
+def test_a_result_that_could_not_be_acknowledged_comes_again_and_the_play_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host(monkeypatch, ENDED)
+    host.acknowledged = {"failed": True, "msg": "the soak in /x can't be read or written: No space left on device"}
+    assert host.run()["verdict"] == "passed"
+    (said,) = host.said
+    assert said == (
+        "h1 | the next play gets this result again: the soak in /x can't be read or written: No space left on device"
+    )
+
+
+def test_the_process_of_a_play_that_was_killed_asks_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, RUNNING, RUNNING, ENDED)
+    parents = iter([7, 7, 7, 1])  # init adopts it before the last look
+    monkeypatch.setattr("os.getppid", lambda: next(parents, 1))
+    with pytest.raises(AnsibleError, match="the play that watched has ended; the soak goes on there"):
+        host.run()
+    assert host.asked == ["start", "look"]
+
+
+def test_a_result_that_comes_after_its_play_was_killed_is_left_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, RUNNING, ENDED)
+    parents = iter([7, 7, 7, 1])  # init adopts it during the last look
+    monkeypatch.setattr("os.getppid", lambda: next(parents, 1))
+    with pytest.raises(AnsibleError, match="the play that watched has ended"):
+        host.run()
+    assert host.asked == ["start", "look"]
 
 
 def test_a_look_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +170,8 @@ def test_a_failure_of_the_module_is_the_result(monkeypatch: pytest.MonkeyPatch) 
 def test_a_search_whose_answer_was_lost_is_asked_for_by_the_same_token(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch, AnsibleConnectionFailure("gone"), RUNNING, {**ENDED, "trials": [], "found": None})
     host.run(b70_context_search, profile="c64", sequences=64)
-    assert host.asked == ["start", "start", "look"]
-    first, again, _look = host.tokens
+    assert host.asked == ["start", "start", "look", "acknowledge"]
+    first, again, *_others = host.tokens
     assert first
     assert first == again
 
@@ -133,16 +184,57 @@ def test_the_look_at_a_search_begins_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [
-        {"length": 15616, "kv_tokens": 667253, "concurrency": 42.73, "passes": False, "seconds": 66.2},
-        {"length": 32768, "kv_tokens": None, "concurrency": 0.0, "passes": False, "seconds": 41.0},
-        {"length": 4480, "kv_tokens": 292317, "concurrency": 65.25, "passes": True, "seconds": 66.94},
+        {"length": 15616, "kv_tokens": 667253, "concurrency": 42.73, "passes": False, "seconds": 66.2, "probes": {}},
+        {"length": 32768, "kv_tokens": None, "concurrency": 0.0, "passes": False, "seconds": 41.0, "probes": {}},
+        {"length": 4480, "kv_tokens": 292317, "concurrency": 65.25, "passes": True, "seconds": 66.94, "probes": PROBES},
     ]
     host = Host(monkeypatch, {**ENDED, "trials": trials, "found": 4480, "profile": "c64"})
-    assert host.run(b70_context_search, profile="c64", sequences=64)["summary"][1:7] == [
+    assert host.run(b70_context_search, profile="c64", sequences=64)["summary"][1:8] == [
         "max_model_len   KV tokens  sequences  passes  seconds",
         "        15616      667253      42.73  no      66.2",
         "        32768           -       0.00  no      41.0",
         "         4480      292317      65.25  yes     66.9",
+        "measured with it: first token after 0.12 s; 64 streams, 853.33 tok/s; 64 sequences of full length in 9.6 s",
         "in the profile c64, below engine.settings:",
         "max_model_len: 4480",
+    ]
+
+
+def test_a_search_of_the_former_version_is_shown_without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = [{"length": 4480, "kv_tokens": 292317, "concurrency": 65.25, "passes": True, "seconds": 66.94}]
+    host = Host(monkeypatch, {**ENDED, "trials": trials, "found": 4480, "profile": "c64"})
+    assert host.run(b70_context_search, profile="c64", sequences=64)["summary"][2:5] == [
+        "         4480      292317      65.25  yes     66.9",
+        "in the profile c64, below engine.settings:",
+        "max_model_len: 4480",
+    ]
+
+
+def test_each_item_of_a_gate_is_shown_once_and_listed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"item": "models", "verdict": "passed", "reason": "tiny-a with 2048 tokens"},
+        {"item": "image", "verdict": "not_applicable", "reason": "the profile accepts no pictures"},
+        {"item": "overload", "verdict": "failed", "reason": "3 were admitted"},
+    ]
+    steps = [{**RUNNING, "rows": rows[:count]} for count in (0, 2, 2)]
+    host = Host(monkeypatch, *steps, {**ENDED, "verdict": "failed", "rows": rows, "reasons": ["overload: no"]}, ENDED)
+    result = host.run(b70_promotion, profile="tiny-a")
+    shown = [line for line in host.said if "passed" in line or "applicable" in line]
+    assert shown == [
+        "h1 | models        passed          tiny-a with 2048 tokens",
+        "h1 | image         not applicable  the profile accepts no pictures",
+    ]
+    assert result["summary"][1:4] == [
+        "models        passed          tiny-a with 2048 tokens",
+        "image         not applicable  the profile accepts no pictures",
+        "overload      failed          3 were admitted",
+    ]
+
+
+def test_check_mode_lists_the_items_of_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(monkeypatch, {**NONE, "line": "no gate is under way", "rows": [], "foreseen": ["would run models: it"]})
+    result = host.run(b70_promotion, check_mode=True, profile="tiny-a")
+    assert result["summary"] == [
+        "h1: no gate is under way, so the production gate would begin",
+        "would run models: it",
     ]

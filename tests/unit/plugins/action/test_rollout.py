@@ -46,13 +46,14 @@ class Steps:
         self, step: str, hosts: dict[str, Any], *, check_mode: bool = False, others: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """hosts: what each host of the play returned. others: variables of the hosts that a limit leaves out."""
-        arguments = {"step": step, "results": "switched", "record": self.record}
+        arguments = {"step": step, "results": "switched", "record": self.record, "foreseen": "foreseen"}
         if step == "plan":
             arguments |= {"profile": "new", "dir": str(self.folder), "waves": "1,1,2", **self.settings}
         plugin = object.__new__(b70_rollout.ActionModule)
         plugin._task = SimpleNamespace(args=arguments, check_mode=check_mode)
         hostvars = {host: {} if returned is None else {"switched": returned} for host, returned in hosts.items()}
-        hostvars |= others or {}
+        hostvars = {host: {**found, **(others or {}).get(host, {})} for host, found in hostvars.items()}
+        hostvars |= {host: found for host, found in (others or {}).items() if host not in hostvars}
         found = plugin.run(None, {"ansible_play_hosts_all": list(hosts), "hostvars": hostvars, "ansible_forks": 5})
         self.record = found.get("record", self.record)
         return dict(found)
@@ -109,6 +110,95 @@ def test_a_rollout_goes_through_its_waves_and_back(steps: Steps) -> None:
         "failed",
         "rolled back",
     ]
+
+
+KNOWN = {"comparable": True, "summary": ["short-128 c1 frontdoor cold: 71 in r of h7"]}
+UNKNOWN = {"comparable": False, "summary": ["there is nothing to compare with"]}
+MEASURED = {"id": "r9", "verdict": "passed", "reasons": [], "data": {"expectations": []}}
+MEASURED["data"] |= {"comparison": {"with": None, "band": {"rate": 0.1, "ttft": 0.25}, "rows": []}}  # type: ignore[operator]
+
+
+def gate(folder: Path, **settings: str) -> Steps:
+    return Steps(folder, gate="performance", **settings)
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_the_plan_says_that_a_host_is_measured_and_what_with(tmp_path: Path, check_mode: bool) -> None:
+    planned = gate(tmp_path).run("plan", of_four(), check_mode=check_mode, others={"h1": {"foreseen": KNOWN}})
+    assert planned["summary"][-2:] == [
+        "gate performance: the first host that each wave switches is measured, for 1800 s at most",
+        "h1: short-128 c1 frontdoor cold: 71 in r of h7",
+    ]
+
+
+def test_nothing_starts_where_the_gate_could_not_judge_unless_it_may_pass(tmp_path: Path) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"could not judge h1: .*-e gate_without_record=pass"):
+        gate(tmp_path).run("plan", of_four(), others={"h1": {"foreseen": UNKNOWN}})
+    assert list(tmp_path.iterdir()) == []
+    steps = gate(tmp_path, gate_without_record="pass")
+    assert steps.run("plan", of_four(), others={"h1": {"foreseen": UNKNOWN}})["hosts"] == ["h1", "h2", "h3", "h4"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"gate_without_record": "pass"}])
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({"failed": False, "msg": "the shape 'shrot-128' is not known"}, "the shape 'shrot-128' is not known"),
+        ({"unreachable": True, "msg": "no route"}, "no route"),
+        ({}, "it left no result"),
+    ],
+)
+def test_nothing_starts_where_nobody_knows_what_the_gate_could_judge(
+    tmp_path: Path, settings: dict[str, str], found: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(AnsibleActionFail, match=f"nothing was started, because the gate could not ask h1.*{why}"):
+        gate(tmp_path, **settings).run("plan", of_four(), others={"h1": {"foreseen": found}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_canary_host_that_is_skipped_need_not_be_judged(tmp_path: Path) -> None:
+    served = {**SERVED, "outcome": "unchanged", "previous_profile": "new"}
+    assert gate(tmp_path).run("plan", of_four(h1=served))["hosts"] == ["h2", "h3", "h4"]
+
+
+def test_a_canary_host_that_cannot_be_reached_is_refused_with_the_others(tmp_path: Path) -> None:
+    lost = {"unreachable": True, "msg": "no route"}
+    with pytest.raises(AnsibleActionFail, match=r"1 of 4 hosts would refuse(.|\n)*h1: unreachable: no route"):
+        gate(tmp_path).run("plan", of_four(h1=lost), others={"h1": {"foreseen": lost}})
+
+
+def test_the_gate_decides_what_follows_a_wave(tmp_path: Path) -> None:
+    steps = gate(tmp_path, on_failure="rollback_all")
+    steps.run("plan", of_four(), others={"h1": {"foreseen": KNOWN}})
+    judged = steps.run("judge", of_four(h1=SERVED))
+    assert (judged["measure"], judged["ended"], judged["next"]) == ("h1", False, "")
+    judged = steps.run("gate", of_four(h1={"record": MEASURED}))
+    assert (judged["measure"], judged["ended"], judged["next"]) == ("", False, "h2")
+    assert steps.run("judge", of_four(h2=SERVED))["measure"] == "h2"
+    # The result of the switch is none of a benchmark: whatever is not understood holds the rollout.
+    judged = steps.run("gate", of_four(h2={"failed": True, "msg": "no room"}))
+    assert (judged["ended"], judged["back"]) == (True, {"h1": "old", "h2": "old"})
+    assert steps.run("report", of_four())["msg"].startswith(
+        "The rollout of new stopped because the gate holds it at h2: no room"
+    )
+
+
+def test_a_run_after_a_kill_measures_one_host_of_each_wave_that_was_switched_and_not_judged(tmp_path: Path) -> None:
+    steps = gate(tmp_path)
+    known = {"h1": {"foreseen": KNOWN}}
+    first = steps.run("plan", of_four(), others=known)
+    steps.run("judge", of_four(h1=SERVED))
+    # Killed, and somebody switches h3 by hand.
+    unchanged = {**SERVED, "outcome": "unchanged"}
+    again = steps.run("plan", of_four(h1=unchanged, h3=unchanged), others=known)
+    assert (again["id"], again["hosts"], again["sizes"]) == (first["id"], ["h1", "h2", "h3", "h4"], [1, 1, 2])
+    assert steps.run("judge", of_four(h1=unchanged, h3=unchanged))["measure"] == "h1"
+    assert steps.run("gate", of_four(h1={"record": MEASURED}, h3=unchanged))["next"] == "h2"
+    assert steps.run("judge", of_four(h2=SERVED, h3=unchanged))["measure"] == "h2"
+    assert steps.run("gate", of_four(h2={"record": MEASURED}, h3=unchanged))["next"] == "h3, h4"
+    assert steps.run("judge", of_four(h3=unchanged, h4=SERVED))["measure"] == "h3"
+    assert steps.run("gate", of_four(h3={"record": MEASURED}))["ended"]
+    assert not steps.run("report", of_four())["failed"]
 
 
 def test_a_host_that_disagrees_is_handed_out_for_quarantine(steps: Steps) -> None:

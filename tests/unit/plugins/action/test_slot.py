@@ -116,13 +116,35 @@ def test_the_status_is_put_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
 PLACE: dict[str, Any] = {name: f"/x/{name}" for name in b70_slot_files.SHARED}
 
 
+PROFILES = {"a": {"replicas": 1}}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "told", "expected"),
+    [("per_card", None, 2), ("per_card", "", 2), ("per_card", 4, 4), (3, None, None)],
+)
+def test_the_cards_of_the_host_are_counted_where_replicas_depend_on_them(
+    monkeypatch: pytest.MonkeyPatch, replicas: Any, told: Any, expected: int | None
+) -> None:
+    profiles = {"a": {"replicas": replicas}}
+    lookup = SimpleNamespace(run=lambda *_names, kind, **_more: [profiles if kind == "profiles" else {}])
+    monkeypatch.setattr(lookup_loader, "get", lambda *_names, **_more: lookup)
+    monkeypatch.setattr(b70_slot_files, "render_slot", lambda _profiles, settings: [settings])
+    for name in ("_loader", "_templar"):
+        monkeypatch.setattr(b70_slot_files.ActionModule, name, None, raising=False)
+    host = Host(monkeypatch, b70_slot_files={"changed": True}, b70_host_info={"cards": [{}, {}]})
+    host.run(b70_slot_files, **PLACE, settings={"user": "b70", "cards": told})
+    (settings,) = host.asked[-1][1]["files"]
+    assert settings.get("cards") == expected
+
+
 def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     class Lookup:
         def run(self, names: list[str], variables: Any, *, kind: str, **where: Any) -> list[Any]:
             seen.append((kind, where))
-            return [{kind: 1}]
+            return [PROFILES if kind == "profiles" else {kind: 1}]
 
     monkeypatch.setattr(lookup_loader, "get", lambda *_names, **_more: Lookup())
     monkeypatch.setattr(b70_slot_files, "render_slot", lambda profiles, settings: [{"profiles": profiles, **settings}])
@@ -140,7 +162,7 @@ def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypat
         ("stacks", {"stack_dirs": ["s"]}),
         ("profiles", {"dirs": ["p"], "stack_dirs": ["s"], "inline": {"a": {}}}),
     ]
-    rendered = {"profiles": {"profiles": 1}, "user": "b70", **PLACE, "stacks": {"stacks": 1}}
+    rendered = {"profiles": PROFILES, "user": "b70", **PLACE, "stacks": {"stacks": 1}}
     assert host.asked[0][1] == {**PLACE, "files": [rendered]}
 
 

@@ -40,6 +40,10 @@ def test_the_options_are_those_of_the_documentation() -> None:
     assert {name: {key: one[key] for key in known if key in one} for name, one in said.items()} == OPTIONS
 
 
+IMAGE = {"name": "registry.example/vllm", "digest": f"sha256:{'a' * 64}", "program": "/opt/venv/bin/vllm", "size_gb": 4}
+OF_IMAGE = {"name": "mine", "installable": True, "machines": ["x86_64"], "disk_mib": 1, "image": IMAGE}
+
+
 class Host(Installer):
     """A host: its cards, what keeps it from building, its files, and what its index gives for torch."""
 
@@ -47,12 +51,15 @@ class Host(Installer):
         self.name, self.folder, self.cards, self.problem = name, folder / name, cards, problem
         self.digest = f"sha256:{torch * 64}"
         self.builds: list[str] = []
+        self.pulls = 0
         self.environments: list[list[str]] = []
         self.uv: str | None = "0.13"
         self.broken = ""
 
     def given(self, given: dict[str, Any]) -> Host:
-        super().__init__(SimpleNamespace(_connection=None), given, {"inventory_hostname": self.name})
+        super().__init__(
+            SimpleNamespace(_connection=SimpleNamespace(transport="local")), given, {"inventory_hostname": self.name}
+        )
         return self
 
     def _module(self, name: str, arguments: Any, *, check: bool = True) -> dict[str, Any]:
@@ -72,6 +79,10 @@ class Host(Installer):
                     for path in stacks
                 ],
             }
+        if name == "arcpro.b70.b70_container_image":
+            self.pulls += arguments["step"] == "start"
+            image = {"id": "f00d", "digest": IMAGE["digest"], "digests": [IMAGE["digest"]], "has_program": True}
+            return {"state": "present" if self.pulls else "absent", "image": {**image, "source": arguments["source"]}}
         if name == "ansible.legacy.command":
             return {"rc": 0, "stdout": "noise\n" + json.dumps(FACTS | {"devices": self.cards})}
         if name == "ansible.legacy.file" and arguments["state"] == "directory":
@@ -149,8 +160,8 @@ class Site:
         self.given = {**DEFAULTS, **paths, "runtime_packages": ["g++"], "build_packages": ["ccache"], **given}
         self.check = check
 
-    def run(self, *sources: dict[str, Any]) -> Site:
-        manifest = MANIFEST | {"sources": list(sources)}
+    def run(self, *sources: dict[str, Any], manifest: dict[str, Any] | None = None) -> Site:
+        manifest = manifest or MANIFEST | {"sources": list(sources)}
         names = ("__stack_planned", "__stack_looked", "__stack_shared", "installed", "taken")
         for step, register in zip(("plan", "look", "share", "install", "take"), names, strict=True):
             for name in [name for name in self.hosts if name not in self.failed]:
@@ -264,3 +275,20 @@ def test_two_hosts_that_saw_different_wheels_at_once_do_not_both_install(tmp_pat
     pins.write_text("wheels: 3\n")
     with pytest.raises(StackFault, match=r"Stack mine-1 on one: .*wheels must be a mapping"), one._telling(item):
         one._learn(item, {"torch==2": one.digest}, str(pins))
+
+
+def test_an_image_is_pulled_once_with_podman_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"image_packages": ["podman", "crun"]}
+    foreseen = Site(tmp_path, Host("one", tmp_path), check=True, **given).run(manifest=OF_IMAGE)
+    assert foreseen.said == [
+        "one would install podman, crun",
+        f"one would install stack mine-1: the image registry.example/vllm@{IMAGE['digest']}, 4 GB",
+    ]
+    assert not (tmp_path / "one/stacks").exists()
+    one = Host("one", tmp_path)
+    site = Site(tmp_path, one, **given).run(manifest=OF_IMAGE)
+    assert (site.failed, one.pulls, one.environments) == ({}, 1, [])
+    assert site.results["one"]["__stack_shared"]["packages_missing"] == ["podman", "crun"]
+    assert json.loads((tmp_path / "one/stacks/mine-1/fingerprint.json").read_text())["image"]["id"] == "f00d"
+    again = Site(tmp_path, one, **given).run(manifest=OF_IMAGE)
+    assert (again.failed, again.changed(), one.pulls) == ({}, [], 1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,6 +152,22 @@ def test_only_a_stack_with_its_own_fingerprint_and_programs_is_complete(tmp_path
     assert "belongs to a-1" in found["d-copied"]["reason"]
     assert "no executable python" in found["e-emptied"]["reason"]
     assert "not an object" in found["f-list"]["reason"]
+
+
+def _id_in(images: dict[str, str], reference: str) -> str:
+    return images.get(reference, "")
+
+
+def test_a_stack_that_is_an_image_is_complete_while_the_host_has_that_image(tmp_path):
+    record = {"stack_id": "i-1", "image": {"reference": "r/i@sha256:0", "id": "f00d"}}
+    stack(tmp_path, "i-1", record, programs=())
+    for there, reason in (
+        ({"r/i@sha256:0": "f00d"}, ""),
+        ({}, "the image r/i@sha256:0 is not on the host"),
+        ({"r/i@sha256:0": "beef"}, "the image r/i@sha256:0 is beef, verified was f00d"),
+    ):
+        (found,) = _host.stacks(tmp_path, partial(_id_in, there))
+        assert (found["complete"], found["reason"]) == (not reason, reason)
 
 
 def test_no_folder_holds_no_stacks(tmp_path):

@@ -122,7 +122,7 @@ def test_a_unit_that_waits_is_validated(place, systemd):
 def commit(place: Place, wanted: list[Wanted]) -> None:
     path = Path(place.layout.committed_file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(rendering.Rendering("a", *texts(wanted)).to_json())
+    path.write_text(rendering.rendering_of("a", texts(wanted)).to_json())
 
 
 def test_what_was_verified_last_comes_back_as_it_was_committed(place, systemd):

@@ -110,6 +110,12 @@ def test_what_a_person_should_know_is_noted() -> None:
     assert "h1: drift: runs a, rendered is b" in text
 
 
+def test_a_degraded_host_is_noted() -> None:
+    rows = [{"open": True}, {"open": False}, {"open": True}]
+    assert "h1: degraded: 2 of 3 replicas are served" in shown({"h1": SERVING | {"replicas": rows}})
+    assert "degraded" not in shown({"h1": SERVING | {"replicas": rows[:1]}})
+
+
 def test_a_switch_that_runs_shows_its_phase() -> None:
     switching = SERVING | {
         "open": False,

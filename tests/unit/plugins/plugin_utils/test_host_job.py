@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob, keep_alive
 
@@ -137,3 +137,13 @@ def test_looks_come_soon_at_first_and_outlive_a_lost_connection(tmp_path: Path, 
     assert job.look(host) == "answer"
     assert clock == [1.0, 2.0, 4.0, 5.0, 5.0, 2.0]
     assert [line.split(";")[0] for line in said] == ["connection lost", "connected again"]
+
+
+def test_a_worker_whose_play_was_killed_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    job = HostJob(Connection(tmp_path), "the build", lambda text: None)
+    job.ask(lambda: asked.append(1))
+    monkeypatch.setattr("os.getppid", lambda: 1)
+    with pytest.raises(AnsibleError, match="the play that watched has ended; the build goes on there"):
+        job.ask(lambda: asked.append(2))
+    assert asked == [1]

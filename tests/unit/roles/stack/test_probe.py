@@ -84,7 +84,7 @@ def test_native_libraries_that_do_not_load_are_named_with_the_symbol(probe, tmp_
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     problems = probe.load(["whole", "broken", "absent"])
     assert len(problems) == 2
-    assert "broken does not fit this torch" in problems[0]
+    assert "broken cannot be loaded beside this torch" in problems[0]
     assert "undefined symbol: no_such_symbol_of_torch" in problems[0]
     assert problems[1] == "distribution absent is not installed"
     monkeypatch.delitem(sys.modules, "torch", raising=False)
@@ -109,3 +109,43 @@ def test_torch_must_see_as_many_devices_as_the_host_has_cards(probe, tmp_path, m
 def test_devices_are_not_asked_for_where_there_are_none(probe):
     found = probe.probe({"cards": 0, "device": "xpu", "device_type": "xpu"})
     assert (found["problems"], found["devices"]) == ([], None)
+
+
+@pytest.fixture
+def program(probe, tmp_path, monkeypatch):
+    """A program in the bin of an environment that says what llama-server does."""
+    path = tmp_path / "llama-server"
+    path.write_text(
+        "#!/bin/sh\n"
+        "case $1 in\n"
+        "--version) echo 'version: 0.5.0 (0c1e57098)' >&2;;\n"
+        "--help) echo '-c,    --ctx-size N   size of the prompt context'; echo '--mmap, --no-mmap';;\n"
+        "--list-devices) echo 'Available devices:'; echo '  SYCL0: Intel Arc Pro B70 (32656 MiB)';;\n"
+        "*) exit 1;;\n"
+        "esac\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(probe.sys, "executable", str(tmp_path / "python"))
+    return path
+
+
+def test_a_program_must_run_and_be_the_release_that_was_recorded(probe, program):
+    wanted = {"llama-server": {"says": "0.5.0", "flags": ["ctx_size", "mmap"]}}
+    assert probe.probe({"programs": wanted, "device": "cpu"})["problems"] == []
+    other = {"llama-server": {"says": "0.6.0", "flags": []}}
+    assert probe.probe({"programs": other})["problems"] == [
+        "llama-server --version does not say '0.6.0': version: 0.5.0 (0c1e57098)"
+    ]
+    older = {"llama-server": {"says": "0.5.0", "flags": ["ctx_size", "spec_type"]}}
+    assert "it has no --spec-type" in probe.probe({"programs": older})["problems"][0]
+    program.unlink()
+    assert "llama-server --version does not run" in probe.probe({"programs": wanted})["problems"][0]
+
+
+def test_a_program_must_see_every_card(probe, program):
+    wanted = {"programs": {"llama-server": {"says": "0.5.0", "flags": []}}, "device_type": "SYCL"}
+    assert probe.probe({**wanted, "cards": 0})["devices"] is None
+    assert probe.probe({**wanted, "cards": 1})["devices"] == 1
+    assert probe.probe({**wanted, "cards": 2})["problems"] == [
+        "llama-server sees 1 SYCL devices, the host has 2 cards: run doctor.yml"
+    ]

@@ -48,7 +48,8 @@ class Helper:
 def profile(name: str, **more: Any) -> dict[str, Any]:
     engine = {"kind": "vllm", "served_model_name": name, "max_model_len": 512, "env": {"TOKEN": "geheim"}}
     own = {"schema": 1, "name": name, "title": name.title(), "status": "candidate", "modalities": ["text"]}
-    return {**own, "engine": engine, "frontdoor": {"max_active_generations": 2}, "fingerprint": "sha256:0", **more}
+    marks = {"fingerprint": "sha256:0", "examined": "sha256:1"}
+    return {**own, "engine": engine, "frontdoor": {"max_active_generations": 2}, **marks, **more}
 
 
 def write_keys(path: Path, **keys: str) -> str:

@@ -62,6 +62,15 @@ async def until(done: Callable[[], object], seconds: float = SOON_S) -> None:
             await asyncio.sleep(0.001)
 
 
+class Single:
+    """A waiter of a slot with one replica."""
+
+    replica = 0
+
+    def choose(self, room: int) -> int:
+        raise AssertionError(f"there is nothing to choose: {room:b}")
+
+
 class Answer:
     """A response as the client saw it."""
 
@@ -135,6 +144,19 @@ class Client:
     def resume(self) -> None:
         """Read again."""
         cast(asyncio.Transport, self.writer.transport).resume_reading()
+
+
+def in_two_events(step: asyncio.Event) -> Callable[[Call], Awaitable[None]]:
+    """Return an engine's script that streams one event, and another one after the step."""
+
+    async def stream(call: Call) -> None:
+        await call.begin_events()
+        await call.event("one")
+        await step.wait()
+        await call.event("two")
+        await call.send(b"0\r\n\r\n")
+
+    return stream
 
 
 class Bench:
@@ -244,7 +266,7 @@ def serving_state(url: str) -> dict[str, Any]:
         "retry_after_s": None,
         "switch": None,
         "profile": {"name": "tiny-a", "title": "Tiny A", "hf_id": "x/y", "modalities": ["text"], "status": "candidate"}
-        | {"served_model_name": "tiny-a", "max_model_len": 512, "fingerprint": "sha256:00"},
+        | {"served_model_name": "tiny-a", "max_model_len": 512, "fingerprint": "sha256:00", "examined": "sha256:01"},
         "backend_url": url,
         "limits": {"max_active_generations": 2, "queue_timeout_s": 0, "backend_timeout_s": 60},
         "request": {

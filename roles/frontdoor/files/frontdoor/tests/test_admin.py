@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from admin_kit import KEY, MEMORY, MODELS, admin, detail, states, write_keys
-from kit import Answer, Call, bench, on_loop, until
+from admin_kit import KEY, MEMORY, MODELS, admin, detail, profile, states, write_keys
+from kit import Answer, Call, Engine, bench, on_loop, until
+from several import start_replica, state
 
-from frontdoor.admin.models import runtime_state
+from frontdoor.admin.models import row, runtime_state
 from frontdoor.config import from_table
 from frontdoor.slot.state import SlotState, fallback
 
@@ -92,6 +94,30 @@ async def test_the_rows(tmp_path: Path) -> None:
         assert detail(await client.ask("POST", MODELS, b"{}", KEY))[0] == 405
         assert detail(await client.ask("GET", f"{MODELS}/tiny-b/load", None, KEY))[0] == 405
         assert detail(await client.ask("GET", f"{MODELS}/tiny-b", None, KEY))[0] == 404
+
+
+@on_loop
+async def test_a_row_tells_of_its_replicas(tmp_path: Path) -> None:
+    engines = [Engine() for _ in range(3)]
+    for index, engine in enumerate(engines):
+        await engine.start()
+        start_replica(tmp_path, index)
+    async with admin(tmp_path, state=state(engines, 4, 0, closed=(1,))) as (_, client, _helper):
+        mine = profile("tiny-a", frontdoor={"max_active_generations": 12})
+        mine["engine"]["replicas"] = [{"index": index} for index in range(3)]
+        (tmp_path / "profiles" / "tiny-a.json").write_text(json.dumps(mine))
+        served, other, _bad = (await client.ask("GET", MODELS, None, KEY)).json["models"]
+        names = (
+            "replicas",
+            "replica_max",
+            "loaded_replicas",
+            "configured_target_inflight",
+            "effective_target_inflight",
+        )
+        assert [served[name] for name in names] == [3, 3, 2, 4, 4]
+        assert [other[name] for name in names] == [1, 1, 0, 2, 2]
+    for engine in engines:
+        await engine.kill()
 
 
 @on_loop
@@ -277,8 +303,8 @@ async def test_wrong_requests(tmp_path: Path) -> None:
         assert (await load(b'{"replicas":1}', verb="unload")).status == 422
         # a field that is there counts, also with null
         for body in (
-            *(b'{"vllm_max_model_len":512}', b'{"replicas":2}', b'{"vllm_max_model_len":null}', b'{"replicas":null}'),
-            *(b'{"replicas":1,"vllm_max_model_len":null}', b'{"vllm_kv_cache_dtype":"fp8"}'),
+            *(b'{"vllm_max_model_len":512}', b'{"replicas":2}', b'{"gguf_n_ctx":null}', b'{"replicas":null}'),
+            *(b'{"replicas":1,"vllm_max_model_len":4096}', b'{"vllm_kv_cache_dtype":"fp8"}'),
         ):
             assert detail(await load(body)) == (400, "invalid_load_request", "tiny-b")
             assert detail(await load(body, "tiny-a")) == (400, "invalid_load_request", "tiny-a")
@@ -365,3 +391,85 @@ def test_the_state_of_a_profile(state: SlotState, running: dict[str, str], expec
     assert tuple(runtime_state(name, state, running, failed=False) for name in "ab") == expected
     if expected[1] == "unloaded" and not running:
         assert runtime_state("b", state, running, failed=True) == "failed"
+
+
+@on_loop
+async def test_a_load_may_ask_for_what_the_profile_has(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client, helper):
+        settings = {
+            "max_model_len": 512,
+            "mm_processor_kwargs": {"max_pixels": 200704},
+            "speculative_config": {"method": "mtp", "num_speculative_tokens": 2},
+        }
+        engine = {"kind": "vllm", "served_model_name": "tiny-b", "settings": settings}
+        path = tmp_path / "profiles" / "tiny-b.json"
+        path.write_text(json.dumps(profile("tiny-b", engine=engine)))
+
+        async def load(**wanted: Any) -> Answer:
+            return await client.ask("POST", f"{MODELS}/tiny-b/load", json.dumps(wanted).encode(), KEY)
+
+        same = {"vllm_max_model_len": 512, "vllm_max_pixels": 200704, "vllm_speculative_method": "mtp", "replicas": 1}
+        unset = {"vllm_kv_cache_dtype": "auto", "vllm_kv_cache_memory_bytes": None, "vllm_speculative_model": None}
+        assert (await load(**same, **unset, vllm_num_speculative_tokens=2)).status == 200
+        assert helper.lines == ["load tiny-b root\n"]
+        # null counts too
+        for field, value in (("vllm_max_model_len", 1024), ("vllm_max_model_len", None), ("vllm_max_pixels", 1)):
+            answer = await load(**{**same, field: value})
+            assert detail(answer) == (400, "invalid_load_request", "tiny-b")
+            message = answer.json["detail"]["message"]
+            assert field in message
+            assert "vllm_speculative_method" not in message
+            assert "ansible-playbook switch.yml -e profile=" in message
+        assert "engine.settings.mm_processor_kwargs.max_pixels of the profile is 200704" in message
+        # of another engine
+        assert (
+            "llama_server_n_ctx is none of vllm_serve" in (await load(llama_server_n_ctx=8)).json["detail"]["message"]
+        )
+        path.write_text(json.dumps(profile("tiny-b", engine={"kind": "llama-server", "settings": {"ctx_size": 512}})))
+        assert (await load(llama_server_n_ctx=512, llama_server_spec_type=None)).status == 200
+        assert len(helper.lines) == 2
+        # as a profile of two replicas is resolved
+        rows = [{"index": index} for index in range(2)]
+        path.write_text(json.dumps(profile("tiny-b", engine={**engine, "replicas": rows})))
+        answer = await load(replicas=1)
+        assert "replicas of the profile is 2, and replicas is 1" in answer.json["detail"]["message"]
+        assert (await load(replicas=2)).status == 200
+        assert len(helper.lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend", "modes", "formats", "turns"),
+    [
+        ({"kind": "vllm"}, "vllm_serve", ["default"], ["json_schema"], True),
+        (
+            {"kind": "vllm", "reasoning": {"how": "disabled", "template_kwargs": {"enable_thinking": False}}},
+            *("vllm_serve", ["default", "disabled", "enabled"], ["json_schema"], True),
+        ),
+        (
+            {"kind": "llama-server", "reasoning": {"how": "inline", "template_kwargs": {}}},
+            *("llama_server", ["default", "enabled"], ["json_schema"], True),
+        ),
+        ({"kind": "vllm", "task": "embed"}, "vllm_serve", ["default"], [], False),
+        ({"kind": "openai"}, "openai_remote", ["default"], [], True),
+    ],
+)
+def test_capabilities_are_those_of_the_profile(
+    engine: dict[str, Any], backend: str, modes: list[str], formats: list[str], turns: bool
+) -> None:
+    found = row("x", {"engine": engine, "modalities": ["text"]}, "loaded", None, {}, True)
+    assert found["resolved_backend"] == backend
+    assert found["capabilities"] == {
+        "modalities": ["text"],
+        "file_inputs": [],
+        "multi_turn": turns,
+        "thinking_modes": modes,
+        "response_formats": formats,
+    }
+
+
+@pytest.mark.parametrize(("size", "mib"), [(1.048576, 1000), (24, 22888), (None, None), (0, None), (True, None)])
+def test_memory_is_estimated_by_the_weights(size: Any, mib: int | None) -> None:
+    found = row("x", {"model": {"size_gb": size}}, "unloaded", None, {}, True)
+    source = "unavailable" if mib is None else "model_artifact_size"
+    told = [found[f"vram_estimate_{name}"] for name in ("mib", "replica_count", "source")]
+    assert told == [mib, None if mib is None else 1, source]

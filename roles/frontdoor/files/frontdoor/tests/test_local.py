@@ -173,7 +173,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
-        vitals, told = run.app.vitals, {"tokens": 1000.0}
+        vitals, told = run.app.replicas.all[0].vitals, {"tokens": 1000.0}
 
         async def engine(call: Call) -> None:
             if call.request.line.startswith("GET /metrics "):
@@ -195,7 +195,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
         run.engine.script = engine
         client, loop = await run.client(), asyncio.get_running_loop()
-        await until(lambda: run.app.health.reachable and run.app.probe._task is None)
+        await until(lambda: run.app.replicas.all[0].health.reachable and run.app.replicas.all[0].probe._task is None)
         await client.chat()
         began = loop.time()
         await asked()
@@ -224,7 +224,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
         told["tokens"] = 0
         await asked()
         assert vitals.tokens_per_s is None
-        run.app.health.note(False, "gone")
+        run.app.replicas.all[0].health.note(False, "gone")
         await asked()
         assert vitals.cache_used is None
 

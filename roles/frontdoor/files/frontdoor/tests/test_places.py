@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kit import Hold, bench, on_loop, until
+from kit import Hold, Single, bench, on_loop, until
 
 from frontdoor.admission.limiter import Limiter, Verdict
 
@@ -144,7 +144,7 @@ async def test_whose_turn_it_is_may_leave(tmp_path: Path) -> None:
 # --- the gate by itself ---------------------------------------------------------------------------------------------
 
 
-class Guest:
+class Guest(Single):
     """A waiter that notes what becomes of it."""
 
     def __init__(self, key: str, permits: int) -> None:
@@ -183,7 +183,7 @@ class TheDoor(RuleBasedStateMachine):
         if permits > self.gate.limit:
             return
         waiting, held, queue = self.at("queue"), self.at("slot"), self.those("queue")
-        turn = self.gate._turn
+        turn = self.gate._turns.get(0)
         guest = Guest(key, permits)
         verdict = self.gate.enter(guest, key, may_wait=True, permits=permits)
         self.guests.append(guest)
@@ -215,7 +215,7 @@ class TheDoor(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 6))
     def change(self, limit: int) -> None:
-        for guest in self.gate.set_limit(limit):
+        for guest in self.gate.set_limits([limit]):
             assert isinstance(guest, Guest)
             assert guest.permits > limit
             guest.where = "refused"
@@ -239,7 +239,7 @@ class TheDoor(RuleBasedStateMachine):
         assert {*gate._holders, *gate._queued} == {*self.those("queue"), *self.those("slot")}
         if self.those("queue") and gate.active < gate.limit:
             # slots are free, and not enough of them for whose turn it is
-            turn = gate._turn
+            turn = gate._turns.get(0)
             assert isinstance(turn, Guest)
             assert gate.active + turn.permits > gate.limit
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, on_loop, until
+from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, in_two_events, on_loop, until
 
 import frontdoor
 
@@ -80,14 +80,7 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     async def scenario() -> None:
         engine = await engine_on(engine_port)
         step = asyncio.Event()
-
-        async def stream(call: Call) -> None:
-            await call.begin_events()
-            await call.event("one")
-            await step.wait()
-            await call.event("two")
-            await call.send(b"0\r\n\r\n")
-
+        stream = in_two_events(step)
         engine.script = stream
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
         idle = Client(*await asyncio.open_connection("127.0.0.1", port))

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kit import Call, Engine, Hold, bench, moody, on_loop, until
+from kit import Call, Engine, Hold, Single, bench, in_two_events, moody, on_loop, until
 
 from frontdoor.admission.limiter import Limiter, Verdict
 from frontdoor.policy.routes import GATED_PATHS
@@ -165,14 +165,7 @@ async def test_a_closed_slot_says_why(
 async def test_closing_keeps_streams_and_dismisses_the_queue(tmp_path: Path) -> None:
     async with bench(tmp_path, state={"limits": {**QUEUE, "max_active_generations": 1}}) as run:
         step = asyncio.Event()
-
-        async def stream(call: Call) -> None:
-            await call.begin_events()
-            await call.event("one")
-            await step.wait()
-            await call.event("two")
-            await call.send(b"0\r\n\r\n")
-
+        stream = in_two_events(step)
         run.engine.script = stream
         running, waiting = await run.client(), await run.client()
         running.request("POST", CHAT, b"{}")
@@ -280,7 +273,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
         assert sum(run.outcomes().values()) <= 401
 
 
-class Seat:
+class Seat(Single):
     """A waiter that remembers."""
 
     def __init__(self, log: list[Seat]) -> None:
@@ -317,7 +310,7 @@ def test_the_gate_never_exceeds_its_limit_and_frees_once() -> None:
             assert not gate.leave(seat), "a second leave must change nothing"
             pool.discard(seat)
         elif what < 0.99:
-            gate.set_limit(rng.randrange(1, 7))
+            gate.set_limits([rng.randrange(1, 7)])
         else:
             assert set(gate.dismiss()) == waiting
             waiting.clear()

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kit import Call, Hold, bench, changed_state, on_loop, serving_state, until
+from kit import Call, Hold, Single, bench, changed_state, on_loop, serving_state, until
 
 from frontdoor import errors
 from frontdoor.admission.limiter import Limiter, Verdict
@@ -31,7 +31,7 @@ ONE = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 
 PLACES = 4
 
 
-class Guest:
+class Guest(Single):
     """A waiter that notes what becomes of it."""
 
     def __init__(self, key: str) -> None:
@@ -100,7 +100,7 @@ class TheDoor(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4))
     def change(self, limit: int) -> None:
-        self.gate.set_limit(limit)
+        self.gate.set_limits([limit])
 
     @invariant()
     def counted(self) -> None:

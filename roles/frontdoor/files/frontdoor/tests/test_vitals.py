@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kit import Bench, Call, Client, bench, on_loop, until
+from kit import Bench, Call, Client, bench, on_loop, serving_state, until
 
 SILENT, BROKEN, GONE = "silent", "broken", "gone"
 
@@ -44,8 +45,8 @@ class Counting:
 async def ask_vitals(run: Bench) -> None:
     # the loop's clock counts milliseconds
     await asyncio.sleep(0.003)
-    run.app.vitals.run()
-    await until(lambda: run.app.vitals._task is None)
+    run.app.replicas.all[0].vitals.run()
+    await until(lambda: run.app.replicas.all[0].vitals._task is None)
 
 
 @contextlib.asynccontextmanager
@@ -54,16 +55,16 @@ async def generating(tmp_path: Path) -> AsyncIterator[tuple[Bench, Client, Count
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         engine = run.engine.script = Counting()
         client = await run.client()
-        await until(lambda: run.app.health.reachable)
+        await until(lambda: run.app.replicas.all[0].health.reachable)
         for _ in range(2):
             await client.chat()
             await ask_vitals(run)
-        assert run.app.vitals.tokens_per_s
+        assert run.app.replicas.all[0].vitals.tokens_per_s
         yield run, client, engine
 
 
 def told(run: Bench) -> tuple[object, object]:
-    return run.app.vitals.tokens_per_s, run.app.vitals.cache_used
+    return run.app.replicas.all[0].vitals.tokens_per_s, run.app.replicas.all[0].vitals.cache_used
 
 
 @pytest.mark.parametrize("mood", [SILENT, BROKEN, GONE])
@@ -80,7 +81,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
         engine.mood = ""
         await client.chat()
         await ask_vitals(run)
-        assert run.app.vitals.tokens_per_s
+        assert run.app.replicas.all[0].vitals.tokens_per_s
 
 
 @on_loop
@@ -98,11 +99,11 @@ async def test_another_engine_is_not_said_to_have_the_pace_of_the_one_before(
     async with generating(tmp_path) as (run, _, engine):
         # asked of the one before, and answered by nobody
         engine.mood, asked = SILENT, engine.asked
-        run.app.vitals.run()
+        run.app.replicas.all[0].vitals.run()
         await until(lambda: engine.asked > asked)
         run.write_state(engine={"unit": "b70-slot-main-tiny-b.service", "invocation_id": "1" * 32})
         assert told(run) == (None, None)
-        assert run.app.vitals._task is None
+        assert run.app.replicas.all[0].vitals._task is None
 
 
 @on_loop
@@ -111,3 +112,31 @@ async def test_a_closed_door_changes_nothing_about_the_engine_behind_it(tmp_path
         before = told(run)
         run.write_state(open=False)
         assert told(run) == before
+
+
+@on_loop
+async def test_the_slot_says_how_the_engine_names_its_metrics(tmp_path: Path) -> None:
+    captured = Path(__file__).parents[5] / "tests/unit/plugins/module_utils/_slot/llama_server/metrics.json"
+    text = json.loads(captured.read_text())["said"][1]
+    assert "llamacpp:tokens_predicted_total 9\n" in text
+    told = {"tokens": "llamacpp:tokens_predicted_total", "cache": ""}
+    engine = {**serving_state("")["engine"], "kind": "llama-server", "metrics": told}
+    quiet = {"metrics_interval_s": 3600, "probe_interval_s": 3600}
+    async with bench(tmp_path, {"engine": engine}, backend=quiet) as run:
+        answers = iter([text, text.replace("tokens_predicted_total 9", "tokens_predicted_total 109")])
+
+        async def script(call: Call) -> None:
+            if call.request.line.startswith("GET /metrics "):
+                rows = next(answers).encode()
+                await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(rows), rows))
+            else:
+                await call.json({})
+
+        run.engine.script = script
+        client = await run.client()
+        await until(lambda: run.app.replicas.all[0].health.reachable)
+        for _ in range(2):
+            await client.chat()
+            await ask_vitals(run)
+        assert run.app.replicas.all[0].vitals.tokens_per_s
+        assert run.app.replicas.all[0].vitals.cache_used is None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +67,7 @@ class Host:
         self.tools: list[Tool] = []
         self.said: list[str] = []
         self.earlier: Mapping[str, Any] | None = None
+        self.times: Iterator[str] = iter(())  # of the clock, before it stands still
         self.state: dict[str, Any] = {
             "slot": "main",
             "verified": True,
@@ -95,16 +96,17 @@ class Host:
         say("1 answered")
         return requests(load.streams, 100.0, failed=min(self.failed, load.streams))
 
-    def moved(self, invocation_id: str) -> str:
-        assert invocation_id == "one"
+    def moved(self, engine: Mapping[str, Any]) -> str:
+        assert engine["invocation_id"] == "one"
         return "slot main is closed: switching to tiny-b" if len(self.loads) == self.moved_after else ""
 
     def heed(self) -> None:
         if len(self.loads) == self.told_after:
             raise ToldToEndFault
 
-    def find(self, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
-        return self.earlier if (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm") else None
+    def find(self, name: str, kind: str, generator: str) -> list[Mapping[str, Any]]:
+        asked = (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm")
+        return [self.earlier] if asked and self.earlier is not None else []
 
     def effects(self) -> Effects:
         return Effects(
@@ -118,7 +120,7 @@ class Host:
             engine_version=lambda stack, engine: "0.32.0",
             host=lambda: {key: value for key, value in HOST.items() if key != "name"},
             earlier=self.find,
-            now=lambda: "2026-11-23T04:16:00Z",
+            now=lambda: next(self.times, "2026-11-23T04:16:00Z"),
             say=self.said.append,
         )
 
@@ -279,6 +281,14 @@ def test_requests_of_clients_make_the_figures_doubtful() -> None:
     assert host.run()["reasons"] == ["2 requests of clients ran meanwhile: the figures are not comparable"]
 
 
+@pytest.mark.parametrize("generator", ["guidellm", "vllm"])
+def test_an_engine_elsewhere_is_measured_where_it_runs(generator: str) -> None:
+    remote = {"kind": "openai", "remote": {"base_url": "https://gpu2.example.org/v1", "model": "m"}}
+    profile = {**PROFILE, "model": {"path": ""}, "engine": {**PROFILE["engine"], **remote}}  # type: ignore[dict-item]
+    with pytest.raises(BenchmarkError, match=r"tiny-a runs elsewhere, at https://gpu2\.example\.org/v1: measure"):
+        bench.fitting(replace(WANTED, generator=generator), profile)
+
+
 def test_the_stack_that_serves_can_measure_itself() -> None:
     host = Host()
     host.run(replace(WANTED, generator="vllm"))
@@ -293,6 +303,52 @@ def test_an_earlier_record_is_compared_with() -> None:
     assert {row["ratio"] for row in compared["rows"]} == {1.0}
 
 
+STRICT = replace(WANTED, profile="tiny-a", fail_on_regression=True, fail_without_comparison=True)
+
+
+def test_figures_that_are_worse_fail_where_that_is_asked_and_are_no_measure_for_later_ones() -> None:
+    earlier = Host().run()
+    host = Host()
+    host.earlier = earlier
+    assert host.run(STRICT)["verdict"] == "passed"
+    earlier["data"]["shapes"]["short-128"]["scenarios"]["c2"]["frontdoor"]["cold"]["wall_tok_s"] *= 2
+    for wanted, verdict in ((STRICT, "failed"), (WANTED, "passed")):
+        host = Host()
+        host.earlier = earlier
+        record = host.run(wanted)
+        assert record["verdict"] == verdict
+        assert record["data"]["comparison"]["regressions"] == [
+            "short-128 c2 frontdoor cold: wall_tok_s is 143.82, 0.50 of 287.64 (limit 0.90)"
+        ]
+        assert record["reasons"] == (record["data"]["comparison"]["regressions"] if wanted is STRICT else [])
+
+
+def test_figures_that_nothing_is_known_of_fail_where_a_comparison_is_asked() -> None:
+    record = Host().run(STRICT)
+    assert (record["verdict"], list(record["data"]["shapes"])) == ("failed", ["short-128"])
+    assert record["reasons"] == [bench.nothing_alike("tiny-a", HOST["class"])]
+    assert "playbooks/benchmark.yml" in record["reasons"][0]
+    row = {"value": 70.0, "streams": 1, "prompt_tokens": 119, "output_tokens": 128}
+    known = replace(STRICT, evidence={"tiny-a": {"host_class": HOST["class"], "tok_s": [row]}})
+    assert Host().run(known)["verdict"] == "passed"
+    slow = replace(STRICT, evidence={"tiny-a": {"host_class": HOST["class"], "tok_s": [{**row, "value": 90.0}]}})
+    assert Host().run(slow)["reasons"] == [
+        "short-128 c1 frontdoor cold: wall_tok_s is 71.9101, 0.80 of 90 in the catalogue (limit 0.90)"
+    ]
+
+
+def test_another_profile_than_the_wanted_is_not_measured() -> None:
+    with pytest.raises(BenchmarkError, match="tiny-a is served in slot main by now, and not tiny-b"):
+        Host().run(replace(WANTED, profile="tiny-b"))
+
+
+def test_a_clock_that_is_set_back_costs_no_figure() -> None:
+    host = Host()
+    host.times = iter(["2026-11-23T05:00:00Z"])
+    record = host.run()
+    assert (record["verdict"], record["ended_at"]) == ("passed", "2026-11-23T05:00:00Z")
+
+
 def test_a_request_that_the_generator_does_not_report_is_lost() -> None:
     entry = Host().run()["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["cold"]
     assert (entry["requests"], entry["lost"]) == (2, 4)  # three rounds were wanted, and one is reported
@@ -304,7 +360,7 @@ def test_the_table_has_every_figure() -> None:
     row = "| short-128 | 2 | engine | warm | 143.8 | 200.0 | 99.2 | 0.500 | 0.500 | 0.500 | 0.500 | 0.0101 | 0/2 |"
     assert row in text
     assert "- left out: 28k-128: needs 28800 tokens" in text
-    assert "- comparison: this is the first record" in text
+    assert "- comparison: no earlier record has any of these figures" in text
     assert "![throughput.png](throughput.png)" in text
     lines = report.lines(record)
     assert lines[0] == "tiny-a on b70-01: passed"

@@ -6,23 +6,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job, service
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_class
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from unit.plugins.module_utils._evidence.records import HOST, record
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
+
+from .benchmarks import data
 
 PARAMS = {
     **{name: spec.get("default") for name, spec in ARGUMENTS.items()},
@@ -31,18 +37,19 @@ PARAMS = {
     "name": "b70-01",
     "api_key": "hidden",
 }
-SERVED = ("tiny-a", "sha256:0f3c")
+SERVED = ("tiny-a", "sha256:0f3c", "one")  # with the invocation of its engine
 
 
 class Systemd:
-    """Knows one unit."""
+    """Knows one unit, and those of others that run."""
 
     def __init__(self) -> None:
         self.now = _transient.State("inactive", "success", "0")
         self.started: list[_transient.Task] = []
+        self.others: set[str] = set()
 
     def state(self, unit: str) -> _transient.State:
-        return self.now
+        return _transient.State("active", "success", "0") if unit in self.others else self.now
 
     def forget(self, unit: str) -> None:
         pass
@@ -82,6 +89,15 @@ def test_a_benchmark_is_begun_once_and_then_joined(here: job.Job, systemd: Syste
     assert here.file("asked.json").stat().st_mode & 0o777 == 0o600
     assert "hidden" not in " ".join(task.run_argv())
     assert "hidden" in here.file("asked.json").read_text()
+
+
+def test_no_benchmark_beside_a_gate(here: job.Job, systemd: Systemd, archive: Path) -> None:
+    systemd.others = {"b70-promotion-main.service"}
+    with pytest.raises(BenchmarkError, match=r"end it with `systemctl stop b70-promotion-main\.service`"):
+        start(here, archive)
+    assert not here.folder.exists()
+    systemd.others = {"b70-soak-main.service"}
+    assert start(here, archive) == "begun"
 
 
 def test_another_benchmark_is_not_joined(here: job.Job, archive: Path) -> None:
@@ -128,15 +144,28 @@ def test_the_result_of_other_settings_is_not_taken_for_this_one(here: job.Job, s
     assert not here.file("result.json").exists()
 
 
-@pytest.mark.parametrize("served", [("tiny-b", "sha256:0f3c"), ("tiny-a", "sha256:77"), (None, None)])
+@pytest.mark.parametrize(
+    "served",
+    [("tiny-b", "sha256:0f3c", "one"), ("tiny-a", "sha256:77", "one"), ("tiny-a", "sha256:0f3c", "two"), (None,) * 3],
+)
 def test_the_result_of_what_was_served_before_is_not_found(
-    here: job.Job, systemd: Systemd, archive: Path, served: tuple[str | None, str | None]
+    here: job.Job, systemd: Systemd, archive: Path, served: tuple[str | None, ...]
 ) -> None:
     start(here, archive)
     assert start(here, archive, served=served) == "joined"
     here.file("result.json").write_text("{}")
     systemd.now = _transient.State("inactive", "success", "0")
     assert start(here, archive, served=served) == "begun"
+
+
+def test_a_benchmark_that_failed_before_it_measured_is_begun_anew(
+    here: job.Job, systemd: Systemd, archive: Path
+) -> None:
+    start(here, archive)
+    here.file("result.json").write_text(json.dumps({"failed": True, "msg": "guidellm is not installed"}))
+    systemd.now = _transient.State("inactive", "success", "0")
+    assert start(here, archive) == "begun"
+    assert not here.file("result.json").exists()
 
 
 @pytest.mark.parametrize("other", [{"frontdoor_url": "http://[::1]:8000"}, {"timeout": 60}, {"api_key": "another"}])
@@ -200,17 +229,63 @@ def test_the_versions_are_read_from_what_is_installed(tmp_path: Path) -> None:
 
 def test_the_earlier_record_is_of_the_same_generator_and_host_and_passed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    wanted, other = ({"generator": {"name": name, "version": "1"}} for name in ("guidellm", "vllm"))
-    store.write(record(began_at="2026-11-23T04:00:00Z", data=wanted))
+    wanted, other = ({"generator": {"name": name, "version": "1"}, "shapes": {}} for name in ("guidellm", "vllm"))
+    first = record(began_at="2026-11-23T04:00:00Z", data=wanted)
+    store.write(first)
     mine = record(began_at="2026-11-23T04:01:00Z", data=wanted)
     store.write(mine)
     store.write(record(began_at="2026-11-23T04:02:00Z", data=wanted, host={**HOST, "class": "another"}))
     store.write(record(began_at="2026-11-23T04:03:00Z", data=wanted, verdict="failed", reasons=["1 of 4 failed"]))
     store.write(record(began_at="2026-11-23T04:04:00Z", data=other))
-    found = job._earlier(store, "tiny-a", HOST["class"], "guidellm")
-    assert found is not None
-    assert found["id"] == mine["id"]
-    assert job._earlier(store, "tiny-b", HOST["class"], "guidellm") is None
+    found = job._earlier(store, [], "tiny-a", HOST["class"], "guidellm")
+    assert [one["id"] for one in found] == [mine["id"], first["id"]]
+    later = record(began_at="2026-11-23T04:05:00Z", data={**wanted, "shapes": {}}, host={**HOST, "name": "b70-02"})
+    others = [essence(later), essence({**later, "id": "9", "host": {**HOST, "class": "another"}})]
+    found = job._earlier(store, others, "tiny-a", HOST["class"], "guidellm")
+    assert found == [essence(later), essence(mine), essence(first)]
+    assert job._earlier(store, [], "tiny-b", HOST["class"], "guidellm") == []
+
+
+def test_what_figures_would_be_compared_with_is_said_without_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_class, "look", lambda: HOST)
+    whole = {**data(), "generator": {"name": "guidellm", "version": "1"}}
+    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "records_dir": str(tmp_path)}
+    params["shapes"] = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
+    for check_mode in (True, False):
+        found = service.answer(params, check_mode=check_mode)
+        assert (found["comparable"], found["changed"]) == (False, False)
+        assert "no good record of tiny-a" in found["summary"][0]
+    Store(tmp_path).write(mine := record(data=whole))
+    found = service.answer(params, check_mode=True)
+    assert found["comparable"]
+    assert found["summary"][0] == f"short-128 c1 frontdoor cold: 71.9101 in {mine['id']} of b70-01"
+    assert not service.answer({**params, "profile": "tiny-b"}, check_mode=True)["comparable"]
+    later = {**whole, "shapes": {"2k-128": {**whole["shapes"]["short-128"], "prompt_tokens": 2048}}}
+    Store(tmp_path).write(record(data=later, began_at="2026-12-23T04:16:00Z"))
+    assert service.answer(params, check_mode=True) == found
+
+
+@pytest.mark.parametrize(
+    ("admitted", "lines"), [(1, ["c1"]), (2, ["c1"]), (4, ["c1", "c4"]), (3, ["c1"]), (None, ["c1", "c4"])]
+)
+def test_only_what_the_profile_admits_is_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, admitted: int | None, lines: list[str]
+) -> None:
+    """Without a profile on the host, as in check mode before its files are written, whatever is recorded."""
+    monkeypatch.setattr(host_class, "look", lambda: HOST)
+    Store(tmp_path).write(record(data={**data(), "generator": {"name": "guidellm", "version": "1"}}))
+    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "records_dir": str(tmp_path)}
+    params |= {"config_dir": str(tmp_path), "targets": ["frontdoor"]}
+    params["shapes"] = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
+    if admitted is not None:
+        frontdoor = {"max_active_generations": admitted, "queue_timeout_s": 0}
+        place = Path(str(layout_of(params).profile_json("tiny-a")))
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps({"name": "tiny-a", "engine": {}, "frontdoor": frontdoor}))
+    found = service.answer(params, check_mode=False)
+    assert [line.split()[1] for line in found["summary"]] == lines
 
 
 def test_a_benchmark_that_breaks_off_leaves_its_reason(
@@ -249,14 +324,25 @@ def test_a_unit_that_is_told_to_end_leaves_that_to_systemd(
     assert "it took longer than benchmark_timeout" in here.collect()["msg"]
 
 
-def moved(found: FakeHost, engine: str) -> str:
+def moved(found: FakeHost, engine: Mapping[str, Any]) -> str:
     return job._moved(found.effects(), LAYOUT, engine)
+
+
+def test_the_same_profile_of_another_engine_process_is_another_thing() -> None:
+    found = host("ab", load_s=1.0)
+    served = [job.served_of(api.info(found.effects(), LAYOUT))]
+    for profile in "aba":
+        switch(found, profile)
+        served.append(job.served_of(api.info(found.effects(), LAYOUT)))
+    assert served[0] == (None, None, None)
+    assert served[1][:2] == served[3][:2]
+    assert served[1] != served[3]
 
 
 def test_a_closed_frontdoor_is_noticed_while_the_engine_goes_on() -> None:
     found = host("ab", load_s=1.0)
     switch(found, "a")
-    engine = found.engine().invocation  # type: ignore[union-attr]
+    engine = api.info(found.effects(), LAYOUT)["engine"]
     assert moved(found, engine) == ""
     api.isolate(found.effects(), LAYOUT, "me", "it lies")  # the engine goes on
     assert moved(found, engine).startswith("slot main is closed: this host is in quarantine")
@@ -265,7 +351,7 @@ def test_a_closed_frontdoor_is_noticed_while_the_engine_goes_on() -> None:
 def test_another_engine_process_is_noticed() -> None:
     found = host("ab", load_s=1.0)
     switch(found, "a")
-    engine = found.engine().invocation  # type: ignore[union-attr]
+    engine = api.info(found.effects(), LAYOUT)["engine"]
     switch(found, "b")
     assert moved(found, engine) == "the engine process that was measured is gone"
 

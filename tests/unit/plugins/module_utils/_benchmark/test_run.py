@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators i
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import program
 from unit.plugins.module_utils._benchmark.test_generators import captured
 
 LOAD = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 32), 2, 7, 60.0)
@@ -25,13 +27,13 @@ Measure = Callable[..., list[RequestRecord]]
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    monkeypatch.setattr(run, "_LOOK_S", 0.05)
+    monkeypatch.setattr(program, "LOOK_S", 0.05)
 
-    def measured(script: str, watch: Callable[[], None] = lambda: None) -> list[RequestRecord]:
+    def measured(script: str, watch: Callable[[], None] = lambda: None, key: str = "") -> list[RequestRecord]:
         program = tmp_path / "vllm"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        return run.measure(Tool("vllm", str(program)), LOAD, lambda text: None, watch)
+        return run.measure(Tool("vllm", str(program)), replace(LOAD, api_key=key), lambda text: None, watch)
 
     return measured
 
@@ -72,6 +74,11 @@ def test_requests_that_the_limit_cuts_off_have_failed(measure: Measure, monkeypa
 def test_a_failed_generator_says_its_last_lines(measure: Measure) -> None:
     with pytest.raises(GeneratorError, match=r"vllm ended with 3: one / no room$"):
         measure("echo one; echo no room >&2; exit 3")
+
+
+def test_a_key_that_a_generator_prints_is_in_no_fault(measure: Measure) -> None:
+    with pytest.raises(GeneratorError, match=r"vllm ended with 1: Bearer \[hidden\]$"):
+        measure('echo "Bearer $OPENAI_API_KEY"; exit 1', key="very secret")
 
 
 def test_no_link_of_the_generator_is_followed(measure: Measure, secret: Path) -> None:

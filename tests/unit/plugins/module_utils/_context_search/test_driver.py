@@ -6,20 +6,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Plan, Search, restore
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, in_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Reply, SlotFault
 from unit.plugins.module_utils._context_search.test_lengths import published
+from unit.plugins.module_utils._evidence.test_streams import streamed
 from unit.plugins.module_utils._slot.calls import recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, Killed, profile_data, request
+from unit.plugins.module_utils._slot.fake_host import (
+    LAYOUT,
+    FakeHost,
+    FakeHttp,
+    FakeUnit,
+    Killed,
+    profile_data,
+    request,
+)
 
-PLAN = Plan("b", 64, 128, 1024, 0)
+PLAN = Plan("b", 64, 128, 1024, 0, 1800.0)
 NEW = {
     "engine__argv": [*profile_data("b")["engine"]["argv"], "--max-model-len=8192"],
     "engine__max_model_len": 8192,
@@ -28,17 +42,49 @@ NEW = {
 NO_ROOM = "ValueError: To serve at least one request with the models's max seq len ({}), 9 GiB KV cache is needed. {}"
 
 
+class Generating(FakeHttp):
+    """An engine that makes tokens, and streams as many as it is asked for."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._of = host
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        if url.endswith("/tokenize") and not self._of.tokenizes:
+            return Reply(404, '{"detail":"Not Found"}')
+        if url.endswith("/tokenize"):
+            tokens = list(range(len(body["prompt"].split())))
+            return Reply(200, json.dumps({"count": len(tokens), "max_model_len": 8192, "tokens": tokens}))
+        if not url.endswith("/v1/completions"):
+            return super().post(url, body, timeout_s)
+        self._of.step()
+        self._of.heed()
+        self._of.sent.append((self._of.tried[-1], len(body["prompt"]), body["max_tokens"], tuple(body["prompt"][:16])))
+        broken = self._of.breaks(len(body["prompt"]) + body["max_tokens"])
+        return broken or streamed(len(body["prompt"]), body["max_tokens"])
+
+
 class Host(FakeHost):
-    """Engines of b tell the room of their cache. tokens: of a length, None where the engine does not start."""
+    """Engines of b tell the room of their cache. tokens: of a length, None where the engine does not start.
+
+    breaks: of a request of so many tokens, what comes instead of its answer. sent: (length of the trial, tokens of the
+    prompt, tokens of the answer, how the prompt begins) of each request.
+    """
 
     def __init__(self, tokens: Callable[[int], int | None], length: int = 15616) -> None:
         super().__init__()
         self.tokens = tokens
         self.tried: list[int] = []
+        self.sent: list[tuple[int, int, int, tuple[int, ...]]] = []
+        self.tokenizes = True
+        self.breaks: Callable[[int], Reply | None] = lambda tokens: None
         for name in "ab":
             argv = [*profile_data(name)["engine"]["argv"], f"--max-model-len={length}"]
             self.render(name, engine__argv=argv, engine__max_model_len=length)
             self.unit(name).load_s = 1.0
+
+    def effects(self) -> Effects:
+        return replace(super().effects(), http=Generating(self))
 
     def launch(self, unit: FakeUnit) -> None:
         name, fault = LAYOUT.profile_of(unit.name), unit.fault
@@ -307,11 +353,127 @@ def test_a_profile_without_a_length_is_refused(changes: dict[str, object], words
         search(host)
 
 
+def test_a_profile_with_several_engines_is_refused() -> None:
+    host = served()
+    host.render("b", replicas=2)
+    with pytest.raises(SlotFault, match=r"b has 2 replicas, and a search is about one engine; .* replicas: 1"):
+        search(host)
+
+
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(SlotFault, match="not rendered on this host"):
-        search(served(), Plan("bb", 64, 128, 1024, 0))
+        search(served(), replace(PLAN, profile="bb"))
 
 
 def test_bounds_without_a_length_are_refused() -> None:
     with pytest.raises(SlotFault, match="no multiple of 128 lies between 1025 and 1100"):
-        search(served(), Plan("b", 64, 128, 1025, 1100)).run()
+        search(served(), replace(PLAN, least=1025, most=1100)).run()
+
+
+def test_each_length_with_room_is_probed_and_no_prompt_begins_like_another() -> None:
+    host = served()
+    work = search(host)
+    work.run()
+    passed = [trial for trial in work.trials if trial.passes(64)]
+    assert {length for length, *_size in host.sent} == {trial.length for trial in passed}
+    assert all(trial.probes == {} for trial in work.trials if trial not in passed)
+    sent = [size for length, *size in host.sent if length == 4480]
+    assert [tuple(size[:2]) for size in sent] == [(100, 1)] * 2 + [(100, 128)] * 64 + [(4464, 16)] * 64
+    assert len({size[2] for size in sent}) == len(sent)
+    near = passed[-1].probes["near_limit"]
+    assert (near["requests"], near["failed"], near["prompt_tokens"], near["output_tokens"]) == (64, 0, 64 * 4464, 1024)
+
+
+def test_a_length_that_a_request_fails_with_does_not_pass() -> None:
+    host = served()
+    host.breaks = lambda tokens: Reply(500, "EngineCore encountered an issue") if tokens > 4400 else None
+    work = search(host)
+    outcome = work.run()
+    host.assert_invariants()
+    assert work.found == Found(4352)
+    (trial,) = (trial for trial in work.trials if trial.length == 4480)
+    assert trial.problem == "64 of 64 requests near the limit failed: 500 EngineCore encountered an issue"
+    assert (trial.probes["decode"]["failed"], trial.probes["near_limit"]["failed"]) == (0, 64)
+    assert (outcome.profile_name, outcome.verified) == ("a", True)
+
+
+def test_one_whose_engine_dies_of_it_is_followed_by_a_shorter_one() -> None:
+    host = served()
+
+    def dies(tokens: int) -> Reply | None:
+        engine = host.engine()
+        if tokens <= 4400 or engine is None:
+            return None
+        host.logs[engine.invocation] = ("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2 GiB.",)
+        host._down(engine, "failed")
+        return Reply(0, error="the connection broke")
+
+    host.breaks = dies
+    work = search(host)
+    work.run()
+    host.assert_invariants()
+    assert work.found == Found(4352)
+    (trial,) = (trial for trial in work.trials if trial.problem)
+    assert "near the limit" in trial.problem
+    assert trial.problem.endswith("; a card ran out of memory or of command space"), trial.problem
+    assert host.running == [LAYOUT.unit("a")]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_card_that_is_lost_ends_the_search(dies: bool) -> None:
+    host = served()
+
+    def loses(tokens: int) -> Reply | None:
+        engine = host.engine()
+        if tokens <= 4400 or engine is None:
+            return None
+        host.logs[engine.invocation] = ("level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",)
+        if dies:
+            host._down(engine, "failed")
+        return Reply(0, error="the connection broke")
+
+    host.breaks = loses
+    work = search(host)
+    outcome = work.run()
+    assert work.found is None
+    assert work.trials[-1].problem.endswith("; a card was lost: a fault of driver or runtime under load")
+    assert outcome.failures[0].symptom == "device_lost"
+    assert api.info(host.effects(), LAYOUT)["quarantine"] is not None
+    assert "4480 tokens: " in outcome.failures[0].message
+
+
+def test_a_search_without_probes_asks_nothing() -> None:
+    host = served()
+    work = search(host, replace(PLAN, probe_timeout=0.0))
+    work.run()
+    assert (work.found, host.sent) == (Found(4480), [])
+
+
+def test_an_engine_without_tokens_breaks_the_search_off() -> None:
+    host = served()
+    host.tokenizes = False
+    work = search(host)
+    outcome = work.run()
+    assert work.found is None
+    assert "probe_timeout 0 sends none" in outcome.failures[0].message
+
+
+@pytest.mark.parametrize("count", [697, 700])
+def test_no_prompt_begins_like_another(count: int) -> None:
+    host = served()
+    work = search(host)
+    _ttft, _decode, probe = probes.probes(4480, 64)
+    begins = [
+        tuple(body["prompt"][:4])
+        for turn in range(0, 640, 64)
+        for body in probes.bodies(work.profile, probe, range(count), turn)
+    ]
+    assert len(begins) == 640
+    assert len(set(begins)) == 640
+
+
+@pytest.mark.parametrize("length", [2, 16, 128, 4480])
+def test_no_probe_is_longer_than_the_context(length: int) -> None:
+    for probe in probes.probes(length, 4):
+        assert min(probe.prompt_tokens, probe.output_tokens) >= 1
+        assert probe.output_tokens + probe.prompt_tokens <= length

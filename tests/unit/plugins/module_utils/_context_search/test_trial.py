@@ -37,6 +37,19 @@ def rendered(unit: str = UNIT, *words: str) -> Rendering:
     return Rendering("b", unit, "{}", json.dumps(data))
 
 
+# vLLM 0.32.0 on a processor; with cards of Intel the first word is XPU.
+ONE_LINE = (
+    "(EngineCore pid=22782) INFO 11-23 16:32:12 [kv_cache_utils.py:2327] CPU KV cache size: 2,097,152 tokens, "
+    "Maximum concurrency for 2,048 tokens per request: 1024.00x"
+)
+
+
+@pytest.mark.parametrize("device", ["CPU", "XPU", "GPU", "XPU + host"])
+def test_a_release_that_says_it_in_one_line_and_names_the_device_is_read(device: str) -> None:
+    lines = ["Using LBHNC KV cache layout.", ONE_LINE.replace("CPU KV", f"{device} KV")]
+    assert read_trial(2048, lines, 5.0) == Trial(2048, 2097152, 1024.0, seconds=5.0)
+
+
 def test_only_the_length_and_the_fingerprint_change() -> None:
     before = rendered()
     after = with_length(before, 4480)

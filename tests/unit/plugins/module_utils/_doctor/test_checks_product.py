@@ -86,14 +86,26 @@ def test_versions_against_the_tested_matrix():
     assert elsewhere.evidence == (f"{STACK['id']}: the system is debian 12, tested on Ubuntu 24.04",)
 
 
-@pytest.mark.parametrize("name", [name for name, stack in SHIPPED.items() if stack["installable"]])
+@pytest.mark.parametrize("name", [name for name, stack in SHIPPED.items() if "lock_file" in stack])
 def test_no_stack_that_is_shipped_is_known_not_to_work(name: str):
     manifest = SHIPPED[name]
-    first = dict(item["requirement"].split("==") for item in manifest["first"])
-    have = {**locked_versions(Path(manifest["lock_file"]).read_text()), **first, **manifest["verify"]["distributions"]}
+    first = dict(item["requirement"].split("==") for item in manifest.get("first", []))
+    have = {
+        **locked_versions(Path(manifest["lock_file"]).read_text()),
+        **first,
+        **manifest["verify"].get("distributions", {}),
+    }
     installed = stack(name)
     where = site(stacks=[installed], wanted=[profile(stack=installed)])
     assert judge("versions", where, (Look("record", installed["dir"]), {"distributions": have})).level is Level.PASS
+
+
+def test_nobody_looks_for_an_environment_in_a_stack_that_is_an_image() -> None:
+    installed = stack("vllm-openai-xpu-0.30.0")
+    where = site(cards=1, stacks=[installed], wanted=[profile(stack=installed)])
+    found = {finding["id"]: finding for finding in examine.examine(where, FakeEffects({}), CHECKS, 20)}
+    for name in ("stack-files", "versions", "native-extensions", "torch-xpu"):
+        assert "every stack that is used is a container image" in found[name]["summary"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -135,6 +147,22 @@ def test_torch_platform_and_collectives():
         judge("vllm-platform", where, (asked(where), Output(problem="python did not end within 45 s")))
 
 
+def test_an_engine_that_is_a_program_of_its_own():
+    llama = stack("llama-sycl")
+    where = site(stacks=[llama], wanted=[profile(stack=llama)])
+    command = stacks.devices_of(where, llama)
+    assert command.argv == (f"{llama['dir']}/venv/bin/llama-server", "--list-devices")
+    two = "Available devices:\n  SYCL0: Intel(R) Graphics [0xe223]\n  SYCL1: Intel(R) Graphics [0xe223]\n"
+    assert judge("engine-program", where, (command, Output(0, two))).level is Level.PASS
+    one = judge("engine-program", where, (command, Output(0, two.partition("  SYCL1")[0])))
+    assert (one.level, "sees 1 of 2 cards" in one.summary) == (Level.FAIL, True)
+    broken = judge("engine-program", where, (command, Output(127, err="libsycl.so.8: cannot open shared object file")))
+    assert (broken.level, "libsycl.so.8" in broken.summary) == (Level.FAIL, True)
+    for check in ("native-extensions", "vllm-platform", "torch-xpu", "collectives"):
+        assert judge(check, where).level is Level.SKIP, check
+    assert judge("engine-program", site()).level is Level.SKIP
+
+
 def test_a_stack_on_which_a_verified_engine_runs_is_not_imported_again():
     serving = site(serving="big")
     assert json.loads(asked(serving).argv[-1]) == {"torch": True, "vllm": False}
@@ -174,6 +202,18 @@ INFO: dict[str, Any] = {
 }  # fmt: skip
 
 
+def replica(index: int, *, is_open: bool = True) -> dict[str, Any]:
+    unit = {**ENGINE, "unit": f"b70-slot-main-big@{index}.service"}
+    told = {"open": is_open, "verified": is_open, "reason": "" if is_open else "its process is gone"}
+    return {
+        "index": index,
+        "backend_url": f"http://127.0.0.1:{18080 + index}",
+        "cards": [index],
+        **told,
+        "engine": unit,
+    }
+
+
 @pytest.mark.parametrize(
     ("changed", "level", "word"),
     [
@@ -188,6 +228,9 @@ INFO: dict[str, Any] = {
         ({"verified": False}, Level.FAIL, "not verified"),
         ({"drift": "runs a, rendered is b"}, Level.WARN, "rendered is b"),
         ({"engine": {**ENGINE, "restarts": 3}}, Level.WARN, "restarted 3 times"),
+        ({"degraded": True, "replicas": [replica(0), replica(1, is_open=False)]}, Level.FAIL, "1 of 2 replicas"),
+        ({"degraded": True, "replicas": [replica(0), replica(1, is_open=False)]}, Level.FAIL, "big@1.service"),
+        ({"degraded": False, "replicas": [replica(0), replica(1)]}, Level.PASS, "big is served"),
         ({"failed": True, "msg": "the state file is of another schema"}, Level.FAIL, "another schema"),
     ],
 )
@@ -237,6 +280,14 @@ def test_profiles_weights_and_caches():
     cut = judge("weights", site(), (look, {"state": "incomplete", "reason": "lacks model-3.safetensors"}))
     assert (cut.level, "lacks model-3" in cut.evidence[0]) == (Level.FAIL, True)
     assert judge("weights", site(wanted=[])).level is Level.SKIP
+    # What an engine elsewhere loads is not this host's.
+    remote = profile("remote", cards=0, model={"path": ""})
+    found = judge("weights", site(wanted=[remote]))
+    assert (found.level, found.summary) == (Level.PASS, "remote needs no weights: its engine is elsewhere")
+    assert (
+        judge("weights", site(wanted=[remote, profile()]), (look, {"state": "incomplete", "reason": "x"})).level
+        is Level.FAIL
+    )
     rows = [{"path": "/a", "problem": ""}, {"path": "/b", "problem": "the file system is mounted read-only"}]
     found = judge("cache-directories", site(), (Look("cache-directories"), rows))
     assert found.summary == "the user b70 cannot write to /b: the file system is mounted read-only"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,8 @@ class Engines:
         self.refused, self.answer = refused, answer
         self.questions = []
 
-    def __call__(self, python, environment, text):
+    def __call__(self, command, environment, text):
+        python = command[0]
         argv = json.loads(text)["argv"]
         self.questions.append((python, dict(environment), argv))
         if self.answer is not None:
@@ -145,8 +147,8 @@ def test_a_damaged_memory_is_asked_again(installed, text):
 def test_an_engine_that_does_not_answer_keeps_no_other_from_being_asked(installed, answer):
     engines = Engines()
 
-    def ask(python, environment, text):
-        return answer if "/cpu-1/" in python else engines(python, environment, text)
+    def ask(command, environment, text):
+        return answer if "/cpu-1/" in command[0] else engines(command, environment, text)
 
     a, b, c = (profile(installed, name, stack) for name, stack in (("a", "cpu-1"), ("b", "cpu-1"), ("c", "xpu-1")))
     report = run(installed, ask, a, b, c)
@@ -184,3 +186,82 @@ def test_profiles_are_read_by_name_and_an_unreadable_one_is_named(tmp_path):
     assert check.read_profiles(tmp_path / "none") == {}
     with pytest.raises(check.CheckError, match=r"b.json cannot be read .* run the role slot"):
         check.read_profiles(tmp_path, ["b"])
+
+
+class Program:
+    """What llama-server 0.5.0 says to a command line, by recorded words."""
+
+    def __init__(self):
+        self.commands = []
+
+    def __call__(self, command, environment, text):
+        self.commands.append(list(command))
+        if "--no-such-option" in command:
+            return 1, "", "error: invalid argument: --no-such-option\n"
+        return 0, "", "version: 0.5.0 (0c1e57098)\n"
+
+
+def gguf_profile(place, name, *words):
+    made = profile(place, name, "llama-1")
+    program = f"{made['stack']['dir']}/venv/bin/llama-server"
+    return {**made, "engine": {"kind": "llama-server", "argv": [program, "--model", "m.gguf", *words], "env": {}}}
+
+
+def test_an_engine_that_is_a_program_reads_each_command_line_itself(installed):
+    program = Program()
+    good, bad = gguf_profile(installed, "a"), gguf_profile(installed, "b", "--no-such-option")
+    place = installed / "stacks/llama-1/venv/bin"
+    place.mkdir(parents=True)
+    (installed / "stacks/llama-1" / check.COMPLETE).touch()
+    assert run(installed, program, good).skipped == {
+        "a": "the stack llama-1 has no venv/bin/llama-server that could be asked"
+    }
+    (place / "llama-server").touch()
+    report = run(installed, program, good, bad)
+    assert report.complaints == {"b": "error: invalid argument: --no-such-option"}
+    assert report.asked == ["a", "b"]
+    # It would serve otherwise.
+    assert {command[-1] for command in program.commands} == {"--version"}
+    assert run(installed, program, good).passed_before == ["a"]
+    assert len(program.commands) == 2
+
+
+def test_a_program_that_does_not_run_leaves_its_profiles_unread(installed):
+    place = installed / "stacks/llama-1/venv/bin"
+    place.mkdir(parents=True)
+    (place / "llama-server").touch()
+    (installed / "stacks/llama-1" / check.COMPLETE).touch()
+    report = run(
+        installed, lambda command, environment, text: (124, "", "no answer within 5 s"), gguf_profile(installed, "a")
+    )
+    assert "no answer within 5 s" in report.unanswered["a"]
+    assert not report.complaints
+
+
+TINY = Path(__file__).parents[4] / "lab/models/tiny-a-gguf"
+
+
+def test_a_model_in_gguf_is_estimated_from_its_file(installed):
+    made = {**gguf_profile(installed, "a"), "cards": 1, "model": {"path": str(TINY)}}
+    made["stack"]["device"] = "xpu"
+    made["engine"] |= {"argv": ["x", "--model", str(TINY / "tiny-a-BF16.gguf")], "settings": {"ctx_size": 4096}}
+    verdict, text = check.fitting("a", made)
+    # Two layers with two heads of 32 for keys and for values, in two bytes: 512 bytes for a token.
+    assert (verdict, "one context of 4096 tokens takes 0.00 GiB" in text) == ("fits", True)
+    made["engine"]["settings"]["ctx_size"] = 100_000_000
+    verdict, text = check.fitting("a", made)
+    assert (verdict, "Lower ctx_size" in text, "takes 47.68 GiB" in text) == ("no", True, True)
+    made["engine"]["settings"] |= {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
+    assert "takes 25.33 GiB" in check.fitting("a", made)[1]
+    made["engine"]["argv"][-1] = str(TINY / "missing.gguf")
+    assert check.fitting("a", made)[0] == "unknown"
+
+
+def test_the_engine_of_an_image_is_not_asked_and_that_is_said(installed):
+    given = profile(installed, "a")
+    given["stack"]["image"] = "docker.io/vllm/vllm-openai-xpu:x"
+    engines = Engines()
+    assert run(installed, engines, given).skipped == {
+        "a": "the stack cpu-1 is a container image, whose engine is not asked"
+    }
+    assert not engines.questions

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import work as works
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work
-
-
-class WorkError(Exception):
-    """The fault of this work."""
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
-    return Work(tmp_path / "state" / "soak" / "main", "b70-soak-main.service", WorkError)
+    return Work(tmp_path / "state" / "soak" / "main", "b70-soak-main.service")
 
 
 def mode(path: Path) -> int:
@@ -65,7 +62,7 @@ def test_a_link_to_a_file_of_others_is_not_followed(work: Work, archive: Path, t
 def test_what_is_no_such_file_is_named(
     work: Work, archive: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    monkeypatch.setattr(works, "_READ_LIMIT", 150_000)
+    monkeypatch.setattr(files, "_READ_LIMIT", 150_000)
     work.prepare({}, archive)
     (work.out / "seen.json").write_bytes(content)
     with pytest.raises(WorkError, match=r"seen\.json is damaged"):
@@ -81,3 +78,11 @@ def test_one_call_at_a_time_has_the_folder(work: Work, monkeypatch: pytest.Monke
     with work.alone():
         # Whoever may open it could hold up root.
         assert mode(lock) == 0o600
+
+
+def test_what_a_play_of_the_former_version_collected_was_told(work: Work, archive: Path) -> None:
+    work.prepare({"token": "1"}, archive)
+    work.save_result({"record": "x", "verdict": "passed", "reasons": [], "file": "x.json"})
+    assert (work.told(), work.told_to_another("2")) == (False, False)
+    work.save_result({"record": "x", "verdict": "passed", "reasons": [], "file": "x.json", "collected_by": "1"})
+    assert (work.told(), work.told_to_another("2"), work.told_to_another("1")) == (True, True, False)

@@ -19,7 +19,8 @@ def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -
     for name in profiles:
         fake_host.render(name, **changes)
         if load_s is not None:
-            fake_host.unit(name).load_s = load_s
+            for unit in fake_host.units.values():
+                unit.load_s = load_s
     return fake_host
 
 

@@ -16,10 +16,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.prepare import MEMINFO
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places, rendering_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     CardMemory,
@@ -30,6 +34,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     SlotFault,
     ToldToEndFault,
     UnitState,
+    replica_numbers,
 )
 from unit import contracts
 
@@ -60,6 +65,7 @@ FAULTS = (
     "restarts_in_canary",
     "device_lost",
 )
+IN_CONTAINER = 100_000  # so much above its unit's process is that of an engine in a container
 LEGACY = ["minimax-vllm.service", "b70-vllm-slot.service"]
 LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 
@@ -72,8 +78,8 @@ class Broken(AssertionError):
     """An invariant does not hold."""
 
 
-def profile_data(name: str, **changes: Any) -> dict[str, Any]:
-    """A resolved profile as the role renders it."""
+def profile_data(name: str, replicas: int = 1, **changes: Any) -> dict[str, Any]:
+    """A resolved profile as the role renders it, with so many engines."""
     data: dict[str, Any] = {
         "schema": 1,
         "name": name,
@@ -126,6 +132,7 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
                 {"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"},
             ],
         },
+        "accuracy": {"threshold": 0.8, "limit_s": 1800, "questions": None},
         "fingerprint": f"sha256:{name}-1",
     }
     for dotted, value in changes.items():
@@ -134,18 +141,38 @@ def profile_data(name: str, **changes: Any) -> dict[str, Any]:
         for key in path:
             target = target[key]
         target[last] = value
-    return data
+    if replicas > 1:
+        engine = data["engine"]
+        data["frontdoor"]["max_active_generations"] *= replicas
+        engine["replicas"] = [
+            {
+                "index": index,
+                "unit": LAYOUT.unit(name, index),
+                "unit_sha256": f"{index}" * 64,
+                "cards": list(range(index * data["cards"], (index + 1) * data["cards"])),
+                "backend_url": f"http://127.0.0.1:{18080 + index}",
+                "argv": [*engine["argv"][:-1], str(18080 + index)],
+                "env": {**engine["env"], **({"ZE_AFFINITY_MASK": str(index)} if data["cards"] else {})},
+                "start_after_s": 6 * index,
+            }
+            for index in range(replicas)
+        ]
+        data["unit"] = engine["replicas"][0]["unit"]
+    return {"examined": examined(data), **data}
 
 
 def rendering(name: str, **changes: Any) -> Rendering:
     """The texts of a profile. What the engine does is told by its unit and its environment, as on a host."""
     data = profile_data(name, **changes)
     engine = data["engine"]
-    unit = (
-        f"[Service]\nExecStart={json.dumps(engine['argv'])}\nTimeoutStopSec={engine['stop_timeout_s']}\n"
-        f"# {data['title']}\n"
-    )
-    return Rendering(name, unit, json.dumps(data["engine"]["env"]), json.dumps(data, indent=2) + "\n")
+    texts = []
+    for one in engine.get("replicas", [engine]):
+        unit = (
+            f"[Service]\nExecStart={json.dumps(one['argv'])}\nTimeoutStopSec={engine['stop_timeout_s']}\n"
+            f"ExecStartPre=sleep {one.get('start_after_s', 0)}\n# {data['title']}\n"
+        )
+        texts += [unit, json.dumps(one["env"])]
+    return rendering_of(name, [*texts, json.dumps(data, indent=2) + "\n"])
 
 
 @dataclass
@@ -174,6 +201,7 @@ class FakeUnit:
     environ: Mapping[str, str] = field(default_factory=dict)
     answers: int = 0
     needs_reload: bool = False
+    turn_at: float | None = None  # monotonic, when the process is started, in the meantime its unit waits
     loaded: str | None = None  # the unit's text as systemd has read it
     started_from: str | None = None  # the same at its last start
     stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
@@ -202,9 +230,14 @@ class FakeHost:
         self.unreadable: set[PurePosixPath] = set()  # no files, but something in their place
         self.full: set[PurePosixPath] = set()
         self.free = 10 * 2**30
+        self.available = 20 * 2**30  # bytes of memory
+        self.prefetched: list[PurePosixPath] = []
+        self.prefetch_s = 0.0  # for each file
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
+        self.images: dict[str, str] = {}  # ids by what units run
+        self.containers_empty = False  # Podman looks after nothing
         self.memory_told = True
         self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
         self.lock_holder: str | None = None
@@ -228,17 +261,22 @@ class FakeHost:
     def render(self, name: str, **changes: Any) -> dict[str, Any]:
         """Renders a profile and its unit in place, installs its weights and its stack."""
         data, texts = profile_data(name, **changes), rendering(name, **changes)
-        for path, text in zip(places(LAYOUT, name), (texts.unit, texts.env, texts.profile), strict=True):
+        for path, text in zip(places(LAYOUT, name, len(texts.engines)), texts.texts, strict=True):
             self.put(path, text)
         slot = {"schema": 1, "slot": "main", "legacy_units": LEGACY, "refused_statuses": ["rejected", "blocked"]}
         self.put(LAYOUT.slot_file, json.dumps(slot))
         # The role has systemd read what it wrote.
-        self.units.setdefault(data["unit"], FakeUnit(data["unit"])).loaded = None
+        for unit in (LAYOUT.unit(name, number) for number in replica_numbers(len(texts.engines))):
+            self.units.setdefault(unit, FakeUnit(unit)).loaded = None
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
         stack = data["stack"]
-        self.put(PurePosixPath(stack["dir"]) / "fingerprint.json", json.dumps({"stack_id": stack["id"]}))
-        self.put(PurePosixPath(data["engine"]["argv"][0]), "#!")
+        record = {"stack_id": stack["id"]}
+        if "image" in stack:
+            self.images[stack["image"]] = f"id-of-{stack['id']}"
+            record["image"] = {"id": f"id-of-{stack['id']}"}
+        self.put(PurePosixPath(stack["dir"]) / "fingerprint.json", json.dumps(record))
+        self.put(PurePosixPath("/usr/bin/podman" if "image" in stack else data["engine"]["argv"][0]), "#!")
         return data
 
     def render_held(self, name: str, **changes: Any) -> Rendering:
@@ -253,8 +291,8 @@ class FakeHost:
     def unit_text(self, unit: FakeUnit) -> str:
         return self.texts.get(LAYOUT.unit_dir / unit.name, ("", None))[0]
 
-    def unit(self, profile: str) -> FakeUnit:
-        return self.units[LAYOUT.unit(profile)]
+    def unit(self, profile: str, replica: int | None = None) -> FakeUnit:
+        return self.units[LAYOUT.unit(profile, replica)]
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.mono)
@@ -265,6 +303,8 @@ class FakeHost:
         for unit in self.units.values():
             if unit.stop_until is not None and self.mono >= unit.stop_until:
                 self._down(unit, "inactive")
+            if unit.turn_at is not None and self.mono >= unit.turn_at:
+                self.run_process(unit)
             if unit.restart_at is not None and self.mono >= unit.restart_at:
                 unit.restarts += 1
                 self.launch(unit)
@@ -280,22 +320,31 @@ class FakeHost:
 
     def _down(self, unit: FakeUnit, active: str) -> None:
         unit.active, unit.sub, unit.pid = active, "dead" if active == "inactive" else "failed", 0
-        unit.stop_until = unit.restart_at = None
+        unit.stop_until = unit.restart_at = unit.turn_at = None
 
     def _loop(self, unit: FakeUnit) -> None:
         self._down(unit, "activating")
         unit.sub, unit.restart_at = "auto-restart", self.mono + 15.0
 
-    def crash(self, profile: str) -> None:
+    def crash(self, profile: str, replica: int | None = None) -> None:
         """The engine dies and systemd starts it again at once."""
-        unit = self.unit(profile)
+        unit = self.unit(profile, replica)
         unit.restarts += 1
         self.launch(unit)
 
     def launch(self, unit: FakeUnit) -> None:
+        """systemd starts the unit; its process begins when its turn has come."""
         self.starts += 1
-        unit.active, unit.sub, unit.result, unit.restart_at = "active", "running", "success", None
-        unit.invocation, unit.pid = f"{self.starts:032x}", 1000 + self.starts
+        unit.invocation = f"{self.starts:032x}"
+        wait = float((unit.loaded or self.unit_text(unit)).partition("ExecStartPre=sleep ")[2].partition("\n")[0] or 0)
+        unit.active, unit.sub, unit.result, unit.restart_at = "activating", "start-pre", "success", None
+        unit.pid, unit.turn_at = 0, self.mono + wait
+        if not wait:
+            self.run_process(unit)
+
+    def run_process(self, unit: FakeUnit) -> None:
+        unit.active, unit.sub, unit.turn_at = "active", "running", None
+        unit.pid = 1000 + int(unit.invocation, 16)
         if unit.fault == "device_lost":
             self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
@@ -305,7 +354,9 @@ class FakeHost:
         argv = unit.loaded.partition("ExecStart=")[2].partition("\n")[0]
         if argv.startswith("["):
             unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
-            env = json.loads(self.texts[LAYOUT.profile_env(LAYOUT.profile_of(unit.name))][0])
+            number = unit.name.removesuffix(".service").partition("@")[2]
+            path = LAYOUT.profile_env(LAYOUT.profile_of(unit.name), int(number) if number else None)
+            env = json.loads(self.texts[path][0])
             unit.environ = dict(env, PATH="/usr/bin")
             unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
             unit.stop_limit_s = float(unit.loaded.partition("TimeoutStopSec=")[2].partition("\n")[0])
@@ -355,21 +406,34 @@ class FakeHost:
         """Does the frontdoor let clients through?"""
         return bool(self.state and self.state.open)
 
-    def engine(self) -> FakeUnit | None:
-        """The engine that holds the backend's port."""
-        return next((unit for unit in self.units.values() if unit.up and unit.name.startswith("b70-slot")), None)
+    def engine(self, port: int = 18080) -> FakeUnit | None:
+        """The engine that holds a port; units of the tests that have no text of their own hold the first one."""
+        for unit in self.units.values():
+            if unit.up and unit.name.startswith("b70-slot") and self.port_of(unit) == port:
+                return unit
+        return None
+
+    def port_of(self, unit: FakeUnit) -> int:
+        """A replica listens behind the first one."""
+        return 18080 + int(unit.name.removesuffix(".service").partition("@")[2] or 0)
+
+    def served(self) -> dict[str, bool]:
+        """Whether it was verified, by the invocation id of each process that clients may reach."""
+        return dict(self.state.passed) if self.open else {}
 
     def check(self) -> None:
         """What must hold at every moment."""
         slot = [name for name in self.running if name.startswith("b70-slot")]
-        if len(slot) > 1:
+        profiles = {LAYOUT.profile_of(name) for name in slot}
+        if len(slot) > 1 and (len(profiles) > 1 or not all("@" in name for name in slot)):
             raise Broken(f"two engines run: {slot}")
-        if len(self.enabled) > 1:
+        boots = {LAYOUT.profile_of(name) for name in self.enabled}
+        if len(self.enabled) > 1 and (len(boots) > 1 or not all("@" in name for name in self.enabled)):
             raise Broken(f"two units are enabled: {self.enabled}")
-        engine = self.engine()
-        if engine is not None and self.gate_verified and self.open and engine.live_fault not in HARMLESS:
-            served = self.state.invocation_id == engine.invocation
-            if served:
+        if not (self.gate_verified and self.open):
+            return
+        for engine in self.units.values():
+            if engine.up and engine.live_fault not in HARMLESS and engine.invocation in self.state.passed:
                 raise Broken(f"the frontdoor is open for {engine.name}, whose engine is {engine.live_fault}")
 
     def assert_invariants(self) -> None:
@@ -377,11 +441,12 @@ class FakeHost:
         self.check()
         state = self.state
         if state is not None and state.open:
-            engine = self.engine()
-            if engine is None or state.invocation_id != engine.invocation or not state.verified:
+            up = {unit.invocation: unit.name for unit in self.units.values() if unit.up}
+            if not state.passed or not {*state.passed} <= {*up} or not all(state.passed.values()):
                 raise Broken(f"open without the verified engine: {state}")
-            if self.enabled != [engine.name] and not (self.enabled == [] and LAYOUT.unit_dir in self.readonly):
-                raise Broken(f"{engine.name} is served, enabled is {self.enabled}")
+            target = parse_profile(self.texts[LAYOUT.profile_json(state.profile_name)][0], "the profile").units
+            if self.enabled != sorted(target) and not (self.enabled == [] and LAYOUT.unit_dir in self.readonly):
+                raise Broken(f"{target} is served, enabled is {self.enabled}")
         else:
             if self.running:
                 raise Broken(f"closed, but {self.running} run")
@@ -398,6 +463,7 @@ class FakeHost:
             files=FakeFiles(self),
             locks=FakeLocks(self),
             processes=FakeProcesses(self),
+            images=FakeImages(self),
         )
 
     def heed(self) -> None:
@@ -477,7 +543,8 @@ class FakeUnits:
         self._host.step(f"start {name}")
         for other in self._host.units.values():
             # Conflicts= in the units
-            if other.name != name and other.active not in ("inactive", "failed"):
+            one = "@" in name and "@" in other.name and LAYOUT.profile_of(name) == LAYOUT.profile_of(other.name)
+            if other.name != name and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
         self._host.launch(self._host.units[name])
@@ -548,7 +615,7 @@ class FakeHttp:
         self._host.heed()
         if url == f"{LAYOUT.frontdoor_url}/status":
             return self._status()
-        engine = self._ready()
+        engine = self._ready(url)
         if engine is None:
             return Reply(0, error="refused")
         fault = engine.live_fault
@@ -568,8 +635,8 @@ class FakeHttp:
         part |= {"queued_generations": 0, "max_active_generations": 2}
         return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
 
-    def _ready(self) -> FakeUnit | None:
-        engine = self._host.engine()
+    def _ready(self, url: str = BACKEND) -> FakeUnit | None:
+        engine = self._host.engine(urlsplit(url).port or 80)
         if engine is None or engine.live_fault in ("never_ready", "device_lost") or engine.active != "active":
             return None
         return engine if self._host.mono - engine.started >= engine.load_s else None
@@ -577,7 +644,7 @@ class FakeHttp:
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         self._host.step()
         self._host.heed()
-        engine = self._ready()
+        engine = self._ready(url)
         if engine is None:
             return Reply(0, error="refused")
         self._host.mono += 0.02
@@ -594,7 +661,8 @@ class FakeHttp:
             self._host._down(engine, "failed")
             return Reply(0, error="connection broke: ConnectionError")
         if fault == "restarts_in_canary" and engine.answers == 3:
-            self._host.crash(LAYOUT.profile_of(engine.name))
+            engine.restarts += 1
+            self._host.launch(engine)
             return Reply(200, json.dumps({"choices": [{"message": {"content": "OK"}}]}))
         text = ANSWERS[body["messages"][0]["content"]]
         if fault == "wrong_answer" or (fault == "wrong_one_in_four" and engine.answers % 4 == 0):
@@ -644,8 +712,13 @@ class FakeFiles:
         self._readable(path)
         if path == BOOT_ID:
             return f"boot-{self._host.boots}\n"
+        if path == MEMINFO:
+            return f"MemTotal: 99 kB\nMemAvailable: {self._host.available // 1024} kB\n"
         found = self._host.texts.get(path)
         return None if found is None else found[0]
+
+    def read_foreign(self, path: PurePosixPath) -> str | None:
+        return self.read(path)
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
         self._host.step()
@@ -716,6 +789,13 @@ class FakeFiles:
         self._host.step()
         return path in self._host.texts
 
+    def prefetch(self, path: PurePosixPath) -> Iterator[int]:
+        self._host.step()
+        self._readable(path)
+        self._host.prefetched.append(path)
+        self._host.mono += self._host.prefetch_s
+        yield self.size(path) or 0
+
 
 class FakeLocks:
     def __init__(self, fake_host: FakeHost) -> None:
@@ -737,12 +817,34 @@ class FakeLocks:
             self._host.lock_holder = None
 
 
+class FakeImages:
+    def __init__(self, fake_host: FakeHost) -> None:
+        self._host = fake_host
+
+    def id_of(self, reference: str) -> str:
+        self._host.step()
+        return self._host.images.get(reference, "")
+
+
 class FakeProcesses:
     def __init__(self, fake_host: FakeHost) -> None:
         self._host = fake_host
 
     def _unit(self, pid: int) -> FakeUnit | None:
-        return next((unit for unit in self._host.units.values() if unit.up and unit.pid == pid), None)
+        """Whose engine the process is. A container's engine is not the process that systemd knows."""
+        for unit in self._host.units.values():
+            if unit.up and pid == (unit.pid + IN_CONTAINER if self._contained(unit) else unit.pid):
+                return unit
+        return None
+
+    def _contained(self, unit: FakeUnit) -> bool:
+        text, _when = self._host.texts.get(LAYOUT.profile_json(LAYOUT.profile_of(unit.name)), ("{}", None))
+        return "image" in json.loads(text).get("stack", {})
+
+    def contained(self, pid: int) -> int:
+        self._host.step()
+        units = [unit for unit in self._host.units.values() if unit.up and unit.pid == pid]
+        return pid + IN_CONTAINER if units and self._contained(units[0]) and not self._host.containers_empty else 0
 
     def cmdline(self, pid: int) -> tuple[str, ...]:
         self._host.step()
@@ -756,7 +858,7 @@ class FakeProcesses:
 
     def port_holders(self, port: int) -> tuple[Holder, ...]:
         self._host.step()
-        engine = self._host.engine()
+        engine = self._host.engine(port)
         ours = () if engine is None else (Holder(engine.pid, "vllm", "b70", engine.name, f"port {port}"),)
         return (*ours, *self._host.foreign)
 

@@ -12,9 +12,10 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.recorded import unit_of
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import b70ctl, host
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeUnit, Killed
 
 
 @pytest.fixture
@@ -210,6 +211,40 @@ def test_status_tells_a_switch_at_work_from_one_that_was_killed(fake_host):
     assert "interrupted" not in text
     fake_host.put(LAYOUT.progress_file, '{"event": "start", "pid": 1}\n{"event": "phase", "phase": "enable"}\n')
     assert "in phase" not in b70ctl(fake_host, "status")[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "line"),
+    [
+        (
+            "soak",
+            {
+                "given.json": '{"profile": "a", "began_at": "2026-06-07T09:00:00Z"}',
+                "out/seen.json": '{"now": "cycle 3: load"}',
+            },
+            "a soak of a since 2026-06-07T09:00:00Z runs (b70-soak-main.service): cycle 3: load",
+        ),
+        (
+            "context_search",
+            {"given.json": '{"profile": "b", "began_at": "2026-06-07T09:00:00Z"}'},
+            "a context search of b since 2026-06-07T09:00:00Z runs (b70-context-search-main.service)",
+        ),
+        # Only root may look into its files.
+        ("benchmark", {}, "a benchmark runs (b70-benchmark-main.service)"),
+        ("promotion", {"given.json": "[", "out/seen.json": "[]"}, "a promotion runs (b70-promotion-main.service)"),
+        # The engine's user writes it.
+        ("soak", {"out/seen.json": "[" * 100_000}, "a soak runs (b70-soak-main.service)"),
+    ],
+)
+def test_status_tells_of_work_that_runs(fake_host, kind, files, line):
+    b70ctl(fake_host, "switch", "a")
+    for name, content in files.items():
+        fake_host.put(LAYOUT.state_dir / kind / "main" / name, content)
+    assert not any("runs (b70-" in one for one in b70ctl(fake_host, "status")[1].splitlines())
+    unit = FakeUnit(unit_of(kind, "main"), active="active", sub="running")
+    fake_host.units[unit.name] = unit
+    assert line in b70ctl(fake_host, "status")[1].splitlines()
+    assert json.loads(b70ctl(fake_host, "status", "--json")[1])["works"][0]["kind"] == kind
 
 
 def test_status_calls_no_engine_served_that_was_not_verified(fake_host):

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
@@ -13,10 +15,14 @@ from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
-def make(fault=""):
+def make(fault="", kinds=()):
+    """A host that serves a; kinds: what kind of engine a profile has, where it is not vLLM."""
     fake_host = FakeHost()
     for name in "abc":
-        fake_host.render(name)
+        kind = dict(kinds).get(name)
+        fake_host.render(name, **({"engine__kind": kind} if kind else {}))
+        if kind == "llama-server":
+            fake_host.put(PurePosixPath(f"/models/{name}/{name}.gguf"), "GGUF")
         fake_host.unit(name).load_s = 1.0
     run(fake_host, "a")
     fake_host.unit("b").fault = fault
@@ -27,16 +33,16 @@ def run(fake_host, profile, **changes):
     return api.switch(fake_host.effects(), LAYOUT, request(profile, **changes))
 
 
-def effects_of(fault):
-    fake_host = make(fault)
+def effects_of(fault, kinds=()):
+    fake_host = make(fault, kinds)
     before = fake_host.effects_done
     run(fake_host, "b")
     return fake_host.effects_done - before
 
 
-def killed(fault, number):
+def killed(fault, number, kinds=()):
     """A host on which the switch from a to b was killed at its Nth effect."""
-    fake_host = make(fault)
+    fake_host = make(fault, kinds)
     fake_host.kill_at = fake_host.effects_done + number
     with pytest.raises(Killed):
         run(fake_host, "b")
@@ -63,6 +69,26 @@ def test_killed_anywhere_then_settled(fault, then, want):
         fake_host.assert_invariants()
         assert fake_host.running == ([LAYOUT.unit(want)] if want else [])
         assert run(fake_host, want)["changed"] is False, number
+
+
+@pytest.mark.parametrize("fault", ["", "wrong_answer", "exit_at_start"])
+@pytest.mark.parametrize(
+    "kinds", [{"b": "llama-server"}, {"a": "llama-server"}], ids=["to llama.cpp", "from llama.cpp"]
+)
+@pytest.mark.parametrize("then", ["nothing", "reboot"])
+def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
+    for number in range(1, effects_of(fault, kinds) + 1, 5):
+        fake_host = killed(fault, number, kinds)
+        if then == "reboot":
+            fake_host.mono += 30
+            fake_host.reboot()
+            fake_host.check()
+        fake_host.unit("b").fault = fake_host.unit("b").live_fault = ""
+        assert not run(fake_host, "b")["failed"], number
+        fake_host.assert_invariants()
+        assert fake_host.running == [B]
+        assert fake_host.state.engine["kind"] == kinds.get("b", "vllm")
+        assert run(fake_host, "b")["changed"] is False, number
 
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -52,6 +53,24 @@ def guard_other_stack(fake_host):
 def guard_torn_stack(fake_host):
     fake_host.put(next(path for path in fake_host.texts if path.name == "fingerprint.json"), "{")
     return "is not JSON"
+
+
+def remote(fake_host, **files):
+    """Profile b with an engine elsewhere; no stack, no weights."""
+    given = {"base_url": "https://a/v1", "model": "m", "api_key_file": None, "ca_file": None, **files}
+    engine = {"engine__kind": "openai", "engine__argv": ["/usr/sbin/haproxy"], "engine__remote": given}
+    fake_host.render("b", stack__dir="", model__path="", **engine)
+
+
+def guard_remote_key(fake_host):
+    remote(fake_host, api_key_file="/etc/b70-vllm-slot/keys/b")
+    return "the API key for the remote engine of b: /etc/b70-vllm-slot/keys/b is missing or empty"
+
+
+def guard_remote_program(fake_host):
+    remote(fake_host)
+    del fake_host.texts[PurePosixPath("/usr/sbin/haproxy")]
+    return "/usr/sbin/haproxy is missing"
 
 
 def guard_disk(fake_host):

@@ -13,12 +13,17 @@ import socket
 import stat
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import RENDERING, SETTLING
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files as host_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
@@ -28,6 +33,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd impo
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import JOURNAL_TAIL_BYTES
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault, ToldToEndFault
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 SHOW = """\
 Type=exec
@@ -93,6 +99,36 @@ def test_files(tmp_path):
     files.remove(folder / "k")
     assert files.writable(folder / "not" / "yet") is None
     assert files.free_bytes(folder / "not" / "yet") > 0
+
+
+def test_a_file_of_another_user_is_no_way_to_one_of_root_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(host_files, "_READ_LIMIT", 100)
+    files, path = HostFiles(), PurePosixPath(tmp_path / "seen.json")
+    assert files.read_foreign(path) is None
+    files.write(path, "{}")
+    assert files.read_foreign(path) == "{}"
+    files.write(path, " " * 101)
+    with pytest.raises(OSError, match="larger than 100 bytes"):
+        files.read_foreign(path)
+    os.unlink(path)
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_foreign(path)
+
+
+def test_the_status_follows_no_link_that_the_engine_s_user_made(tmp_path):
+    layout, unit = replace(LAYOUT, state_dir=PurePosixPath(tmp_path)), recorded.unit_of("soak", "main")
+    units = SimpleNamespace(show=lambda names: [SimpleNamespace(name=unit, running=True)])
+    fx: Any = SimpleNamespace(files=HostFiles(), units=units)
+    folder = tmp_path / "soak" / "main"
+    (folder / "out").mkdir(parents=True)
+    (folder / "given.json").write_text('{"profile": "a"}')
+    (folder / "out" / "seen.json").write_text('{"now": "cycle 3"}')
+    row = {"kind": "soak", "unit": unit, "profile": "a", "began_at": None, "now": "cycle 3"}
+    assert recorded.works(fx, layout) == [row]
+    (folder / "out" / "seen.json").rename(tmp_path / "secret.json")
+    (folder / "out" / "seen.json").symlink_to(tmp_path / "secret.json")
+    assert recorded.works(fx, layout) == [{**row, "now": None}]
 
 
 def test_the_end_of_a_huge_journal_is_read_at_once(tmp_path):

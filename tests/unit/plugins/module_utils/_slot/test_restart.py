@@ -29,7 +29,7 @@ def test_a_verified_engine_is_drained_and_started_anew(fake_host):
     fake_host.assert_invariants()
     assert (result["outcome"], result["verified"], result["profile"]) == ("committed", True, "a")
     assert fake_host.engine().invocation != first
-    assert names(result)[4:9] == ["close", "drain", "stop", "release", "start"]
+    assert names(result)[4:10] == ["prepare", "close", "drain", "stop", "release", "start"]
     assert "canary" in names(result)
     assert fake_host.open
     assert switch(fake_host, "a")["outcome"] == "unchanged"

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
@@ -28,11 +30,12 @@ from unit.plugins.module_utils._soak.test_cycles import Engine, soak
 
 
 class Systemd:
-    """Knows one unit."""
+    """Knows one unit, and those of others that run."""
 
     def __init__(self) -> None:
         self.started: list[Any] = []
         self.running = False
+        self.others: set[str] = set()
 
     def start(self, task: Any) -> None:
         self.started.append(task)
@@ -40,11 +43,11 @@ class Systemd:
 
     def stop(self, unit: str) -> None:
         if not self.running:
-            raise job.SoakError(f"`systemctl stop` failed: Failed to stop {unit}: Unit {unit} not loaded.")
+            raise WorkError(f"`systemctl stop` failed: Failed to stop {unit}: Unit {unit} not loaded.")
         self.running = False
 
     def state(self, unit: str) -> State:
-        return State("active" if self.running else "inactive", "success", "0")
+        return State("active" if self.running or unit in self.others else "inactive", "success", "0")
 
 
 @pytest.fixture
@@ -52,8 +55,8 @@ def systemd(monkeypatch: pytest.MonkeyPatch) -> Systemd:
     fake_host, found = host("a", load_s=1.0), Systemd()
     switch(fake_host, "a")
     served = watching.served(fake_host.effects(), layout_of({**_defaults(), "slot": "main"}))
-    monkeypatch.setattr(job, "_SYSTEMD", found)
-    monkeypatch.setattr(job, "host_effects", lambda clock: fake_host.effects())
+    monkeypatch.setattr(job.SoakJob, "systemd", found)
+    monkeypatch.setattr(jobs, "host_effects", lambda clock: fake_host.effects())
     monkeypatch.setattr(watching, "served", lambda fx, layout: watching.Served(served.profile, "1" * 32, 0, ""))
     return found
 
@@ -75,7 +78,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def write_seen(params: dict[str, Any], seen: dict[str, Any]) -> None:
-    job.work_of(params).save_seen(seen)
+    job.SoakJob(params).work.save_seen(seen)
 
 
 def records(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -87,76 +90,103 @@ def records(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_one_soak_is_begun_and_joined(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    first = job.start(params, archive)
-    again = job.start({**params, "duration": "1h"}, archive)
-    assert (first["state"], first["joined"], again["state"], again["joined"]) == ("running", False, "running", True)
+    first = job.SoakJob(params).start(archive)
+    again = job.SoakJob({**params, "duration": "1h"}).start(archive)
+    assert (first.state, first.joined, again.state, again.joined) == ("running", False, "running", True)
     (task,) = systemd.started
     assert (task.unit, task.limit_s) == ("b70-soak-main.service", 28800 + 1800 + 4 * 3600)
-    assert task.writable == (str(job.work_of(params).out),)
-    given = job.work_of(params).given()
+    assert task.writable == (str(job.SoakJob(params).work.out),)
+    given = job.SoakJob(params).work.given()
     assert given is not None
     # As many at once as the profile admits.
     assert (given["plan"]["concurrency"], given["plan"]["duration_s"], given["profile"]) == (2, 28800, "a")
     assert records(params) == []
 
 
+def test_no_soak_beside_a_gate(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    systemd.others = {"b70-promotion-main.service"}
+    with pytest.raises(WorkError, match=r"no soak begins: b70-promotion-main\.service runs and asks the engine too"):
+        job.SoakJob(params).start(archive)
+    assert systemd.started == []
+    systemd.others = {"b70-benchmark-main.service", "b70-context-search-main.service"}
+    assert job.SoakJob(params).start(archive).state == "running"
+
+
 def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     write_seen(params, soak(Engine(lambda number: number == 17)))
     systemd.running = False
-    found = job.start(params, archive)
-    assert (found["state"], found["joined"], found["result"]["verdict"]) == ("ended", True, "passed")
+    found = job.SoakJob(params).start(archive)
+    assert (found.state, found.joined, found.result["verdict"]) == ("ended", True, "passed")
     (record,) = records(params)
-    assert (record["id"], record["profile"], record["engine"]["name"]) == (found["result"]["record"], "a", "vllm")
+    assert (record["id"], record["profile"], record["engine"]["name"]) == (found.result["record"], "a", "vllm")
     assert [row["class"] for row in record["data"]["anomalies"]] == [ISOLATED]
     assert record["canary"]["before"]["ok"]
-    assert job.look(params)["result"] == found["result"]
+    assert job.SoakJob(params).look().result == found.result
     assert len(records(params)) == 1
-    assert job.start(params, archive)["joined"] is False
+    job.SoakJob(params).acknowledge()
+    assert job.SoakJob(params).start(archive).joined is False
     assert len(systemd.started) == 2
 
 
 def test_a_play_that_asks_again_after_a_lost_answer_begins_no_second_soak(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    job.start({**params, "token": "first"}, archive)
+    job.SoakJob({**params, "token": "first"}).start(archive)
     write_seen(params, soak(Engine()))
     systemd.running = False
-    answers = [job.start({**params, "token": "second"}, archive) for _lost in range(3)]
-    assert [(one["state"], one["joined"]) for one in answers] == [("ended", True)] * 3
+    answers = [job.SoakJob({**params, "token": "second"}).start(archive) for _lost in range(3)]
+    assert [(one.state, one.joined) for one in answers] == [("ended", True)] * 3
     assert len(systemd.started) == 1
-    assert job.start({**params, "token": "third"}, archive)["state"] == "running"
+    job.SoakJob({**params, "token": "second"}).acknowledge()
+    assert job.SoakJob({**params, "token": "second"}).start(archive).state == "ended"
+    assert job.SoakJob({**params, "token": "third"}).start(archive).state == "running"
+
+
+def test_a_result_that_nobody_printed_is_told_to_the_next_play(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    killed, second = job.SoakJob({**params, "token": "killed"}), job.SoakJob({**params, "token": "second"})
+    killed.start(archive)
+    write_seen(params, soak(Engine()))
+    systemd.running = False
+    # The play is gone, and its process at the controller looks once more.
+    assert killed.look().result["verdict"] == "passed"
+    told = second.answer(check_mode=False)
+    assert (told["state"], told["joined"], told["verdict"]) == ("ended", True, "passed")
+    assert len(records(params)) == len(systemd.started) == 1
 
 
 def test_a_soak_that_is_over_when_its_own_play_asks_again_is_the_play_s(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    job.start({**params, "token": "first"}, archive)
-    assert job.start({**params, "token": "first"}, archive)["joined"] is False
+    job.SoakJob({**params, "token": "first"}).start(archive)
+    assert job.SoakJob({**params, "token": "first"}).start(archive).joined is False
     systemd.running = False
-    answers = [job.start({**params, "token": "first"}, archive) for _lost in range(2)]
-    assert [(one["state"], one["joined"]) for one in answers] == [("ended", False)] * 2
+    answers = [job.SoakJob({**params, "token": "first"}).start(archive) for _lost in range(2)]
+    assert [(one.state, one.joined) for one in answers] == [("ended", False)] * 2
     assert len(systemd.started) == 1
 
 
 def test_two_plays_at_once_begin_one_soak(
     systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[dict[str, Any]] = []
+    found: list[Found] = []
     others: list[Thread] = []
+    second = job.SoakJob({**params, "token": "second"})
     prepare = Work.prepare
 
     def with_another(self: Work, *given: Any) -> None:
         if not others:
-            others.append(Thread(target=lambda: found.append(job.start({**params, "token": "second"}, archive))))
+            others.append(Thread(target=lambda: found.append(second.start(archive))))
             others[0].start()
             others[0].join(0.5)  # it has found no soak, or waits until this one has begun
         prepare(self, *given)
 
     monkeypatch.setattr(Work, "prepare", with_another)
-    found.append(job.start({**params, "token": "first"}, archive))
+    found.append(job.SoakJob({**params, "token": "first"}).start(archive))
     others[0].join()
-    assert [(one["state"], one["joined"]) for one in found] == [("running", False), ("running", True)]
+    assert [(one.state, one.joined) for one in found] == [("running", False), ("running", True)]
     assert len(systemd.started) == 1
 
 
@@ -164,20 +194,20 @@ def test_one_that_systemd_does_not_start_leaves_nothing(
     systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(task: Any) -> None:
-        raise job.SoakError("`systemd-run --quiet` failed: no bus")
+        raise WorkError("`systemd-run --quiet` failed: no bus")
 
     monkeypatch.setattr(systemd, "start", start)
-    with pytest.raises(job.SoakError, match="no bus"):
-        job.start(params, archive)
-    assert not job.work_of(params).folder.exists()
+    with pytest.raises(WorkError, match="no bus"):
+        job.SoakJob(params).start(archive)
+    assert not job.SoakJob(params).work.folder.exists()
 
 
 def test_a_clock_that_was_set_back_wedges_nothing(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     seen = soak(Engine())
     write_seen(params, {**seen, "ended": {**seen["ended"], "at": "2001-01-01T00:00:00Z"}})
     systemd.running = False
-    assert job.look(params)["result"]["verdict"] == "passed"
+    assert job.SoakJob(params).look().result["verdict"] == "passed"
     (record,) = records(params)
     assert record["ended_at"] == record["began_at"]
 
@@ -185,12 +215,12 @@ def test_a_clock_that_was_set_back_wedges_nothing(systemd: Systemd, params: dict
 def test_a_record_that_cannot_be_made_is_said_with_what_to_do(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     seen = soak(Engine())
     write_seen(params, {**seen, "ended": {**seen["ended"], "at": "at noon"}})
     systemd.running = False
-    with pytest.raises(job.SoakError, match=r"no record .*'at noon'.*remove .*soak/main to give it up"):
-        job.answer(params, check_mode=False)
+    with pytest.raises(WorkError, match=r"no record .*'at noon'.*remove .*soak/main to give it up"):
+        job.SoakJob(params).answer(check_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +238,7 @@ def test_a_record_that_cannot_be_written_is_written_by_the_next_play(
     fault: Exception,
     words: str,
 ) -> None:
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     write_seen(params, soak(Engine()))
     systemd.running = False
 
@@ -217,9 +247,9 @@ def test_a_record_that_cannot_be_written_is_written_by_the_next_play(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", write)
-        with pytest.raises(job.SoakError, match=words):
-            job.answer(params, check_mode=False)
-    found = job.answer(params, check_mode=False)
+        with pytest.raises(WorkError, match=words):
+            job.SoakJob(params).answer(check_mode=False)
+    found = job.SoakJob(params).answer(check_mode=False)
     assert (found["joined"], found["verdict"]) == (True, "passed")
 
 
@@ -227,37 +257,37 @@ def test_a_record_that_cannot_be_written_is_written_by_the_next_play(
 def test_one_that_was_killed_leaves_a_record(
     systemd: Systemd, params: dict[str, Any], archive: Path, cycles: int
 ) -> None:
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     if cycles:
         row = {"number": 1, "began_at": "2026-06-07T09:00:00Z", "seconds": None, "canary": None, "anomalies": 0}
         write_seen(params, {**nothing_seen(), "cycles": [{**row, "load": None}]})
     systemd.running = False
-    found = job.look(params)
-    assert found["result"]["verdict"] == "unfinished"
+    found = job.SoakJob(params).look()
+    assert found.result["verdict"] == "unfinished"
     assert records(params)[0]["data"]["ended"]["how"] == "vanished"
 
 
 def test_check_mode_begins_nothing_and_writes_no_record(
     systemd: Systemd, params: dict[str, Any], archive: Path
 ) -> None:
-    assert job.answer(params, check_mode=True)["state"] == "none"
+    assert job.SoakJob(params).answer(check_mode=True)["state"] == "none"
     assert systemd.started == []
-    job.start(params, archive)
+    job.SoakJob(params).start(archive)
     systemd.running = False
-    found = job.answer(params, check_mode=True)
+    found = job.SoakJob(params).answer(check_mode=True)
     assert (found["state"], found["verdict"], records(params)) == ("ended", None, [])
 
 
 def test_one_that_is_stopped_is_unfinished(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    job.start(params, archive)
-    found = job.answer({**params, "state": "stopped"}, check_mode=False)
+    job.SoakJob(params).start(archive)
+    found = job.SoakJob({**params, "state": "stopped"}).answer(check_mode=False)
     assert (found["state"], found["verdict"], found["changed"]) == ("ended", "unfinished", False)
     # Systemd has dropped the unit: to stop it again is no failure.
-    assert job.answer({**params, "state": "stopped"}, check_mode=False)["verdict"] == "unfinished"
+    assert job.SoakJob({**params, "state": "stopped"}).answer(check_mode=False)["verdict"] == "unfinished"
 
 
 def test_nothing_is_there_to_be_stopped(systemd: Systemd, params: dict[str, Any]) -> None:
-    assert job.answer({**params, "state": "stopped"}, check_mode=False)["state"] == "none"
+    assert job.SoakJob({**params, "state": "stopped"}).answer(check_mode=False)["state"] == "none"
 
 
 def test_nothing_is_soaked_where_nothing_is_served(
@@ -267,9 +297,9 @@ def test_nothing_is_soaked_where_nothing_is_served(
         raise SlotFault("slot main serves no verified engine")
 
     monkeypatch.setattr(watching, "served", served)
-    with pytest.raises(job.SoakError, match="nothing is soaked: slot main serves no verified engine"):
-        job.start(params, archive)
-    assert not job.work_of(params).folder.exists()
+    with pytest.raises(WorkError, match="no soak begins: slot main serves no verified engine"):
+        job.SoakJob(params).start(archive)
+    assert not job.SoakJob(params).work.folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -282,18 +312,18 @@ def test_nothing_is_soaked_where_nothing_is_served(
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(params: dict[str, Any], key: str, value: Any, words: str) -> None:
-    with pytest.raises(job.SoakError, match=words):
+    with pytest.raises(WorkError, match=words):
         job.plan_of({**params, key: value}, 8)
 
 
 def test_a_plan_that_asks_no_wrong_answer_again_is_refused(params: dict[str, Any]) -> None:
-    with pytest.raises(job.SoakError, match=r"reruns and stress of the soak are both 0.*at least 1"):
+    with pytest.raises(WorkError, match=r"reruns and stress of the soak are both 0.*at least 1"):
         job.plan_of({**params, "reruns": 0, "stress": 0}, 8)
     assert job.plan_of({**params, "reruns": 0, "stress": 1}, 8).stress == 1
 
 
 def test_a_damaged_file_is_named(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    job.start(params, archive)
-    (job.work_of(params).folder / "given.json").write_text("{")
-    with pytest.raises(job.SoakError, match=r"given\.json is damaged"):
-        job.look(params)
+    job.SoakJob(params).start(archive)
+    (job.SoakJob(params).work.folder / "given.json").write_text("{")
+    with pytest.raises(WorkError, match=r"given\.json is damaged"):
+        job.SoakJob(params).look()

@@ -81,7 +81,7 @@ def test_what_a_wrong_answer_is(reruns: list[bool], stress: list[bool], earlier:
 
 
 def cycle(number: int, rate: float | None = 780.0, error: str = "") -> dict[str, Any]:
-    load = {"tok_s": rate, "failed": 1 if error else 0, "error": error}
+    load = {"tok_s": rate, "failed": 1 if error else 0, "error": error, "mean_ttft_s": 2.551}
     return {"number": number, "load": None if rate is None else load}
 
 
@@ -162,6 +162,14 @@ def test_an_early_end_excuses_no_anomaly() -> None:
 def test_the_summary_is_one_line() -> None:
     found = seen([*USUAL, 768.0], anomalies=("isolated",))
     assert judging.summary(PLAN, found) == (
-        "4 cycles, anomalies: 1 isolated, 765.44 to 784.37 tok/s (first cycles 781.04)"
+        "4 cycles, anomalies: 1 isolated, 765.44 to 784.37 tok/s (first cycles 781.04), "
+        "first token after 2.551 to 2.551 s"
     )
     assert judging.summary(PLAN, seen([])) == "0 cycles, no anomaly"
+
+
+def test_cycles_of_the_former_version_have_no_first_tokens() -> None:
+    found = seen(USUAL)
+    for row in found["cycles"]:
+        del row["load"]["mean_ttft_s"]
+    assert judging.summary(PLAN, found) == "3 cycles, no anomaly, 765.44 to 784.37 tok/s (first cycles 781.04)"

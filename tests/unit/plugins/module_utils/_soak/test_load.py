@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
-from ansible_collections.arcpro.b70.plugins.module_utils._soak.load import bodies, figures
+from ansible_collections.arcpro.b70.plugins.module_utils._soak.load import bodies
 from unit.plugins.module_utils._slot.fake_host import profile_data
 from unit.plugins.module_utils._soak.test_judging import PLAN
 
@@ -29,6 +28,7 @@ def test_as_many_as_planned_and_no_two_alike() -> None:
     assert len({json.dumps(body["messages"]) for body in sent}) > 1
     assert len({body["cache_salt"] for body in sent}) == 8
     assert {(body["max_tokens"], body["ignore_eos"], body["temperature"]) for body in sent} == {(512, True, 0)}
+    assert all(body["stream"] and body["stream_options"]["include_usage"] for body in sent)
     assert len(sent[0]["messages"][0]["content"].split()) <= 100 + 2
     assert sent != asked(2, engine__max_model_len=4096)
     # No request of the load is taken for one of the canary.
@@ -47,37 +47,6 @@ def test_an_engine_of_another_kind_is_asked_only_what_it_knows() -> None:
 
 def test_a_model_that_writes_no_text_has_no_load() -> None:
     assert asked(engine__task="embed") == []
-
-
-def reply(tokens: int) -> Reply:
-    return Reply(200, json.dumps({"usage": {"prompt_tokens": 100, "completion_tokens": tokens}}))
-
-
-def test_the_rate_is_that_of_all_answers_over_the_whole_time() -> None:
-    assert figures([(reply(512), 5.0), (reply(512), 5.2)], 5.25) == {
-        "requests": 2,
-        "failed": 0,
-        "error": "",
-        "output_tokens": 1024,
-        "wall_s": 5.25,
-        "tok_s": 195.05,
-        "slowest_s": 5.2,
-    }
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        (Reply(0, error="timeout"), "timeout"),
-        (Reply(503, "full"), "503 full"),
-        (Reply(200, "{}"), "200 {}"),
-        (reply(0), '200 {"usage": {"prompt_tokens": 100, "completion_tokens": 0}}'),
-    ],
-)
-def test_an_answer_without_tokens_has_failed(wrong: Reply, error: str) -> None:
-    found = figures([(reply(512), 5.0), (wrong, 1.0)], 5.0)
-    assert (found["failed"], found["error"], found["output_tokens"]) == (1, error, 512)
-    assert figures([(wrong, 1.0)], 1.0)["slowest_s"] is None
 
 
 def test_a_plan_without_a_load_sends_nothing() -> None:

@@ -119,3 +119,21 @@ def test_a_lost_card_ends_it_before_the_slot_has_noticed(fake_host, watched):
     found = watching.gone(fake_host.effects(), LAYOUT, watched)
     assert found is not None
     assert (found.how, "device_lost" in found.why) == ("lost", True)
+
+
+def test_of_several_engines_each_is_watched():
+    fake_host = host("r", load_s=1.0, replicas=3)
+    switch(fake_host, "r")
+    watched = watching.served(fake_host.effects(), LAYOUT)
+    assert len(watched.invocation_id.split()) == 3
+    assert watching.gone(fake_host.effects(), LAYOUT, watched) is None
+    results, problem = ask(fake_host, watched)
+    assert problem == ""
+    assert {result.replica for result in results} == {0, 1, 2}
+    fake_host.crash("r", 2)
+    found = watching.gone(fake_host.effects(), LAYOUT, watched)
+    assert found is not None
+    assert found.how == "crashed"
+    assert LAYOUT.unit("r", 2) in found.why
+    with pytest.raises(SlotFault, match=r"serves 2 of 3 replicas of r; `b70ctl recover` starts the others"):
+        watching.served(fake_host.effects(), LAYOUT)

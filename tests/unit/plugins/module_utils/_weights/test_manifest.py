@@ -128,3 +128,11 @@ def test_sizes_are_short():
         "2.5 MB",
         "113.0 GB",
     ]
+
+
+def test_a_directory_of_gguf_alone_needs_all_parts_and_nothing_else():
+    parts = [f"q-0000{number}-of-00002.gguf" for number in (1, 2)]
+    assert m.missing_parts([*parts, "mmproj-F16.gguf"], None) == []
+    assert m.missing_parts([parts[1]], None) == [parts[0]]
+    # Beside weights of another format it is no more than a file.
+    assert "config.json" in m.missing_parts(["model.safetensors", "m.gguf"], None)

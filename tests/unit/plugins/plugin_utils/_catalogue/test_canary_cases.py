@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, hearing, needle, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
@@ -212,7 +213,8 @@ def test_what_the_catalogue_accepts_the_host_can_ask():
 
 def test_every_shipped_profile_has_a_canary_that_fits_its_context():
     for profile in load_catalogue().values():
-        length = profile["engine"]["settings"]["max_model_len"]
+        length = kind_of_engine(profile["engine"]).context_length(profile["engine"]["settings"])
+        assert length is not None
         resolved = profile_data("x", canary__cases=profile["canary"]["cases"], engine__max_model_len=length)
         host = parse_profile(json.dumps(resolved), profile["name"])
         for case in host.canary.cases:

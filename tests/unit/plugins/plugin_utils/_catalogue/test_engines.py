@@ -9,14 +9,14 @@ import re
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import engines
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import OWNED_FLAGS
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema
 
 STACK = {"name": "mine", "engine": {"kind": "vllm", "version": "0.21.0"}}
 SETTINGS = schema("vllm-settings.schema.json")["properties"]
 # Not for profiles: they belong to the slot, to TLS that the frontdoor ends, or to other ways of running an engine.
-LEFT_OUT = {flag.replace("-", "_") for flag in OWNED_FLAGS} | set(
+LEFT_OUT = {flag.replace("-", "_") for flag in VLLM.owned_flags} | set(
     "enable_ssl_refresh grpc grpc_port headless root_path ssl_ca_certs ssl_cert_reqs ssl_certfile ssl_ciphers "
     "ssl_keyfile device_memory_utilization".split()
 )

@@ -16,8 +16,9 @@ import jsonschema
 import pytest
 import yaml
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import OWNED_ENV, OWNED_FLAGS
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import OWNED_ENV
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED, schema
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
@@ -43,6 +44,8 @@ STACK: dict[str, Any] = {
     "disk_mib": 1,
     "engine": {"kind": "vllm", "version": "0.21.0"},
 }
+LLAMA = {**PROFILE, "stack": "llama-cpu", "engine": {"kind": "llama-server", "settings": {"ctx_size": 512}}}
+REMOTE = {**PROFILE, "stack": "remote", "engine": {"kind": "openai", "settings": {"max_model_len": 512}}}
 WRONG = {"integer": "8", "number": "8", "boolean": "true", "string": 5, "array": "x", "object": "x"}
 
 
@@ -57,8 +60,11 @@ def changed(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
     return result
 
 
-def mutations(rules: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ``(path, wrong value)`` for every typed place of a schema, and a key that nobody knows in each mapping."""
+def mutations(rules: Mapping[str, Any], good: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ``(path, wrong value)`` for every typed place of a schema, and a key that nobody knows in each mapping.
+
+    good: what stands at the path in a right document; it decides what else the schema wants there.
+    """
     if rules.get("additionalProperties") is False:
         yield f"{path}/no_such_key".lstrip("/"), 1
     for key, inner in rules.get("properties", {}).items():
@@ -82,10 +88,18 @@ def mutations(rules: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, A
         if inner.get("minItems"):
             yield where, []
         if kinds and kinds[0] == "object":
-            yield from mutations(inner, where)
+            yield from mutations(inner, good.get(key, {}), where)
+    if "if" in rules:
+        choice = "else" if list(faults(good, rules["if"])) else "then"
+        yield from mutations(rules.get(choice, {}), good, path)
 
 
-KINDS = [("profile.schema.json", PROFILE, 600), ("stack.schema.json", STACK, 40)]
+KINDS = [
+    ("profile.schema.json", PROFILE, 600),
+    ("profile.schema.json", LLAMA, 400),
+    ("profile.schema.json", REMOTE, 200),
+    ("stack.schema.json", STACK, 40),
+]
 
 
 @pytest.mark.parametrize(("name", "good", "least"), KINDS)
@@ -96,7 +110,7 @@ def test_every_mutation_is_refused_with_its_key_by_us_and_by_jsonschema(name, go
     assert not list(judge.iter_errors(good))
     assert not list(faults(good, rules))
     count = 0
-    for path, value in mutations(rules):
+    for path, value in mutations(rules, good):
         count += 1
         broken = changed(good, path, value)
         places = [where for where, _message in faults(broken, rules)]
@@ -112,11 +126,11 @@ def test_every_mutation_is_refused_with_its_key_by_us_and_by_jsonschema(name, go
     [("catalogue", "profile"), ("examples", "profile"), ("stacks", "stack"), ("models", "models")],
 )
 def test_jsonschema_takes_everything_that_is_shipped(folder, name):
-    judge = jsonschema.Draft202012Validator(schema(f"{name}.schema.json"))
     files = sorted((SHIPPED / folder).glob("*.yml"))
     assert files
     for file in files:
-        assert not list(judge.iter_errors(yaml.safe_load(file.read_text()))), file.name
+        data = yaml.safe_load(file.read_text())
+        assert not list(jsonschema.Draft202012Validator(schema(f"{name}.schema.json")).iter_errors(data)), file.name
 
 
 def refusals(broken: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -132,7 +146,7 @@ def refusals(broken: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def test_every_broken_profile_is_refused_by_the_whole_catalogue_at_once():
-    cases = list(mutations(schema("profile.schema.json")))
+    cases = list(mutations(schema("profile.schema.json"), PROFILE))
     broken = {f"m{index}": changed({**PROFILE, "name": f"m{index}"}, *case) for index, case in enumerate(cases)}
     found = refusals(broken)
     for index, (path, value) in enumerate(cases):
@@ -143,7 +157,7 @@ def test_no_flag_can_be_smuggled_through_extra_arguments():
     """Each flag that has a typed setting or belongs to the slot, in each way to write it, also as ``--no-``."""
     keys = list(schema("vllm-settings.schema.json")["properties"])
     words = [f"--{key.replace('_', '-')}" for key in keys] + [f"--{key}=1" for key in keys]
-    words += [f"--no-{key.replace('_', '-')}" for key in keys] + [f"--{flag}" for flag in OWNED_FLAGS]
+    words += [f"--no-{key.replace('_', '-')}" for key in keys] + [f"--{flag}" for flag in VLLM.owned_flags]
     broken = {
         f"m{index}": changed({**PROFILE, "name": f"m{index}"}, "engine/extra_args", [word])
         for index, word in enumerate(words)
@@ -155,7 +169,7 @@ def test_no_flag_can_be_smuggled_through_extra_arguments():
 
 
 def test_no_variable_of_the_slot_or_of_a_typed_key_can_be_set():
-    names = [*OWNED_ENV, *DERIVED_ENV]
+    names = [*OWNED_ENV, *VLLM.owned_env, *DERIVED_ENV]
     broken = {
         f"m{index}": changed({**PROFILE, "name": f"m{index}"}, f"engine/env/{name}", "1")
         for index, name in enumerate(names)

@@ -212,6 +212,27 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
         ("lab-minimax", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
         ("lab-minimax", {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False}}, []),
         ("llm-scaler-0.21", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-lose-the-device"]),
+        ("llm-scaler-0.26.0-b2", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-hang"]),
+        ("llm-scaler-0.26.0-b1", {"settings": {"tensor_parallel_size": 2}}, []),
+        ("llm-scaler-0.26.0-b1", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-hang"]),
+        ("vllm-openai-xpu-0.30.0", {"model": {"experts": True}}, ["experts-race"]),
+        ("vllm-openai-xpu-0.30.0-runtime-26.35", {"settings": {"tensor_parallel_size": 2}}, []),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"cudagraph_capture_sizes": [1, 2, 6]}}, ["graph-sizes"]),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"speculative_config": MTP3}}, ["speculation-in-padded-graphs"]),
+        ("vllm-openai-xpu-0.31.0", {"settings": {"tensor_parallel_size": 2}}, ["graphs-on-several-cards"]),
+        ("vllm-openai-xpu-0.31.0", {"settings": {"tensor_parallel_size": 4, **CALM}}, ["four-cards-under-load"]),
+        ("vllm-openai-xpu-0.31.0", {"env": {"VLLM_XPU_ENABLE_XPU_GRAPH": "1"}}, ["variable-of-graphs-is-gone"]),
+        (
+            "vllm-openai-xpu-0.31.0",
+            {"model": {"hf_repo": "google/gemma-4-26B-A4B-it"}, "settings": CALM},
+            ["gemma4-with-triton-attention"],
+        ),
+        (
+            "vllm-openai-xpu-f01e24f6",
+            {"settings": {"speculative_config": MTP3, **CALM}},
+            ["speculation-with-prefix-cache"],
+        ),
     ],
 )
 def test_shipped_stacks_refuse_what_is_known_to_be_bad(stack_name: str, more: dict[str, Any], ids: list[str]) -> None:

@@ -51,6 +51,35 @@ def test_what_is_no_manifest_is_refused(manifest, message):
         stack_id(manifest)
 
 
+CMAKE = """
+name: mine
+installable: true
+reason: ""
+based_on: llama-cpu
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("build: {requires: [cmake]}\n", "ninja is missing; llama-cpp is built by it"),
+        ("sources: [{name: llama-cpp, cmake: {programs: []}}]\n", "needs at least 1 entry"),
+        ("sources: [{name: llama-cpp, script: setup.py}]\n", "does not go with cmake"),
+        ("sources: [{name: llama-cpp, cmake: {options: {A B: x}}}]\n", "the name of an entry of CMake's cache"),
+    ],
+)
+def test_a_project_of_cmake_needs_programs_and_what_builds_them(tmp_path, change, message):
+    (tmp_path / "mine.yml").write_text(CMAKE + change)
+    with pytest.raises(CatalogueError, match=message):
+        load_stacks([tmp_path])
+
+
+def test_a_stack_on_another_changes_single_options(tmp_path):
+    (tmp_path / "mine.yml").write_text(CMAKE + "sources: [{name: llama-cpp, cmake: {options: {GGML_FMA: 'OFF'}}}]\n")
+    options = load_stacks([tmp_path])["mine"]["sources"][0]["cmake"]["options"]
+    assert (options["GGML_FMA"], options["GGML_AVX2"]) == ("OFF", "ON")
+
+
 def test_the_lock_counts(tmp_path):
     (tmp_path / "mine.yml").write_text("name: mine\ninstallable: false\nreason: none\nlock: mine.lock\n")
     (tmp_path / "mine.lock").write_text("torch==1\n")

@@ -35,7 +35,7 @@ OURS: dict[str, dict[str, Any]] = {
         ("on-two", "candidate", "xpu", 2, [2]),
         ("on-four", "candidate", "lab-minimax", 4, [4]),
         ("spare-one", "experiment", "xpu", 1, []),
-        ("image", "experiment", "llm-scaler-0.21", 1, []),
+        ("stuck", "experiment", "lab-2.11", 1, []),
         ("parked", "blocked", "xpu", 1, []),
     ]
 }
@@ -98,13 +98,13 @@ def test_what_is_served_and_is_in_no_catalogue_any_more_stays() -> None:
     assert (found["profile"], found["stacks"], found["problems"]) == ("gone", ["xpu"], [])
 
 
-@pytest.mark.parametrize("profile", ["image", None])
+@pytest.mark.parametrize("profile", ["stuck", None])
 def test_a_request_for_what_runs_now_is_not_refused_for_what_only_an_installation_needs(profile: str | None) -> None:
-    slot = {"profile": profile, "profiles": [{"name": "image", "stack": "?", "stack_id": "llm-scaler-0.21-0123456789"}]}
-    found = chosen(host(slot=slot), "image")
-    assert (found["profile"], found["stacks"], found["problems"]) == ("image", [], [])
-    assert found["notes"][0].startswith("image keeps the stack that it runs on")
-    assert chosen(host(), "image")["problems"]
+    slot = {"profile": profile, "profiles": [{"name": "stuck", "stack": "?", "stack_id": "lab-2.11-0123456789"}]}
+    found = chosen(host(slot=slot), "stuck")
+    assert (found["profile"], found["stacks"], found["problems"]) == ("stuck", [], [])
+    assert found["notes"][0].startswith("stuck keeps the stack that it runs on")
+    assert chosen(host(), "stuck")["problems"]
 
 
 def test_what_is_served_on_a_stack_that_cannot_be_installed_any_more_goes_on() -> None:
@@ -171,7 +171,7 @@ def test_a_host_with_cards_is_never_given_what_needs_none() -> None:
         ("on-one", host(0), "on-one needs 1 card, this host has no card."),
         ("gemma4-12b-it-int4-autoround-c12", host(), "is rejected: 2026-06-07, device lost"),
         ("parked", host(), "parked is blocked: no kernel"),
-        ("image", host(), "Stack llm-scaler-0.21 cannot be installed: It is published as a container image"),
+        ("stuck", host(), "Stack lab-2.11 cannot be installed: The patches of the lab cannot be composed"),
         ("on-one", host(system={"machine": "aarch64"}), "Stack xpu is for x86_64, this host is aarch64"),
         ("on-one", host(problems=["The system is 'Fedora': use Debian."]), "The system is 'Fedora': use Debian."),
     ],
@@ -195,8 +195,8 @@ def test_too_little_room_is_said_for_stack_and_weights() -> None:
 
 
 def test_an_installed_stack_is_had_whatever_its_manifest_says() -> None:
-    found = chosen(host(1, stacks=[installed("llm-scaler-0.21")]), "image")
-    assert (found["problems"], found["stacks"]) == ([], ["llm-scaler-0.21"])
+    found = chosen(host(1, stacks=[installed("lab-2.11")]), "stuck")
+    assert (found["problems"], found["stacks"]) == ([], ["lab-2.11"])
 
 
 def test_a_status_that_the_site_accepts_is_served() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
@@ -78,8 +79,8 @@ def test_what_is_not_served_is_there_with_its_reason() -> None:
         load(status="rejected", status_reason="It fails the arithmetic canary (30 instead of 14)."), STACKS, 1
     )
     assert "  NOT SERVED: recipe is rejected: It fails the arithmetic canary (30 instead of 14)." in told
-    told = offers(load(stack="llm-scaler-0.21"), STACKS, 1)
-    assert told[1].startswith("  NOT SERVED: Stack llm-scaler-0.21 cannot be installed: ")
+    told = offers(load(stack="lab-2.11"), STACKS, 1)
+    assert told[1].startswith("  NOT SERVED: Stack lab-2.11 cannot be installed: ")
     assert told[-1].startswith("0 of 1 profiles can be served on 1 card")
 
 
@@ -136,4 +137,24 @@ def test_what_the_operator_s_own_hosts_recorded_stands_with_the_profile():
     assert [line for line in offers(load(), STACKS, 1, recorded=rows) if "recorded:" in line] == [
         "  recorded: benchmark passed on b70-02, 2026-11-22: 781 tok/s",
         "  recorded: soak failed on b70-01, 2026-11-21, and on 1 other host: it fell silent",
+    ]
+
+
+def test_a_profile_is_production_where_the_operator_s_hosts_say_so():
+    one = next(iter(load()))
+
+    def gate(day: int, parts: str = examined(load()[one]), **given: Any) -> dict[str, Any]:
+        told = {"profile": one, "fingerprint": "sha256:1", "data": {"summary": "", "examined": parts}}
+        return row(record("promotion", f"2026-11-2{day}T04:16:00Z", **{**told, **given}))
+
+    rows = {
+        "b70-01": [gate(2, verdict="failed"), gate(1)],
+        "b70-02": [gate(1)],
+        "b70-03": [gate(1, fingerprint="sha256:2"), gate(2, profile="another")],
+        "b70-04": [gate(3)],
+        "b70-05": [gate(3, parts="sha256:of other permits")],
+    }
+    assert [line for line in offers(load(), STACKS, 1, recorded=rows) if "production" in line] == [
+        "  production on b70-02, b70-04, as fingerprint 1",
+        "  production on b70-03, as fingerprint 2",
     ]

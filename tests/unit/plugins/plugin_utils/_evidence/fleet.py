@@ -54,7 +54,32 @@ def shapes(speed: float) -> dict[str, Any]:
 
 def benchmark(day: str, speed: float, **given: Any) -> dict[str, Any]:
     summary = f"{max(RATES['short-512']) * speed:.1f} tok/s (short-512 c32 frontdoor cold), first token after 0.49 s"
-    return record("benchmark", f"{day}T04:16:00Z", data={"summary": summary, "shapes": shapes(speed)}, **given)
+    data = {"summary": summary, "shapes": shapes(speed), "comparison": COMPARISON, "expectations": [EXPECTED]}
+    return record("benchmark", f"{day}T04:16:00Z", data=data, **given)
+
+
+COMPARISON = {
+    "with": {
+        "id": "20261120T041600Z-benchmark-tiny-a-5e1f0c",
+        "began_at": "2026-11-20T04:16:00Z",
+        "fingerprint": "sha256:0f3c7c8a",
+        "host": "b70-02",
+    },
+    "band": {"rate": 0.1, "ttft": 0.25},
+    "rows": [],
+    "regressions": ["short-512 c1 frontdoor cold: wall_tok_s is 61, 0.76 of 80 in the catalogue (limit 0.90)"],
+}
+EXPECTED = {
+    "streams": 1,
+    "prompt_tokens": 119,
+    "output_tokens": 512,
+    "figure": "wall_tok_s",
+    "recorded": 80.0,
+    "host_class": HOST["class"],
+    "now": 61.0,
+    "scenario": "short-512 c1 frontdoor cold",
+    "ratio": 0.7625,
+}
 
 
 PLAN = {
@@ -95,7 +120,9 @@ def cycle(number: int, tok_s: float | None) -> dict[str, Any]:
         "requests": 8,
         "failed": 0,
         "error": "",
+        "prompt_tokens": 904,
         "output_tokens": 4096,
+        "mean_ttft_s": 2.551,
         "wall_s": 5.24,
         "tok_s": tok_s,
         "slowest_s": 5.2,
@@ -123,10 +150,37 @@ def soak(day: str, rates: Sequence[float | None] = (), **given: Any) -> dict[str
     return record("soak", f"{day}T20:00:00Z", data=data, **given)
 
 
+def probes(length: int) -> dict[str, Any]:
+    """Return the figures of the probes of one length."""
+    shapes = {"ttft": (1, 100, 1), "decode": (64, 100, 128), "near_limit": (64, length - 16, 16)}
+    return {
+        name: {
+            "requests": count,
+            "failed": 0,
+            "error": "",
+            "prompt_tokens": count * prompt,
+            "output_tokens": count * output,
+            "mean_ttft_s": 0.12 * count,
+            "wall_s": 9.6,
+            "tok_s": round(count * output / 9.6, 2),
+            "slowest_s": 9.5,
+        }
+        for name, (count, prompt, output) in shapes.items()
+    }
+
+
 def search(day: str, **given: Any) -> dict[str, Any]:
     rows = [(15616, 667253, 42.73), (7680, 405664, 52.82), (4096, 291995, 71.29), (4480, 292317, 65.25)]
     trials = [
-        {"length": length, "kv_tokens": tokens, "concurrency": streams, "seconds": 66.5, "passes": streams >= 64}
+        {
+            "length": length,
+            "kv_tokens": tokens,
+            "concurrency": streams,
+            "seconds": 66.5,
+            "passes": streams >= 64,
+            "probes": probes(length) if streams >= 64 else {},
+            "problem": "",
+        }
         for length, tokens, streams in rows
     ]
     data = {
@@ -140,6 +194,74 @@ def search(day: str, **given: Any) -> dict[str, Any]:
     return record("context_search", f"{day}T01:00:00Z", data=data, **given)
 
 
+# What soaks and searches did not write before there were probes; records on hosts stay as they were written.
+NEWER = ("prompt_tokens", "mean_ttft_s", "probes", "problem")
+
+
+def former(rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """Return loads or trials as they were written before."""
+    return [row and {key: value for key, value in row.items() if key not in NEWER} for row in rows]
+
+
+def former_soak(day: str) -> dict[str, Any]:
+    found = soak(day)
+    cycles = found["data"]["cycles"]
+    for row, load in zip(cycles, former([row["load"] for row in cycles]), strict=True):
+        row["load"] = load
+    return found
+
+
+def former_search(day: str) -> dict[str, Any]:
+    found = search(day)
+    found["data"]["trials"] = former(found["data"]["trials"])
+    return found
+
+
+ITEMS = {
+    "models": "tiny-a with 2048 tokens",
+    "text": "answered 'I am tiny-a and I know only a few answers.'",
+    "image": "the profile accepts no pictures",
+    "canary": "6 cases, each asked 8 times at least",
+    "same_answers": "the profile claims no other one's answers (canary.same_answers_as)",
+    "logprobs": "60 log probabilities in 5 answers are finite numbers",
+    "limit": "prompts of 2047 tokens are answered, of 2049 refused with 400",
+    "overload": "2 admitted, one refused after 0.007 s",
+    "cancel": "2 streams were left, their permits were free after 0.353 s",
+    "ttft": "2016 tokens: 0.764 s",
+    "prefix_cache": "first token after 0.171 s cold and 0.034 s warm; 92% of the warm prompts came from the cache",
+    "ladder": "1 streams: 21.2 tok/s, 2 streams: 99.0 tok/s",
+    "restart": "restarted and verified in 58.6 s, 5 cases answered as before",
+    "accuracy": "1 over 12 questions, at least 0.9 is wanted",
+}
+
+
+def promotion(day: str, **given: Any) -> dict[str, Any]:
+    """Return what the production gate left in the lab."""
+    passed = dict.fromkeys(ITEMS, "passed") | dict.fromkeys(("image", "same_answers"), "not_applicable")
+    data = {
+        "summary": "12 of 14 items passed, 2 do not apply",
+        "plan": {
+            "items": list(ITEMS),
+            "canary_repeats": 8,
+            "request_timeout_s": 600.0,
+            "refusal_limit_s": 1.0,
+            "cancel_limit_s": 10.0,
+            "warm_share": 0.8,
+            "prompt_tokens": 2048,
+            "output_tokens": 128,
+            "quiet_s": 60.0,
+        },
+        "items": [
+            {"item": name, "verdict": passed[name], "reason": reason, "observed": {}} for name, reason in ITEMS.items()
+        ],
+        "examined": "sha256:9c1d7e5b3a2f4860d8c6b4a2908e7f6d5c4b3a29180716253443526170819203",
+        "not_run": [],
+        "served": {"profile": "tiny-a", "verified": True, "open": True},
+        "ended": {"how": "complete", "why": "all items were run"},
+    }
+    return record("promotion", f"{day}T09:00:00Z", data=data, **given)
+
+
 def fleet() -> dict[str, list[dict[str, Any]]]:
     """Return what the lookup finds for two hosts: `{host: [record]}`, newest first."""
     other = {**HOST, "name": "b70-02"}
@@ -147,7 +269,7 @@ def fleet() -> dict[str, list[dict[str, Any]]]:
     old = {"fingerprint": "sha256:77aa01b2", "stack": "lab-77aa01", "engine": {"name": "vllm", "version": "0.20.1"}}
     return {
         "b70-01": [
-            record("promotion", "2026-11-23T09:00:00Z", data={"summary": "candidate to stable"}),
+            promotion("2026-11-23"),
             benchmark("2026-11-22", 1.0, canary={"before": changed, "after": changed}),
             soak("2026-11-21"),
             search("2026-11-20"),

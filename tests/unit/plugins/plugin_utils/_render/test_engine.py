@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable, environment_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.engine import engine_environment, setting_arguments
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.launch import Native
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ PLACES = {"hf_home": "/hf", "cache_root": "/cache/k", "venv": "/s/venv", "stack_
 
 def environment(profile=None, stack=None, site=None):
     engine = {"engine": {"env": profile or {}}, "origins": {"engine.env.P": "_base"}, "name": "x"}
-    return engine_environment(engine, {"name": "lab", "env": stack or {}}, site or {}, PLACES, "main")
+    return engine_environment(engine, {"name": "lab", "env": stack or {}}, site or {}, PLACES, "main", Native().path)
 
 
 def test_every_engine_gets_the_slots_variables():

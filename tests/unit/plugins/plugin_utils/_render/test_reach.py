@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import folders
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.launch import folders
 from frontdoor.config import from_table
 from frontdoor.errors import Refusal
 from frontdoor.policy.document import Document
@@ -71,7 +71,10 @@ def test_no_domain_is_said_by_one_that_is_nobody_s(given, flag):
 def test_every_shipped_profile_fetches_nothing():
     for name, found in CATALOGUE.items():
         data, _environment = rendering.resolve(found, rendering.check_settings(SETTINGS))
-        assert domains(data["engine"]["argv"]) == ["none.invalid"], name
+        # Every unit is kept from other hosts; vLLM is told so too.
+        assert "IPAddressDeny=any" in data["engine"]["directives"], name
+        if data["engine"]["kind"] == "vllm":
+            assert domains(data["engine"]["argv"]) == ["none.invalid"], name
 
 
 def test_what_may_be_fetched_changes_no_token():

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import quote
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.quoting import quote
 
 STACKS = load_stacks()
 CATALOGUE = load_catalogue(stacks=STACKS)
@@ -117,7 +119,7 @@ def test_the_command_line_of_the_baseline():
 def test_the_resolved_profile_has_what_the_host_reads():
     profile = resolved(C8)
     keys = "schema name title status status_reason accepted_rules modalities slot unit stack cards model"
-    last = "engine frontdoor canary fingerprint unit_sha256"
+    last = "engine frontdoor canary accuracy fingerprint examined unit_sha256"
     assert list(profile) == f"{keys} {last}".split()
     assert profile["unit_sha256"] == hashlib.sha256(rendered({C8: CATALOGUE[C8]})[profile["unit"]].encode()).hexdigest()
     assert profile["unit"] == f"b70-slot-main-{C8}.service"
@@ -195,6 +197,17 @@ def test_the_fingerprint_follows_what_can_change_a_token(path, value, same):
     node[last] = value
     after = json.loads(rendered({C8: profile})[f"{C8}.json"])["fingerprint"]
     assert (after == resolved(C8)["fingerprint"]) is same
+
+
+@pytest.mark.parametrize("path", ["frontdoor/max_active_generations", "canary/repeats", "accuracy/threshold"])
+def test_what_the_gate_examines_beside_the_fingerprint_has_a_hash(path):
+    profile = copy.deepcopy(CATALOGUE[C8])
+    part, key = path.split("/")
+    profile[part][key] += 1
+    before, after = resolved(C8), json.loads(rendered({C8: profile})[f"{C8}.json"])
+    assert before["fingerprint"] == after["fingerprint"]
+    assert before["examined"] != after["examined"]
+    assert before["examined"] == examined(after | {"title": "other"} | {part: before[part]})
 
 
 def test_the_fingerprint_follows_stack_and_site():
@@ -377,7 +390,8 @@ def test_systemd_accepts_every_unit(tmp_path):
     # With a program that exists there is nothing left to complain about.
     program = tmp_path / "stacks" / stack_id(STACKS["xpu"]) / "venv/bin/vllm"
     for name in {profile["stack"] for profile in CATALOGUE.values()}:
-        program = tmp_path / "stacks" / stack_id(STACKS[name]) / "venv/bin/vllm"
+        own = kind_of_engine(STACKS[name].get("engine") or {}).program
+        program = tmp_path / "stacks" / stack_id(STACKS[name]) / "venv/bin" / own
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/true\n")
         program.chmod(0o755)
@@ -389,5 +403,6 @@ def test_systemd_accepts_every_unit(tmp_path):
     answer = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
-    complaints = [line for line in answer.stderr.splitlines() if "b70-s" in line and "/bin/b70ctl is not" not in line]
-    assert not complaints
+    absent = ("/bin/b70ctl is not", "/usr/bin/podman is not")
+    said = [line for line in answer.stderr.splitlines() if "b70-s" in line]
+    assert not [line for line in said if not any(word in line for word in absent)]

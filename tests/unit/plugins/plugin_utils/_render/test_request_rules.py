@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from frontdoor.config import from_table
+from frontdoor.config import Routing, from_table
 from frontdoor.errors import Refusal
 from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
@@ -78,3 +78,41 @@ def test_what_makes_no_sense_is_refused_with_its_key(frontdoor, said):
     with pytest.raises(CatalogueError) as error:
         catalogue(frontdoor)
     assert said in json.dumps(str(error.value))
+
+
+def routed(frontdoor: dict[str, Any], replicas: int) -> Any:
+    """What the frontdoor reads of how requests find their replica."""
+    profile = {**catalogue(frontdoor)["mine"], "replicas": replicas}
+    files = rendering.render_slot({"mine": profile}, SETTINGS)
+    text = next(item["content"] for item in files if Path(item["path"]).name == "mine.json")
+    part = profile_part(parse_profile(text, "x"))
+    state = SlotState(slot="main", sequence=1, updated_at="", phase="serving", **part)
+    return part["routing"], parse(state.to_json().encode(), from_table({})).routing
+
+
+def test_how_requests_find_their_replica_reaches_the_frontdoor():
+    usual, read = routed({}, 2)
+    assert usual == {"sticky": "prefer", "prefix_affinity": True, "headers": None, "json_fields": None}
+    assert read == Routing()
+    own = {"sticky": "strict", "prefix_affinity": False, "headers": ["x-mine"], "json_fields": []}
+    told, read = routed({"routing": own}, 2)
+    assert told == own
+    assert read == Routing("strict", False, ("x-mine",), ())
+
+
+def test_a_profile_with_one_engine_says_nothing_of_it():
+    assert routed({"routing": {"sticky": "strict"}}, 1) == (None, Routing())
+
+
+@pytest.mark.parametrize(
+    ("routing", "where"),
+    [
+        ({"sticky": "always"}, "frontdoor.routing.sticky"),
+        ({"headers": ["a b"]}, "frontdoor.routing.headers"),
+        ({"json_fields": ["a..b"]}, "frontdoor.routing.json_fields"),
+        ({"weights": []}, "frontdoor.routing.weights"),
+    ],
+)
+def test_a_wrong_routing_is_refused(routing: dict[str, Any], where: str):
+    with pytest.raises(CatalogueError, match=where):
+        catalogue({"routing": routing})

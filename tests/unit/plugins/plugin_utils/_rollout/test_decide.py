@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -82,7 +83,8 @@ def test_max_fail_is_a_number_or_a_share(text, hosts, wanted):
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("max_fail", "-1"), ("max_fail", "few"), ("on_failure", "undo"), ("canary", "h9")]
+    ("setting", "value"),
+    [("max_fail", "-1"), ("max_fail", "few"), ("on_failure", "undo"), ("canary", "h9"), ("gate", "speed")],
 )
 def test_a_setting_that_makes_no_sense_is_named(setting, value):
     with pytest.raises(SettingError, match=f"{setting} is .?{value}"):
@@ -227,8 +229,9 @@ def test_hosts_outside_the_limit_count_in_the_comparison_but_are_not_judged():
 
 def test_a_record_of_an_earlier_version_has_nobody_outside_the_limit():
     data = as_dict(began(names(2)))
+    del data["gate"]
     for member in data["members"]:
-        del member["outside"]
+        del member["outside"], member["result"]["figures"]
     assert from_dict(data) == began(names(2))
 
 
@@ -255,6 +258,134 @@ def test_a_failed_canary_host_stops_whatever_max_fail_allows():
     assert "canary host h1" in decision.rollout.reason
 
 
+PASSED = replace(GOOD, figures=("gate: r", "short-128 c1 frontdoor cold: wall_tok_s 71, 1.00 of 71"))
+HELD = replace(PASSED, verdict=Verdict.HELD, why="wall_tok_s is 40, 0.56 of 71 (limit 0.90)")
+
+
+def gated(rollout, wave, figures=PASSED, of=lambda _host: GOOD):
+    """What is decided when a wave was switched and its figures are known."""
+    decision = decide(rollout.with_results({host: of(host) for host in wave}), wave)
+    if not decision.measure:
+        return decision
+    assert (decision.next, decision.rollout.status) == ((), Status.RUNNING)
+    return decide(decision.rollout.with_results({decision.measure: figures}))
+
+
+@given(st.integers(1, 60), WAVES)
+def test_the_first_host_of_each_wave_is_measured_before_the_next_wave_begins(count, text):
+    decision, measured, firsts = decide(began(names(count), waves=text, gate="performance")), [], []
+    while decision.next:
+        wave = decision.next
+        firsts.append(wave[0])
+        decision = decide(decision.rollout.with_results(dict.fromkeys(wave, GOOD)), wave)
+        measured.append(decision.measure)
+        decision = decide(decision.rollout.with_results({decision.measure: PASSED}))
+    assert measured == firsts
+    assert decision.rollout.status is Status.FINISHED
+    assert {member.verdict for member in decision.rollout.members} == {Verdict.VERIFIED}
+
+
+def test_without_the_gate_nobody_is_measured():
+    decision = decide(began(names(3)).with_results({"h1": GOOD}), ("h1",))
+    assert (decision.measure, decision.next) == ("", ("h2",))
+
+
+def test_a_host_that_is_verified_stands_for_a_wave_whose_first_host_failed():
+    rollout = began(names(3), waves="1,2", gate="performance", max_fail="1").with_results({"h1": PASSED})
+    decision = decide(rollout.with_results({"h2": failed(), "h3": GOOD}), ("h2", "h3"))
+    assert decision.measure == "h3"
+    # A wave that fails too much is not worth the time.
+    assert decide(began(names(2), gate="performance").with_results({"h1": failed()}), ("h1",)).measure == ""
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "back"), [("stop", ()), ("rollback_wave", ("h2", "h3")), ("rollback_all", ("h1", "h2", "h3"))]
+)
+def test_a_host_that_is_too_slow_stops_the_rollout_whatever_max_fail_allows(on_failure, back):
+    rollout = began(names(4), waves="1,2,1", gate="performance", max_fail="100%", on_failure=on_failure)
+    rollout = gated(rollout, ("h1",)).rollout
+    decision = gated(rollout, ("h2", "h3"), HELD)
+    assert (decision.rollout.status, decision.next, decision.rollout.back) == (Status.STOPPED, (), back)
+    assert decision.rollout.reason == "the gate holds it at h2: wall_tok_s is 40, 0.56 of 71 (limit 0.90)"
+    gone = decision.rollout.with_results({host: Result(Verdict.RETURNED, OLD) for host in back})
+    assert after_rollback(gone).status is (Status.ROLLED_BACK if on_failure == "rollback_all" else Status.STOPPED)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.UNMEASURED])
+def test_the_next_run_asks_the_gate_again_unless_it_is_left_out(verdict):
+    first = gated(began(names(2), gate="performance"), ("h1",), HELD).rollout
+    first = first.with_results({"h1": replace(HELD, verdict=verdict)})
+    looks = {"h1": Look(answered("a", verdict=Verdict.ALREADY)), "h2": waiting()}
+    kept = from_dict(json.loads(json.dumps(as_dict(first))))
+    again = plan("r2", NOW, Settings(NEW, gate="performance"), looks, kept)
+    assert (again.id, again.batches, again.canary.before) == ("r1", (("h1",), ("h2",)), OLD)
+    assert again.canary.verdict is Verdict.UNMEASURED
+    assert decide(again).next == ("h1",)
+    assert decide(again.with_results({"h1": GOOD}), ("h1",)).measure == "h1"
+    without = plan("r2", NOW, Settings(NEW), looks, kept)
+    assert (without.batches, without.canary.verdict) == ((("h2",),), Verdict.VERIFIED)
+
+
+@settings(max_examples=20)
+@given(FLEETS, WAVES, st.integers(0, 9))
+def test_a_rerun_after_a_kill_measures_each_wave_that_the_gate_has_not_let_pass(count, text, steps_done):
+    """Killed before a wave was judged, or before its figures were."""
+    begun, measured = list[str](), list[str]()
+
+    def carry_on(decision, steps):
+        while steps and (decision.next or decision.measure):
+            steps -= 1
+            if decision.measure:
+                measured.append(decision.measure)
+                decision = decide(decision.rollout.with_results({decision.measure: PASSED}))
+            else:
+                wave = decision.next
+                begun.extend(wave)
+                decision = decide(decision.rollout.with_results(dict.fromkeys(wave, GOOD)), wave)
+        return decision
+
+    first = carry_on(decide(began(names(count), waves=text, gate="performance")), steps_done)
+    assume(first.rollout.status is Status.RUNNING)
+    served = {*begun, *first.next}
+    already = Look(answered("a", verdict=Verdict.ALREADY))
+    looks = {host: already if host in served else waiting() for host in names(count)}
+    kept = from_dict(json.loads(json.dumps(as_dict(first.rollout))))
+    ended = carry_on(decide(plan("r2", NOW, Settings(NEW, text, gate="performance"), looks, kept)), -1)
+    assert ended.rollout.status is Status.FINISHED
+    assert measured == [wave[0] for wave in began(names(count), waves=text).batches]
+    assert {member.verdict for member in ended.rollout.members} == {Verdict.VERIFIED}
+
+
+@pytest.mark.parametrize("verdict", sorted(set(Verdict) - {Verdict.VERIFIED, Verdict.ALREADY}))
+def test_what_serves_the_profile_and_was_not_let_pass_is_measured_however_often_a_run_is_killed(verdict):
+    kept = began(names(2), gate="performance").with_results({"h1": replace(GOOD, verdict=verdict)})
+    looks = {"h1": Look(answered("a", verdict=Verdict.ALREADY)), "h2": waiting()}
+    for _run in range(3):
+        again = plan("r2", NOW, Settings(NEW, gate="performance"), looks, from_dict(as_dict(kept)))
+        decision = decide(again)
+        assert (decision.next, again.batches, again.canary.verdict) == (("h1",), (("h1",), ("h2",)), Verdict.UNMEASURED)
+        kept = decision.rollout
+    assert decide(again.with_results({"h1": GOOD}), ("h1",)).measure == "h1"
+
+
+@pytest.mark.parametrize(("on_failure", "back"), [("stop", ()), ("rollback_wave", ()), ("rollback_all", ("h2", "h3"))])
+def test_what_was_never_judged_goes_back_with_all(on_failure, back):
+    """h2 and h3 were switched when the controller was killed; now the canary host fails its switch."""
+    served = Look(answered("a", verdict=Verdict.ALREADY))
+    looks = {"h1": waiting(), "h2": served, "h3": served}
+    given = {"gate": "performance", "on_failure": on_failure}
+    again = plan("r2", NOW, Settings(NEW, "1,2", **given), looks, began(names(3), waves="1,2", **given))
+    decision = decide(again.with_results({"h1": failed()}), ("h1",))
+    assert (decision.rollout.status, decision.rollout.back) == (Status.STOPPED, back)
+
+
+def test_what_the_gate_let_pass_is_kept_with_its_figures():
+    first = gated(began(names(2), gate="performance"), ("h1",)).rollout
+    looks = {"h1": Look(answered("a", verdict=Verdict.ALREADY)), "h2": waiting()}
+    again = plan("r2", NOW, Settings(NEW, gate="performance"), looks, from_dict(json.loads(json.dumps(as_dict(first)))))
+    assert (again.batches, again.canary.result.figures) == ((("h2",),), PASSED.figures)
+
+
 def test_nothing_starts_while_a_host_would_refuse():
     looks = {"h1": waiting(), "h2": Look(problem="the weights are missing")}
     assert refusals(looks) == {"h2": "the weights are missing"}
@@ -271,7 +402,7 @@ def test_a_rollout_that_was_taken_back_is_over():
 
 
 def test_every_failure_counts_and_nothing_else():
-    good = {Verdict.WAITING, Verdict.ALREADY, Verdict.VERIFIED, Verdict.RETURNED}
+    good = {Verdict.WAITING, Verdict.ALREADY, Verdict.VERIFIED, Verdict.UNMEASURED, Verdict.RETURNED}
     assert set(Verdict) - good == FAILURES
 
 

@@ -5,13 +5,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import decide
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import Result, Verdict, as_dict, from_dict
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import look_of, result_of, return_of
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
+    look_of,
+    measured_of,
+    result_of,
+    return_of,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.show import markdown, page, plan_lines, table
 
 from .fleet import GOOD, NEW, NOW, began, carried_out, failed, names, waiting
@@ -45,6 +51,72 @@ def test_a_plan_of_five_hundred_hosts_fits_on_a_screen_and_says_when_forks_are_f
     assert "(125 hosts; 7 rounds, because forks is 20)" in lines[3]
 
 
+def benchmark(**given):
+    band = {"rate": 0.1, "ttft": 0.25}
+    row = {"scenario": "s c1 frontdoor cold", "figure": "wall_tok_s", "now": 40.0, "earlier": 71.0, "ratio": 0.5634}
+    first = {"scenario": row["scenario"], "figure": "ttft_s.p50", "now": 0.5, "earlier": 0.5, "ratio": 1.0}
+    rows = [{**row, "worse": True}, {**first, "worse": False}]
+    comparison = {"with": {"id": "r0", "host": "h7"}, "band": band, "rows": rows, "regressions": []}
+    return {
+        "id": "r1",
+        "verdict": "passed",
+        "reasons": [],
+        "data": {"comparison": comparison, "expectations": []},
+        **given,
+    }
+
+
+def test_the_figures_of_the_gate_are_shown_with_its_verdict():
+    returned = {"failed": True, "msg": "h1: …", "record": benchmark(verdict="failed", reasons=["too <slow>"])}
+    held = measured_of(GOOD, returned)
+    assert (held.verdict, held.why, held.answers) == (Verdict.HELD, "too <slow>", GOOD.answers)
+    assert held.figures == (
+        "gate: r1, compared with r0 of h7: at least 0.9 of the throughput, at most 1.25 of the time to the first token",
+        "s c1 frontdoor cold: wall_tok_s 40, 0.56 of 71 WORSE",
+        "s c1 frontdoor cold: ttft_s.p50 0.5, 1.00 of 0.5",
+    )
+    passed = measured_of(GOOD, {"record": benchmark()})
+    assert (passed.verdict, passed.figures) == (Verdict.VERIFIED, held.figures)
+    rollout = decide(began(names(2), gate="performance").with_results({"h1": held})).rollout
+    lines = table(rollout)
+    assert "verified, held by the gate" in lines[1]
+    assert lines[3:7] == ["h1: too <slow>", *(f"h1: {line}" for line in held.figures)]
+    assert "stopped because the gate holds it at h1: too <slow>" in lines[7]
+    assert f"- `h1`: {held.figures[1]}" in markdown(rollout)
+    assert "too &lt;slow&gt;\ngate: r1" in page(rollout)
+    assert f"h1: {passed.figures[1]}" in table(rollout.with_results({"h1": passed}))
+
+
+def test_no_limit_is_named_that_nothing_was_held_to():
+    found = benchmark()
+    expected = {**found["data"]["comparison"]["rows"][0], "recorded": 80.0, "ratio": 0.95}
+    found["data"] = {
+        "comparison": {**found["data"]["comparison"], "with": None, "rows": []},
+        "expectations": [expected],
+    }
+    assert measured_of(GOOD, {"record": found}).figures == (
+        "gate: r1: at least 0.9 of the throughput",
+        "s c1 frontdoor cold: wall_tok_s 40, 0.95 of 80 in the catalogue",
+    )
+    found["data"]["expectations"] = []
+    assert measured_of(GOOD, {"record": found}).figures == ("gate: r1: compared with nothing",)
+
+
+@pytest.mark.parametrize(
+    ("returned", "why"),
+    [
+        (None, "it left no result"),
+        ({"failed": True, "msg": "the benchmark left no result: somebody ended it"}, "somebody ended it"),
+        ({"unreachable": True, "msg": "gone"}, "unreachable: gone"),
+        ({"record": benchmark(verdict="unfinished", reasons=["broke off"])}, "broke off"),
+    ],
+)
+def test_what_leaves_no_good_record_is_held(returned, why):
+    held = measured_of(GOOD, returned)
+    assert held.verdict is Verdict.HELD
+    assert why in held.why
+
+
 def test_the_table_tells_each_host_and_why_it_failed():
     results = {"h1": GOOD, "h2": failed()}
     lines = table(decide(began(names(4)).with_results(results)).rollout)
@@ -74,6 +146,19 @@ def test_hosts_outside_the_limit_are_named_as_such():
         "The rollout of new is not finished: h3 is outside the limit of this run; run the command without the limit to "
         "go on (1 not begun, 2 verified)."
     )
+
+
+def test_a_host_that_the_gate_has_not_judged_is_shown_with_what_it_serves():
+    held = began(names(3), gate="performance").with_results({"h1": replace(GOOD, verdict=Verdict.HELD)})
+    served = replace(GOOD, verdict=Verdict.ALREADY)
+    looks = {"h1": Look(served), "h2": waiting(), "h3": waiting()}
+    rollout = plan("r2", NOW, Settings(NEW, gate="performance"), looks, held)
+    assert plan_lines(rollout, 5)[2:] == [
+        "wave 1 (canary host): h1 (serves new, to be measured)",
+        "wave 2 (1 host): h2 (serves old)",
+        "wave 3 (1 host): h3 (serves old)",
+    ]
+    assert table(rollout)[1].split()[:8] == ["h1", "1", "old", "new", "verified,", "to", "be", "measured"]
 
 
 def test_the_page_and_the_markdown_escape_what_hosts_say():

@@ -41,6 +41,11 @@ def test_every_shipped_source_is_a_recipe(name: str) -> None:
         assert not checked.error_messages
         recipe = parse(checked.validated_parameters)
         uses = dict(recipe.uses)
+        if recipe.cmake:
+            assert uses["compiler"] == ("2025.3" if name == "llama-sycl" else "")
+            assert {"cmake", "ninja", "scikit-build-core"} <= set(uses)
+            assert recipe.distribution == "llama-cpp"
+            continue
         assert (uses["torch"], uses["compiler"], uses["python"]) == ("2.11.0+xpu", "2025.3", "3.12")
         assert {"cmake", "setuptools", "ninja"} <= set(uses)
         assert dict(recipe.environment)["SYCL_HOME"] == "/opt/intel/oneapi/compiler/2025.3"

@@ -197,3 +197,9 @@ def test_every_entry_of_the_lock_has_hashes():
 def test_a_line_that_is_no_requirement_is_named():
     with pytest.raises(ValueError, match="torch = 2"):
         planning.lock_requirements("torch = 2 \\\n", "3.12", "x86_64")
+
+
+def test_packages_of_the_distribution_are_those_that_a_host_needs():
+    one = {"system_packages": {"run": ["libvulkan1"], "build": ["glslc", "libvulkan-dev"]}}
+    assert planning.system_packages([one, {}, one], building=False) == ["libvulkan1"]
+    assert planning.system_packages([one], building=True) == ["libvulkan1", "glslc", "libvulkan-dev"]

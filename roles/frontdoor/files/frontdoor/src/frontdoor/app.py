@@ -16,13 +16,14 @@ from frontdoor.admission.limiter import Limiter
 from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.outlook import Outlook
 from frontdoor.admission.permits import Permits
+from frontdoor.admission.router import Router, Wish
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Work
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
 from frontdoor.http.listing import Listing
-from frontdoor.http.upstream import Pool
+from frontdoor.http.measured import Measured
 from frontdoor.networks import networks
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
@@ -30,10 +31,12 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
-from frontdoor.policy.routes import Kind
-from frontdoor.slot.current import STOPPING, Slot
-from frontdoor.slot.engine import EngineHealth, Probe, Vitals
+from frontdoor.policy.routes import REMOTE_PATHS, Kind
+from frontdoor.policy.routing import Reader, replica_named
+from frontdoor.slot.current import STOPPING, Slot, kind_of
 from frontdoor.slot.journal import History
+from frontdoor.slot.records import Records
+from frontdoor.slot.replicas import Replicas
 from frontdoor.slot.state import SlotState, StateFile
 
 _SWEEP_S = 0.25
@@ -42,15 +45,11 @@ _STALL_S = 1.0
 _OPEN_PATHS = ("/", "/health", "/ready")
 
 
-def _engine_changed(before: SlotState, now: SlotState) -> bool:
-    """Whether another engine may run now than before."""
-    return any(getattr(before, name) != getattr(now, name) for name in ("open", "phase", "engine", "backend_url"))
-
-
 def _judged_by(state: SlotState) -> tuple[object, ...]:
     """What bodies are checked and edited by."""
-    profile = state.profile or {}
-    return state.rules, *(profile.get(name) for name in ("name", "fingerprint", "served_model_name", "modalities"))
+    profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
+    names = ("name", "fingerprint", "served_model_name", "modalities", "reasoning", "engine_version", "remote")
+    return state.rules, lengths, *(profile.get(name) for name in names)
 
 
 class App:
@@ -72,17 +71,21 @@ class App:
         outlook = Outlook()
         self.ledger = Ledger(events, loop.time, loop.call_later, outlook.lasted)
         self.limiter = Limiter(admission.max_active_generations, admission.max_queued)
+        self.router = Router()
+        self.replicas = Replicas(
+            loop, backend, events, changed=self._replicas_changed, active=lambda index: self.limiter.held[index]
+        )
         self.permits = Permits(
             self.limiter,
+            self.router,
             outlook,
             loop,
+            loads=self.replicas.loads,
             waited=self.ledger.metrics.queue_wait.observe,
             settle=self.ledger.settle,
         )
         per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
         self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
-        self.pool = Pool(loop, backend)
-        self.health = EngineHealth(events)
         #: requests for the engine that are under way
         self.running: set[Exchange] = set()
         self.connection_limiter: ConnectionLimiter[ClientConnection] = ConnectionLimiter(
@@ -106,12 +109,11 @@ class App:
             route=self.route,
             refusal_before_body=self.refusal_before_body,
             connections=self.connection_limiter,
-            pool=self.pool,
+            replicas=self.replicas,
             permits=self.permits,
             memory=self.memory,
             ledger=self.ledger,
             slot=self.slot,
-            health=self.health,
             running=self.running,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
@@ -121,20 +123,19 @@ class App:
         if self.keys is not None:
             keys = self.keys
             self.ledger.metrics.key_names = lambda: keys.names
-        self.probe = Probe(self.pool, self.health, loop.time, backend.silence_limit_s)
-        self.vitals = Vitals(self.pool, self.health, loop.time, lambda: self.limiter.active)
+        records = Records(config.slot.records_file)
         self._local = LocalAnswers(
             config=config,
             server=self.server,
-            probe=self.probe,
-            vitals=self.vitals,
             history=self.history,
+            records=records,
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(
             config.admin,
             ordinary=self.keys,
             server=self.server,
+            records=records,
             events=events,
             reload=self.reload,
             poll_state=self.poll_state,
@@ -150,21 +151,19 @@ class App:
         self._every("state", self.config.slot.poll_interval_s, self.poll_state)
         self._every("sweep", _SWEEP_S, self._sweep)
         self._every("sample", 1.0, self._sample)
-        self._every("vitals", self.config.backend.metrics_interval_s, self.vitals.run)
-        self._every("probe", self.config.backend.probe_interval_s, self.probe.run)
-        self.probe.run()
+        self._every("vitals", self.config.backend.metrics_interval_s, self.replicas.run_vitals)
+        self._every("probe", self.config.backend.probe_interval_s, self.replicas.run_probes)
+        self.replicas.run_probes()
 
     def stop(self) -> None:
         """End the periodic work and every connection."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.probe.stop()
-        self.vitals.stop()
         self._admin.drain()
         for connection in list(self.connections):
             connection.abort()
-        self.pool.drop_idle()
+        self.replicas.stop()
         self.ledger.sweep()
 
     def drain(self) -> None:
@@ -198,13 +197,13 @@ class App:
                 connection.expired()
             for exchange in list(self.running):
                 exchange.expire(now)
-        self.pool.sweep()
+        self.replicas.sweep()
         self.refresh_keys()
         self.ledger.sweep()
 
     def _sample(self) -> None:
         self.slot.count_down()
-        self.ledger.activity.sample(time.time(), self.limiter.active, self.limiter.queued, self.vitals.tokens_per_s)
+        self.ledger.activity.sample(time.time(), self.limiter.active, self.limiter.queued, self.replicas.tokens_per_s)
 
     @property
     def keys_error(self) -> str:
@@ -238,14 +237,10 @@ class App:
         # what ended before is logged by the rules of before
         self.ledger.settle()
         self.slot.apply(state)
+        count = len(self.replicas.all)
         self._state_applied(state, before)
-        if _engine_changed(before, state):
-            # what was found out about the engine was of another one, or of the time without one
-            self.health.forget()
-            self.permits.outlook.forget()
-            self.probe.again()
-        if (before.engine, before.backend_url) != (state.engine, state.backend_url):
-            self.vitals.forget()
+        if len(self.replicas.all) > count:
+            self.replicas.run_probes()
         self._admin.state_applied(state)
         self.events.emit(
             "state_applied",
@@ -263,15 +258,26 @@ class App:
         profile = str((state.profile or {}).get("name") or "")
         self.ledger.activity.phase(time.time(), state.phase, profile, state.reason)
         self.events.requests = self.config.log.events and state.event_log
-        self.pool.point_to(state.backend_url)
+        if self.replicas.apply(state, anew=before.phase != state.phase):
+            self.permits.outlook.forget()
+            self.router.forget()
+        self._reader = Reader(state.routing, [one.max_model_len or 0 for one in state.replicas], kind_of(state))
         self.permits.outlook.crowded_until = 0.0
-        # before the limit, which could let the first of them in
-        if self.slot.closed is not None:
-            self.permits.dismiss(self.slot.closed)
-        elif _judged_by(state) != _judged_by(before):
+        refusal = self.slot.closed
+        if refusal is None and _judged_by(state) != _judged_by(before):
             # their bodies are edited as it was right for what was served before
-            self.permits.dismiss(errors.outdated(before, state))
-        self.permits.set(state.max_active_generations, state.queue_timeout_s)
+            refusal = errors.outdated(before, state)
+        self._set_permits(refusal)
+
+    def _set_permits(self, refusal: Refusal | None = None) -> None:
+        """Let requests in where they may go now; with a refusal those who wait are told that."""
+        limits = [one.state.max_active_generations for one in self.replicas.all]
+        self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, refusal)
+
+    def _replicas_changed(self) -> None:
+        """One of them answers, or does not any more."""
+        if self.replicas.several:
+            self._set_permits()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -337,12 +343,22 @@ class App:
             return self.permits.busy(id(client))
         # a compressed body is read by no engine
         document = Document(body)
-        permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.limit)
+        permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.most)
         if isinstance(permits, Refusal):
             return permits
         # whatever it calls itself: who reads it as JSON must not find what was not looked at
         wanted = self._edited(head, document)
-        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted, permits)
+        if isinstance(wanted, Refusal):
+            return wanted
+        wish: Wish | None = None
+        if self.replicas.several and not head.coded:
+            found = self._reader.wish(head.route.path, head.fields, document, wanted, self.replicas.open)
+            if isinstance(found, Refusal):
+                return found
+            wish = found
+        if document.measured:
+            return Measured(client, head, len(body), wanted, permits, wish)
+        return Exchange(client, head, len(body), wanted, permits, wish)
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine what takes no permits."""
@@ -356,8 +372,20 @@ class App:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
             return Listing(client, head)
+        if self.slot.remote and not head.route.always and head.method != b"OPTIONS":
+            if head.route.path not in REMOTE_PATHS:
+                return errors.not_remote(head.route.label)
+            if head.method != b"POST":
+                return errors.method_not_allowed(head.route.label, (b"POST",))
         wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
-        return wanted if isinstance(wanted, Refusal) else Exchange(client, head, len(body), wanted)
+        if isinstance(wanted, Refusal):
+            return wanted
+        only = replica_named(head.line) if head.route.always and self.replicas.several else -1
+        if only >= len(self.replicas.all):
+            return Refusal(
+                404, "unknown_path", f"there is no replica {only} here, only 0 to {len(self.replicas.all) - 1}"
+            )
+        return Exchange(client, head, len(body), wanted, only=only)
 
     def _edited(self, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
         """What the engine is sent, or why it is not asked."""

@@ -82,7 +82,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         "frontdoor_start",
         host=listen.host,
         port=listen.port,
-        backend=app.pool.url,
+        backend=app.slot.state.backend_url,
         max_active_generations=app.limiter.limit,
         phase=app.slot.state.phase,
         auth="none" if app.keys is None else "api_key",

@@ -21,6 +21,7 @@ from frontdoor.networks import networks
 #: members of a request that say how many generations it asks for
 NUMBERS = ("n", "best_of")
 ModelPolicy = Literal["pass", "rewrite", "reject"]
+RemotePolicy = Literal["allow", "ask"]
 
 # a number and its range
 Count = Annotated[int, 1, inf]
@@ -50,7 +51,8 @@ class Listen(NamedTuple):
 class Slot(NamedTuple):
     """The slot's state file; an empty path means there is none and the fallbacks below always apply.
 
-    `journal_file` is where the last switches are read from; empty means that none are shown.
+    `journal_file` is where the last switches are read from, `records_file` where it stands what was recorded of the
+    profiles; empty means that none are shown.
     """
 
     name: str = "main"
@@ -58,6 +60,7 @@ class Slot(NamedTuple):
     poll_interval_s: Annotated[float, 0.01, inf] = 0.05
     units_dir: str = "/run/systemd/units"
     journal_file: str = ""
+    records_file: str = ""
 
 
 class Backend(NamedTuple):
@@ -93,6 +96,10 @@ class Request(NamedTuple):
     sampling_defaults: dict[str, Any] = _NOTHING
     model_policy: ModelPolicy = "pass"
     model_aliases: tuple[str, ...] = ()
+    #: say with each chat completion and response how long it took; a request may ask for it, or not, by itself
+    metrics: bool = False
+    #: whether requests may go to an engine on another host as they are, or have to say `allow_remote: true`
+    remote: RemotePolicy = "allow"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +114,21 @@ class Rules:
     model_aliases: tuple[str, ...] = ()
     #: where media may be fetched from; None where the profile does not say
     allowed_media_domains: tuple[str, ...] | None = None
+    metrics: bool = False
+    remote: str = "allow"
+
+
+StickyMode = Literal["off", "prefer", "strict"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Routing:
+    """How requests find their replica, where there are several; None: the names that are usual."""
+
+    sticky: str = "prefer"
+    prefix_affinity: bool = True
+    headers: tuple[str, ...] | None = None
+    json_fields: tuple[str, ...] | None = None
 
 
 class Limits(NamedTuple):

@@ -117,6 +117,11 @@ def unknown_path(path: str) -> Refusal:
     return Refusal(404, "unknown_path", f"{path} is not served here")
 
 
+def not_remote(path: str) -> Refusal:
+    """A path of engines on this host that an engine elsewhere is not asked."""
+    return Refusal(404, "unknown_path", f"{path} is not served here: the engine runs on another host")
+
+
 def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
     """A path that does not know this method; browsers may always ask what it knows."""
     allow = b"Allow: %b\r\n" % b", ".join((*methods, b"OPTIONS"))

@@ -29,6 +29,7 @@ from frontdoor.http.job import Job
 from frontdoor.observability.events import EventLog
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
+from frontdoor.slot.records import Records, status_here
 from frontdoor.slot.state import SlotState
 
 _READS, _CHANGES = (b"GET", b"HEAD"), (b"POST",)
@@ -77,6 +78,7 @@ class Admin:
     #: keys that may ask the model
     ordinary: Keys | None
     server: Server
+    records: Records
     events: EventLog
     #: has the slot's state and the keys read again, or only the state, where it changed
     reload: Callable[[], None]
@@ -170,7 +172,7 @@ class Admin:
         if profile is None:
             return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
         settled = self._runtime(name) in _SETTLED[verb]
-        refusal = models.refused_overrides(name, wanted, settled=settled)
+        refusal = models.refused_overrides(name, wanted, profile, settled=settled)
         if refusal is None and not settled:
             refusal = self._obstacle(verb, name, profile) or await asyncio.shield(self._begin(verb, name, key))
         return refusal or self._rows(name)[0]
@@ -197,12 +199,15 @@ class Admin:
         profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
         limiter, refusals = self.server.permits.limiter, self.server.ledger.metrics.refusals
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
-        now = models.traffic(limiter.active, limiter.queued, limiter.shares(), turned_away)
+        opened = len(self.server.replicas.used)
+        now = models.traffic(opened, limiter.active, limiter.queued, limiter.shares(), turned_away)
         rows = []
         for name in names or profiles:
             profile = profiles.get(name, {})
-            enabled = profile.get("status") not in refused
-            rows.append(models.row(name, profile, self._runtime(name), self._failures.get(name), now, enabled))
+            status = str(profile.get("status") or "")
+            here = status_here(status, self.records.of(self.server.slot.state.slot, profile))
+            told = (self._runtime(name), self._failures.get(name), now, status not in refused)
+            rows.append(models.row(name, {**profile, "status": here}, *told))
         return rows
 
     def _note(self, exc: Exception, path: str = "") -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from frontdoor.errors import Refusal
+from frontdoor.policy.llm_pool import DEFAULT, thinking_kwargs
 from frontdoor.slot import regular
 from frontdoor.slot.state import SlotState
 
@@ -19,6 +20,13 @@ LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloa
 _MOVING = ("switching", "verifying")
 # statuses that a switch refuses where the slot's own file says nothing
 _REFUSED = ("rejected", "blocked")
+# how much of a value is told back
+_MAX_TOLD = 100
+# what llm-pool calls the kinds of engines, those that run as processes of their own
+_BACKENDS = {"vllm": "vllm_serve", "llama-server": "llama_server", "openai": "openai_remote"}
+# the task of models that write text, and engines that can be told its shape
+_WRITES = "generate"
+_STRUCTURED = ("vllm", "llama-server")
 # fields of a row that the answer about the cards' memory repeats
 _MEMORY_FIELDS = (
     *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
@@ -116,13 +124,19 @@ def runtime_state(name: str, state: SlotState, running: Mapping[str, str], faile
     return MODEL_FAILED if failed else UNLOADED
 
 
-def traffic(active: int, queued: int, shares: Mapping[str, tuple[int, int]], refused: int) -> dict[str, Any]:
-    """What a row says of generations. The next permit goes to the key with the lowest score, which is what it holds."""
+def traffic(
+    replicas: int, active: int, queued: int, shares: Mapping[str, tuple[int, int]], refused: int
+) -> dict[str, Any]:
+    """What a row says of generations, and how many replicas take them.
+
+    The next permit goes to the key with the lowest score, which is what it holds.
+    """
     keys = [
         {"fairness_key": key.removeprefix("key "), "pending": pending, "active": held, "weight": 1.0, "score": held}
         for key, (pending, held) in shares.items()
     ]
     return {
+        "loaded_replicas": replicas,
         "inflight_requests": active,
         "queue_depth": queued,
         "runtime_inflight": active,
@@ -151,42 +165,69 @@ def gpu_memory(cards: Any, error: str | None, rows: Iterable[Mapping[str, Any]])
     return {"gpus": gpus, "models": [{name: row[name] for name in _MEMORY_FIELDS} for row in rows], "error": error}
 
 
+def backend(engine: Mapping[str, Any]) -> str:
+    """What llm-pool calls an engine of this kind."""
+    kind = engine.get("kind") or ""
+    return _BACKENDS.get(kind, kind)
+
+
+def _estimate(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What the weights take, as their files do: neither drivers nor engines tell what a model holds in all."""
+    told = model.get("size_gb")
+    size = told if isinstance(told, int | float) and is_number(told, int, float) else 0
+    known = size > 0
+    return {
+        "vram_estimate_mib": round(size * 1e9 / (1 << 20)) if known else None,
+        "vram_estimate_replica_count": 1 if known else None,
+        "vram_estimate_source": "model_artifact_size" if known else "unavailable",
+    }
+
+
+def _replicas(engine: Mapping[str, Any]) -> int:
+    """How many engines a resolved profile starts; with one it has no list of them."""
+    return len(engine.get("replicas") or ()) or 1
+
+
+def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
+    """What requests may ask for; the modes of thinking are those that /v1/chat/completions takes."""
+    writes = (engine.get("task") or _WRITES) == _WRITES
+    return {
+        "modalities": profile.get("modalities") or [],
+        "file_inputs": [],
+        "multi_turn": writes,
+        "thinking_modes": [DEFAULT, *sorted(thinking_kwargs(engine.get("reasoning")) if writes else ())],
+        # an engine elsewhere may be any
+        "response_formats": ["json_schema"] if writes and engine.get("kind") in _STRUCTURED else [],
+    }
+
+
 def row(
     name: str, profile: Mapping[str, Any], runtime: str, last_error: str | None, now: dict[str, Any], enabled: bool
 ) -> dict[str, Any]:
     """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told."""
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
-    target = limits.get("max_active_generations") or 1
+    replicas = _replicas(engine)
+    # of each replica; the profile's is that of all
+    target = max(1, (limits.get("max_active_generations") or 1) // replicas)
     return {
         "name": name,
-        # what llm-pool calls an engine that runs as a process of its own
-        "resolved_backend": "vllm_serve" if engine.get("kind") == "vllm" else engine.get("kind") or "",
+        "resolved_backend": backend(engine),
         "configured_enabled": enabled,
         "runtime_state": runtime,
         "is_loaded": loaded,
-        "replicas": 1,
-        "replica_max": 1,
-        "loaded_replicas": int(loaded),
-        **(now if loaded else traffic(0, 0, {}, 0)),
+        "replicas": replicas,
+        "replica_max": replicas,
+        **(now if loaded else traffic(0, 0, 0, {}, 0)),
         "configured_target_inflight": target,
         "effective_target_inflight": target,
         "last_error": last_error,
-        # what a card holds is not told by model, see `gpu_memory`
-        "vram_estimate_mib": None,
-        "vram_estimate_replica_count": None,
-        "vram_estimate_source": "unavailable",
+        **_estimate(model),
         # a profile is changed in the catalogue, never on load
         "load_constraints": {},
         "load_recommendations": {},
         "load_override": None,
-        "capabilities": {
-            "modalities": profile.get("modalities") or [],
-            "file_inputs": [],
-            "multi_turn": True,
-            "thinking_modes": ["default"],
-            "response_formats": ["json_schema"],
-        },
+        "capabilities": _capabilities(profile, engine),
         "definition": {
             **{name: profile.get(name) or "" for name in ("title", "status", "status_reason", "fingerprint")},
             "hf_id": model.get("hf_repo") or "",
@@ -197,6 +238,28 @@ def row(
     }
 
 
+# Where a profile has what llm-pool's clients may send along with a load, by backend: the place below engine.settings,
+# and what an engine takes where a profile says nothing.
+_PLACES: dict[str, dict[str, tuple[str, Any]]] = {
+    "vllm_serve": {
+        "vllm_max_model_len": ("max_model_len", None),
+        "vllm_kv_cache_dtype": ("kv_cache_dtype", "auto"),
+        "vllm_kv_cache_memory_bytes": ("kv_cache_memory_bytes", None),
+        "vllm_max_pixels": ("mm_processor_kwargs.max_pixels", None),
+        "vllm_speculative_method": ("speculative_config.method", None),
+        "vllm_speculative_model": ("speculative_config.model", None),
+        "vllm_speculative_moe_backend": ("speculative_config.moe_backend", None),
+        "vllm_speculative_attention_backend": ("speculative_config.attention_backend", None),
+        "vllm_num_speculative_tokens": ("speculative_config.num_speculative_tokens", None),
+    },
+    "llama_server": {
+        "llama_server_n_ctx": ("ctx_size", None),
+        "llama_server_image_max_tokens": ("image_max_tokens", None),
+        "llama_server_spec_type": ("spec_type", None),
+        "llama_server_spec_draft_n_max": ("spec_draft_n_max", None),
+        "llama_server_spec_draft_p_min": ("spec_draft_p_min", None),
+    },
+}
 _COUNTS = (
     *("replicas", "vllm_max_model_len", "vllm_kv_cache_memory_bytes", "vllm_max_pixels", "gguf_n_ctx"),
     *("vllm_num_speculative_tokens", "exllama_cache_size", "exllama_max_rq_tokens", "exllama_cache_k_bits"),
@@ -207,8 +270,8 @@ _TEXTS = (
     *("vllm_speculative_attention_backend", "gguf_flash_attn", "gguf_type_k", "gguf_type_v", "exllama_cache_quant"),
     "llama_server_spec_type",
 )
-# What llm-pool's clients may send along with a load: what it has to be, and whether it is. A profile is
-# served as it was verified, so none of it can be set; but a mistake is told.
+# What llm-pool's clients may send along with a load: what it has to be, and whether it is. A profile is served as it
+# was verified, so all of it has to be what the profile has; and a mistake is told.
 _OVERRIDES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(_COUNTS, ("a whole number above 0", lambda value: is_number(value, int) and value > 0)),
     **dict.fromkeys(_TEXTS, ("a text", lambda value: isinstance(value, str))),
@@ -239,13 +302,41 @@ def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
     return Refusal(422, "invalid_body", "; ".join(faults)) if faults else wanted
 
 
-def refused_overrides(name: str, wanted: dict[str, Any], *, settled: bool) -> Refusal | None:
+def refused_overrides(
+    name: str, wanted: dict[str, Any], profile: Mapping[str, Any], *, settled: bool
+) -> Refusal | None:
     """Why a load cannot be done as it is asked for; `settled` tells that the model is loaded or being loaded."""
-    # one replica is what there is
-    changed = ", ".join(sorted(field for field in wanted if settled or (field, wanted[field]) != ("replicas", 1)))
-    if not changed:
+    if settled and wanted:
+        words = f"{name} is loaded already, and {', '.join(sorted(wanted))} cannot be set on it; send an empty body"
+        return Refusal(400, "invalid_load_request", words, details={"model": name})
+    faults = [words for field, value in sorted(wanted.items()) if (words := _unlike(field, value, profile))]
+    if not faults:
         return None
-    words = f"{changed} cannot be set on load: a profile is served as it was verified; write another profile"
-    if settled:
-        words = f"{name} is loaded already, and {changed} cannot be set on it; send an empty body"
+    words = (
+        f"{'; '.join(faults)}. A profile is served as it was verified, so a load changes nothing of it: write another "
+        f"profile that extends {name}, and serve that one: ansible-playbook switch.yml -e profile=NAME"
+    )
     return Refusal(400, "invalid_load_request", words, details={"model": name})
+
+
+def _unlike(field: str, value: Any, profile: Mapping[str, Any]) -> str:
+    """How a field differs from what the profile has; empty where it does not."""
+    engine: Mapping[str, Any] = profile.get("engine") or {}
+    if field == "replicas":
+        key, own = "replicas", _replicas(engine)
+    else:
+        places = _PLACES.get(backend(engine), {})
+        if field not in places:
+            return f"{field} is none of {backend(engine) or 'this engine'}"
+        place, own = places[field]
+        key, found = f"engine.settings.{place}", engine.get("settings")
+        for part in place.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        own = own if found is None else found
+    # some engines take numbers as texts
+    same = value == own or (value is not None and own is not None and str(value) == str(own))
+    return "" if same else f"{key} of the profile is {_told(own)}, and {field} is {_told(value)}"
+
+
+def _told(value: Any) -> str:
+    return "not set" if value is None else str(value)[:_MAX_TOLD]

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 
 class Verdict(enum.Enum):
@@ -22,10 +23,18 @@ class Verdict(enum.Enum):
 ADMITTED, QUEUED, BUSY, QUEUE_FULL = Verdict
 # keys whose last turn is remembered
 _KEYS_REMEMBERED = 4096
+#: any replica
+ANY: Final = -1
 
 
 class Waiter(Protocol):
     """What the limiter calls back; hashable by identity."""
+
+    #: the replica whose permits it holds, set before it is told; of no meaning before
+    replica: int
+
+    def choose(self, room: int) -> int:
+        """Which replica to take of several with room, which are bits. Must not raise, must not use the limiter."""
 
     def granted(self) -> None:
         """Its permits are held from now on. Must not raise, must not re-enter the limiter for itself."""
@@ -35,37 +44,49 @@ class Waiter(Protocol):
 
 
 class Limiter:
-    """Counts permits and keeps the queue. A request takes as many permits as it asks for generations, all at once.
+    """Counts the permits of each replica and keeps the one queue.
 
+    A request takes as many permits as it asks for generations, all at once and of one replica. Sets of replicas are
+    bits of a number.
     A holder is an entry in a table, so freeing twice, or freeing what was never held, changes nothing.
     The next turn is that of the key that holds the fewest permits, among those of the one served longest ago; within a
-    key it is first come, first served. Whose turn it is keeps it until there are permits enough: what becomes free is
-    kept for it, and nobody passes by. So a request for several permits waits for those that are held now, and no
-    longer; and the others wait for one such request, not for all of them, since its key holds the most permits then.
+    key it is first come, first served. Who may only use replicas without room is passed by. Whose turn it is keeps one
+    replica with room until there are permits enough: what becomes free there is kept for it. So a request for several
+    permits waits for those that are held now, and no longer; and the others wait for one such request, not for all of
+    them, since its key holds the most permits then.
     A full queue is shared alike: a newcomer takes the places of those who came last for the key with the most places,
     unless the two would only change sides. A request that waits takes as many places as it needs permits; an empty
     queue takes one of any size.
     """
 
     def __init__(self, limit: int, max_queued: int) -> None:
-        self.limit = limit
+        """Begin with one replica, which has `limit` permits."""
         self.max_queued = max_queued
         #: permits in use, and permits that are waited for
         self.active = 0
         self.queued = 0
-        # by waiter, in order of arrival: its key, and how many permits it needs
+        #: permits of each replica in use; those that are no more keep their place
+        self.held = [0]
+        # permits of each replica, whether it is used or not
+        self._limits = [limit]
+        #: permits of all replicas that are used, and the most that one replica has
+        self.limit = self.most = limit
+        # the replicas that are used, and those of them that have a permit for anybody
+        self._usable = self._room = 1
+        # by waiter, in order of arrival: its key, how many permits it needs, and of which replicas
         self._holders: dict[Waiter, tuple[str, int]] = {}
-        self._queued: dict[Waiter, tuple[str, int]] = {}
+        self._queued: dict[Waiter, tuple[str, int, int]] = {}
         # when a key last got a permit, as a running number; the key of the latest is the last
         self._served: dict[str, int] = {}
         self._serial = 0
-        # for whom permits are kept
-        self._turn: Waiter | None = None
+        # for whom permits of a replica are kept
+        self._turns: dict[int, Waiter] = {}
+        self._note_room(0)
 
     @property
     def full(self) -> bool:
-        """Whether a newcomer would have to wait."""
-        return self.active >= self.limit or bool(self._queued)
+        """Whether every newcomer would have to wait."""
+        return not self._room
 
     @property
     def requests(self) -> int:
@@ -82,13 +103,16 @@ class Limiter:
 
     def shares(self) -> dict[str, tuple[int, int]]:
         """By key: permits waited for, and permits held."""
-        waiting, held = _by_key(self._queued), _by_key(self._holders)
+        waiting, held = self._waiting_by_key(), self._held_by_key()
         return {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
 
-    def enter(self, waiter: Waiter, key: str, *, may_wait: bool, permits: int = 1) -> Verdict:
-        """Take permits, no more than there are; or join the queue, or be refused. Only who queued is `granted` them."""
-        if not self._queued and self.active + permits <= self.limit:
-            self._take(waiter, key, permits)
+    def enter(self, waiter: Waiter, key: str, *, may_wait: bool, permits: int = 1, may_use: int = ANY) -> Verdict:
+        """Take permits, no more than a replica has; or join the queue, or be refused. Only who queued is `granted`."""
+        room = self._room & may_use
+        if room and permits > 1:
+            room = self._with(room, permits)
+        if room:
+            self._take(waiter, key, permits, room)
             return ADMITTED
         if not may_wait:
             return BUSY
@@ -97,11 +121,9 @@ class Limiter:
             return QUEUE_FULL
         for other in displaced:
             self._forget(other)
-        self._queued[waiter] = key, permits
+        self._queued[waiter] = key, permits, may_use
         self.queued += permits
-        if self._turn is None and self.active < self.limit:
-            # there are permits, but not enough: they are kept
-            self._turn = waiter
+        self._keep(waiter, permits, may_use)
         for other in displaced:
             other.displaced()
         return QUEUED
@@ -109,7 +131,11 @@ class Limiter:
     def leave(self, waiter: Waiter) -> bool:
         """Give the permits or the place in the queue back; True when there were some."""
         if waiter in self._holders:
-            self.active -= self._holders.pop(waiter)[1]
+            permits, replica = self._holders.pop(waiter)[1], waiter.replica
+            self.active -= permits
+            self.held[replica] -= permits
+            if not self._room >> replica & 1:
+                self._note_room(replica)
         elif waiter in self._queued:
             self._forget(waiter)
         else:
@@ -118,13 +144,30 @@ class Limiter:
             self._grant()
         return True
 
-    def set_limit(self, limit: int) -> list[Waiter]:
-        """Change the number of permits at once; a lower number takes effect as holders leave.
+    def set_limits(self, limits: Sequence[int], usable: int = ANY) -> list[Waiter]:
+        """Change how many permits each replica has, and which of them are used.
 
+        A lower number takes effect as holders leave, and so does the end of a replica.
         Returns those who waited, and wait no more: they need more than there will ever be.
         """
-        self.limit = limit
-        beyond = [waiter for waiter, (_key, permits) in self._queued.items() if permits > limit]
+        self._limits = list(limits)
+        self.held += [0] * (len(self._limits) - len(self.held))
+        self._usable = usable & ((1 << len(self._limits)) - 1)
+        self.most = max(self._limits)
+        self.limit = sum(limit for replica, limit in enumerate(self._limits) if self._usable >> replica & 1)
+        # nothing is kept for anybody on a replica that is not used, or never has so many permits
+        self._turns = {
+            one: waiter
+            for one, waiter in self._turns.items()
+            if self._usable >> one & 1 and self._queued[waiter][1] <= self._limits[one]
+        }
+        for replica in range(len(self.held)):
+            self._note_room(replica)
+        beyond = [
+            waiter
+            for waiter, (_key, permits, may_use) in self._queued.items()
+            if not any(may_use >> replica & 1 and permits <= limit for replica, limit in enumerate(self._limits))
+        ]
         for waiter in beyond:
             self._forget(waiter)
         self._grant()
@@ -133,13 +176,57 @@ class Limiter:
     def dismiss(self) -> list[Waiter]:
         """Empty the queue and return those who waited, in order of arrival."""
         waiting = self.waiting()
-        self._queued.clear()
-        self.queued, self._turn = 0, None
+        for waiter in waiting:
+            self._forget(waiter)
         return waiting
 
-    def _take(self, waiter: Waiter, key: str, permits: int) -> None:
+    def _note_room(self, replica: int) -> None:
+        """See whether a replica has a permit for anybody."""
+        bit = 1 << replica
+        if self._usable & bit and self.held[replica] < self._limits[replica] and replica not in self._turns:
+            self._room |= bit
+        else:
+            self._room &= ~bit
+
+    def _with(self, room: int, permits: int) -> int:
+        """Those of some replicas with room for so many permits."""
+        return sum(
+            1 << replica
+            for replica, limit in enumerate(self._limits)
+            if room >> replica & 1 and limit - self.held[replica] >= permits
+        )
+
+    def _keep(self, waiter: Waiter, permits: int, may_use: int) -> bool:
+        """Keep a replica for a waiter who finds permits there, but not enough: the one with the most free."""
+        room = self._room & may_use
+        if not room:
+            return False
+        free = [
+            limit - held if room >> one & 1 and permits <= limit else 0
+            for one, (limit, held) in enumerate(zip(self._limits, self.held, strict=False))
+        ]
+        if not max(free):
+            return False
+        replica = free.index(max(free))
+        self._turns[replica] = waiter
+        self._note_room(replica)
+        return True
+
+    def _take(self, waiter: Waiter, key: str, permits: int, room: int) -> None:
+        """Take permits of one of the replicas in `room`."""
+        if room == 1:
+            # with one engine every request passes here
+            replica = 0
+        elif room & (room - 1):
+            replica = waiter.choose(room)
+        else:
+            replica = room.bit_length() - 1
+        waiter.replica = replica
         self._holders[waiter] = key, permits
         self.active += permits
+        self.held[replica] += permits
+        if self.held[replica] >= self._limits[replica]:
+            self._room &= ~(1 << replica)
         self._serial += 1
         self._served.pop(key, None)
         self._served[key] = self._serial
@@ -147,13 +234,14 @@ class Limiter:
             # who is forgotten was served before all of these, and is taken for it
             del self._served[next(iter(self._served))]
 
-    def _forget(self, waiter: Waiter) -> tuple[str, int]:
+    def _forget(self, waiter: Waiter) -> tuple[str, int, int]:
         """Take somebody out of the queue."""
-        key, permits = self._queued.pop(waiter)
+        key, permits, may_use = self._queued.pop(waiter)
         self.queued -= permits
-        if waiter is self._turn:
-            self._turn = None
-        return key, permits
+        for replica in [one for one, other in self._turns.items() if other is waiter]:
+            del self._turns[replica]
+            self._note_room(replica)
+        return key, permits, may_use
 
     def _room_for(self, key: str, permits: int) -> list[Waiter] | None:
         """Who has to leave the queue for a newcomer; None where it has to stay outside.
@@ -166,14 +254,15 @@ class Limiter:
             return []
         if not self._queued:
             return [] if self.max_queued else None
-        waiting, held = _by_key(self._queued), _by_key(self._holders)
+        waiting, held = self._waiting_by_key(), self._held_by_key()
         own = waiting[key] + permits, held[key]
 
         def share(waiter: Waiter) -> tuple[int, int]:
             other = self._queued[waiter][0]
             return waiting[other], held[other]
 
-        others = [one for one in reversed(self._queued) if one is not self._turn and self._queued[one][0] != key]
+        kept = set(self._turns.values())
+        others = [one for one in reversed(self._queued) if one not in kept and self._queued[one][0] != key]
         leaving: list[Waiter] = []
         while lacking > 0:
             last = max(others, key=share, default=None)
@@ -181,32 +270,56 @@ class Limiter:
                 return None
             others.remove(last)
             leaving.append(last)
-            other, given = self._queued[last]
+            other, given, _may_use = self._queued[last]
             waiting[other] -= given
             lacking -= given
         return leaving
 
     def _grant(self) -> None:
         """Let those in whose turn it is."""
-        held = _by_key(self._holders)
+        # who has one keeps it, and may find enough elsewhere first
+        for kept, waiter in list(self._turns.items()):
+            _key, permits, may_use = self._queued[waiter]
+            fits = self._with((self._room | 1 << kept) & may_use, permits)
+            if fits:
+                self._admit(waiter, fits)
+        held = self._held_by_key()
 
         def rank(waiter: Waiter) -> tuple[int, int]:
             key = self._queued[waiter][0]
             return held[key], self._served.get(key, 0)
 
-        while self._queued and (self._turn or self.active < self.limit):
-            waiter = self._turn = self._turn or min(self._queued, key=rank)
-            if self.active + self._queued[waiter][1] > self.limit:
+        passed_by: set[Waiter] = set()
+        while self._queued and self._room:
+            out = passed_by.union(self._turns.values())
+            able = [one for one, (_key, _n, may) in self._queued.items() if may & self._room and one not in out]
+            if not able:
                 return
-            key, permits = self._forget(waiter)
-            self._take(waiter, key, permits)
-            held[key] += permits
-            waiter.granted()
+            waiter = min(able, key=rank)
+            key, permits, may_use = self._queued[waiter]
+            fits = self._with(self._room & may_use, permits)
+            if fits:
+                held[key] += permits
+                self._admit(waiter, fits)
+            elif not self._keep(waiter, permits, may_use):
+                passed_by.add(waiter)
 
+    def _admit(self, waiter: Waiter, fits: int) -> None:
+        """Let somebody of the queue in."""
+        key, permits, _may_use = self._forget(waiter)
+        self._take(waiter, key, permits, fits)
+        waiter.granted()
 
-def _by_key(waiters: dict[Waiter, tuple[str, int]]) -> Counter[str]:
-    """How many permits these hold, or wait for, by key."""
-    found: Counter[str] = Counter()
-    for key, permits in waiters.values():
-        found[key] += permits
-    return found
+    def _held_by_key(self) -> Counter[str]:
+        """How many permits are held, by key."""
+        found: Counter[str] = Counter()
+        for key, permits in self._holders.values():
+            found[key] += permits
+        return found
+
+    def _waiting_by_key(self) -> Counter[str]:
+        """How many permits are waited for, by key."""
+        found: Counter[str] = Counter()
+        for key, permits, _may_use in self._queued.values():
+            found[key] += permits
+        return found

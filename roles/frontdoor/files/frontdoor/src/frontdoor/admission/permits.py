@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from frontdoor import errors
-from frontdoor.admission.limiter import ADMITTED, BUSY, QUEUED, Limiter
+from frontdoor.admission.limiter import ADMITTED, ANY, BUSY, QUEUED, Limiter
 from frontdoor.admission.outlook import Outlook
+from frontdoor.admission.router import ANYWHERE, Router, Wish
 from frontdoor.errors import Refusal
 
 
@@ -31,14 +32,21 @@ class Permits:
     def __init__(
         self,
         limiter: Limiter,
+        router: Router,
         outlook: Outlook,
         loop: asyncio.AbstractEventLoop,
         *,
+        loads: Callable[[], list[int]],
         waited: Callable[[float], None],
         settle: Callable[[], None],
     ) -> None:
-        """`waited` is told how many seconds each wait took; `settle` has ended generations noted in the outlook."""
+        """`loads` tells how many requests each replica has, `waited` is told how many seconds each wait took.
+
+        `settle` has ended generations noted in the outlook.
+        """
         self.limiter = limiter
+        self.router = router
+        self.loads = loads
         self.outlook = outlook
         self.loop = loop
         self.waited = waited
@@ -47,16 +55,26 @@ class Permits:
         self.timeout_s = 0.0
         self._busy = errors.busy(1, 1, 1)
 
-    def set(self, limit: int, timeout_s: float) -> None:
-        """Change how many permits there are and how long requests wait for them."""
+    def set(self, limits: Sequence[int], usable: int, timeout_s: float, refusal: Refusal | None = None) -> None:
+        """Change how many permits each replica has, which are used, and how long requests wait for them.
+
+        With a refusal everybody who waits is told that. They leave the queue first, or the limits could let them in,
+        and are told last, when all holds for the requests that their clients sent ahead.
+        """
+        dismissed = self.limiter.dismiss() if refusal is not None else []
         if timeout_s != self.timeout_s:
             self.timeout_s = timeout_s
             for waiter in self.limiter.waiting():
                 assert isinstance(waiter, Permit)
                 waiter.wait_until(timeout_s)
-        for waiter in self.limiter.set_limit(limit):
+        self.router.usable = usable
+        for waiter in self.limiter.set_limits(limits, usable):
             assert isinstance(waiter, Permit)
-            waiter.refuse(errors.too_many_generations(waiter.count, limit))
+            waiter.refuse(errors.too_many_generations(waiter.count, self.limiter.most))
+        for waiter in dismissed:
+            assert isinstance(waiter, Permit)
+            assert refusal is not None
+            waiter.refuse(refusal)
 
     def dismiss(self, refusal: Refusal) -> None:
         """Refuse everybody who waits."""
@@ -89,11 +107,30 @@ class Permits:
 class Permit:
     """The permits of one request, as the limiter sees it."""
 
-    __slots__ = ("_client", "_owner", "_permits", "_timer", "client_key", "count", "since", "waited")
+    __slots__ = (
+        *("_client", "_may_use", "_owner", "_permits", "_timer", "_wish"),
+        *("client_key", "count", "replica", "since", "waited"),
+    )
 
-    def __init__(self, permits: Permits, owner: Owner, client: int, client_key: str, count: int, now: float) -> None:
-        """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed."""
+    def __init__(
+        self,
+        permits: Permits,
+        owner: Owner,
+        client: int,
+        client_key: str,
+        count: int,
+        now: float,
+        wish: Wish | None = None,
+    ) -> None:
+        """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed.
+
+        `wish` says which replica would be best.
+        """
         self._permits = permits
+        self._wish = wish
+        self._may_use = ANY if wish is None else permits.router.may_use(wish, permits.loads())
+        #: the one whose permits are held
+        self.replica = 0
         self._owner: Owner | None = owner
         self._client = client
         self.client_key = client_key
@@ -106,16 +143,38 @@ class Permit:
     def acquire(self) -> bool:
         """Whether the permits are held now. If not, the owner waits, or was refused."""
         permits = self._permits
-        verdict = permits.limiter.enter(self, self.client_key, may_wait=permits.timeout_s > 0, permits=self.count)
+        may_wait = permits.timeout_s > 0
+        verdict = permits.limiter.enter(
+            self, self.client_key, may_wait=may_wait, permits=self.count, may_use=self._may_use
+        )
         if verdict is ADMITTED:
             return True
         if verdict is QUEUED:
-            self._timer = permits.loop.call_later(permits.timeout_s, self._expired)
+            self.wait_until(permits.timeout_s)
         elif verdict is BUSY:
             self.refuse(permits.busy(self._client, self.count))
         else:
             self.refuse(self._queue_full())
         return False
+
+    def move(self, tried: int) -> bool | None:
+        """Exchange the permits for those of a replica that was not tried, or for a place in the queue.
+
+        `tried` are replicas as bits. Returns what `acquire` does, or None where there is nowhere to go; then they are
+        kept. Who is bound to one replica waits until that is used again.
+        """
+        permits, usable = self._permits, self._permits.router.usable
+        elsewhere = self._may_use & ~tried
+        if elsewhere & usable:
+            self._may_use = elsewhere
+        elif self._wish is None or not self._wish.strict or self._may_use & usable:
+            return None
+        permits.limiter.leave(self)
+        return self.acquire()
+
+    def choose(self, room: int) -> int:
+        permits = self._permits
+        return permits.router.choose(self._wish or ANYWHERE, room, permits.loads())
 
     @property
     def waiting(self) -> bool:
@@ -141,7 +200,8 @@ class Permit:
 
     def wait_until(self, timeout_s: float) -> None:
         """Change how long the request may wait, counted from when it began to."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         loop = self._permits.loop
         self._timer = loop.call_later(max(0.0, self.since + timeout_s - loop.time()), self._expired)
 

@@ -16,13 +16,12 @@ from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, limit_of, too_large
 from frontdoor.http.head import END, HeadError, RequestHead, request_head
-from frontdoor.http.upstream import Pool
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.policy.routes import style_of
 from frontdoor.slot.current import Slot
-from frontdoor.slot.engine import EngineHealth
+from frontdoor.slot.replicas import Replicas
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # bytes of following requests that are kept while one is being answered
@@ -63,12 +62,11 @@ class Server:
     #: what is known to be refused before the client sends its body
     refusal_before_body: Callable[[ClientConnection, RequestHead], Refusal | None]
     connections: ConnectionLimiter[ClientConnection]
-    pool: Pool
+    replicas: Replicas
     permits: Permits
     memory: MemoryBudget
     ledger: Ledger
     slot: Slot
-    health: EngineHealth
     #: exchanges with the engine that are under way
     running: set[Any]
     #: gives numbers from 0 to 1, by which refused clients are spread over time

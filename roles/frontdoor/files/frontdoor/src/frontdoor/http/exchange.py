@@ -9,6 +9,7 @@ import dataclasses
 
 from frontdoor import errors
 from frontdoor.admission.permits import Permit
+from frontdoor.admission.router import Wish
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
@@ -26,6 +27,7 @@ from frontdoor.observability.metrics import (
     Histogram,
     outcome_of,
 )
+from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
 # How soon after a request was sent on a kept connection its end can be taken for that of an idle connection.
@@ -44,21 +46,37 @@ class Exchange:
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
         *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s", "_gaps"),
-        *("_head", "_head_bytes", "_last_activity", "_paused", "_permit", "_received", "_relay", "_response"),
-        *("_server", "_shut_client", "_size", "_started", "_tail"),
+        *("_head", "_head_bytes", "_last_activity", "_only", "_paused", "_permit", "_received", "_relay", "_replica"),
+        *("_response", "_server", "_shut_client", "_size", "_started", "_tail", "_tried"),
     )
 
     def __init__(
-        self, client: ClientConnection, head: RequestHead, size: int, body: bytes | bytearray, permits: int = 0
+        self,
+        client: ClientConnection,
+        head: RequestHead,
+        size: int,
+        body: bytes | bytearray,
+        permits: int = 0,
+        wish: Wish | None = None,
+        only: int = -1,
     ) -> None:
-        """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs."""
+        """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs.
+
+        `wish` says to which replica a generation should go, `only` to which one anything else has to.
+        """
         self._server = server = client.server
         self._client = client
         self._head = head
         self._size, self._body = size, body
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = now = server.loop.time()
-        self._permit = Permit(server.permits, self, id(client), client.client_key, permits, now) if permits else None
+        self._permit = (
+            Permit(server.permits, self, id(client), client.client_key, permits, now, wish) if permits else None
+        )
+        # whom it is asked of, the one it has to be, and those that could not be reached, as bits
+        self._replica: Replica | None = None
+        self._only = only
+        self._tried = 0
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._response: ResponseHead | None = None
@@ -91,15 +109,41 @@ class Exchange:
     # --- towards the engine ----------------------------------------------------------------------------------------
 
     def _forward(self) -> None:
-        pool = self._server.pool
+        replicas = self._server.replicas
+        if self._permit is not None:
+            replica = replicas.all[self._permit.replica]
+        else:
+            replica = replicas.next(self._tried) if self._only < 0 else replicas.all[self._only]
+            replica.passing += 1
+        self._replica = replica
+        pool = replica.pool
         if pool.idle:
             self.upstream_ready(pool.idle.pop())
         else:
             self._connecting = pool.connect(self)
 
     def upstream_failed(self, reason: str) -> None:
+        """Ask another replica: nothing of the request was sent to this one."""
         self._connecting = None
-        self._server.health.note(False, reason)
+        replica = self._replica
+        assert replica is not None
+        replica.health.note(False, reason)
+        self._tried |= 1 << replica.index
+        closed = self._server.slot.closed
+        if closed is not None and not self._head.route.always:
+            # whom it would go to now was not verified, or is on its way out
+            self.refuse(closed)
+            return
+        if self._permit is not None:
+            moved = self._permit.move(self._tried)
+            if moved:
+                self._forward()
+            if moved is not None:
+                return
+        elif self._only < 0 and self._server.replicas.usable & ~self._tried:
+            replica.passing -= 1
+            self._forward()
+            return
         self._fail(Refusal(502, "engine_unreachable", f"the engine cannot be reached: {reason}"))
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
@@ -112,7 +156,7 @@ class Exchange:
         size = len(body)
         said = size or head.content_length != 0 or head.method in _WITH_BODY
         end = b"Content-Length: %d\r\n\r\n" % size if said else b"\r\n"
-        top = head.line, self._server.pool.host_line, head.fields, self._client.forwarded, end
+        top = head.line, connection.pool.host_line, head.fields, self._client.forwarded, end
         if size < _SMALL:
             connection.transport.write(b"".join((*top, body)))
         else:
@@ -154,7 +198,8 @@ class Exchange:
         self._first_byte_s = self._server.loop.time() - self._last_activity
         # one that fails whatever it is asked is no engine that is well: the probe asks it
         if response.status < FAILURE:
-            health = self._server.health
+            assert self._replica is not None
+            health = self._replica.health
             health.heard += 1
             if health.reachable is not True:
                 health.note(True)
@@ -188,13 +233,16 @@ class Exchange:
         self._shut_client = said is errors.CLOSE
         top = b"".join((wire, client.cors(head), said, b"\r\n"))
         self._tail = bytearray()
-        self._relay = relay_for(response, client_chunks=http11)
+        self._relay = self._relay_of(response)
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
             self._gaps = self._server.ledger.metrics.gaps
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
+
+    def _relay_of(self, response: ResponseHead) -> Relay:
+        return relay_for(response, client_chunks=self._head.http11)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""
@@ -234,7 +282,8 @@ class Exchange:
         """Count the time since the read before."""
         assert self._response is not None
         if self._response.status < FAILURE:
-            self._server.health.heard += 1
+            assert self._replica is not None
+            self._replica.health.heard += 1
         if self._awaits_first:
             self._awaits_first = False
             if self._connection is not None:
@@ -249,7 +298,7 @@ class Exchange:
         if reusable:
             if self._paused:
                 connection.transport.resume_reading()
-            self._server.pool.put(connection, self._last_activity)
+            connection.pool.put(connection, self._last_activity)
         else:
             connection.abort()
 
@@ -259,7 +308,7 @@ class Exchange:
             assert connection is not None
             if connection.served and not self._head_bytes and self._unseen(connection):
                 # once more on a fresh one, which has not served and is therefore the last try
-                self._connecting = self._server.pool.connect(self)
+                self._connecting = connection.pool.connect(self)
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
@@ -369,7 +418,9 @@ class Exchange:
         if self._size >= _SMALL:
             self._release_body()
         server.running.discard(self)
-        waited = 0.0
+        waited, replica = 0.0, self._replica
+        if self._permit is None and replica is not None:
+            replica.passing -= 1
         if self._permit is not None:
             self._permit.release()
             waited = self._permit.waited
@@ -389,6 +440,7 @@ class Exchange:
                 self._received,
                 bytes(self._tail[-KEPT:]),
                 response is not None and response.event_stream and response.status == 200,
+                replica.index if replica is not None and server.replicas.several else -1,
             )
         )
         client.exchange_done(keep)

@@ -25,8 +25,8 @@ _TIMEOUT_S = 10.0
 _MAX_BYTES = 4 * 1024 * 1024
 # what a client says about a form of the answer that it will not get: it is read, changed, and given whole
 _NOT_SENT = re.compile(rb"(?im)^(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):.*\n")
-# what the engine says about bytes that the client does not get
-_ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
+#: what the engine says about bytes that the client does not get
+ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
 
 
 class Listing(Exchange):
@@ -99,7 +99,7 @@ class Listing(Exchange):
                 return
             content = orjson.dumps(models[wanted] if wanted else listed)
         client, head = self._client, self._head
-        top = _ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
+        top = ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
         body = b"" if head.method == b"HEAD" else content
         client.write(b"".join((top, client.cors(head), client.connection_field(head), b"\r\n", body)))
         self._response, self._received = response, len(body)
@@ -118,6 +118,9 @@ def _list(content: bytes) -> dict[str, Any] | None:
 def _complete(data: list[Any], state: SlotState) -> dict[str, dict[str, Any]]:
     """Add what the slot knows, and the aliases; return the models by name, of those of one name the first one."""
     about, models = _about(state), dict[str, dict[str, Any]]()
+    if (state.profile or {}).get("remote"):
+        # what else there is elsewhere is not served here
+        data[:] = [one for one in data if isinstance(one, dict) and one.get("id") == about["served_model_name"]]
     for model in data:
         if isinstance(model, dict):
             model[_KEY] = about

@@ -8,12 +8,16 @@ An event stream is cut only between events, so that it can always be ended valid
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk, is_one_chunk
 from frontdoor.http.head import ResponseError, ResponseHead
 
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 # an event longer than this is not held back until it is complete
 _MAX_HELD = 1024 * 1024
+# a body longer than this is not collected to be changed
+_MAX_EDITED = 8 * 1024 * 1024
 
 
 class LengthRelay:
@@ -113,7 +117,64 @@ class StreamRelay:
         return self._wrap(last_words, LAST_CHUNK)
 
     def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
+        """What the client is sent of these bytes, and of the end of the body."""
         return chunk(data) + end if self._client_chunks else data
+
+
+class EventEditingRelay(StreamRelay):
+    """An event stream to which somebody adds events; it is always wrapped anew."""
+
+    def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
+        """`edit` is given whole events in order, and parts of those too long to be held; it returns what is sent."""
+        super().__init__(head, False)
+        self._edit = edit
+        self._wraps = client_chunks
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
+        data = super().feed(data)
+        return self._wrapped(self._edit(data) if data else b"", self.complete)
+
+    def end(self, last_words: bytes = b"") -> bytes | None:
+        """End the stream validly, where that is possible."""
+        last = super().end(last_words)
+        return None if last is None else self._wrapped(last, True)
+
+    def _wrapped(self, data: bytes, last: bool) -> bytes:
+        return chunk(data) + (LAST_CHUNK if last else b"") if self._wraps else data
+
+
+class BodyEditingRelay(StreamRelay):
+    """A body that is collected, changed and sent in one piece; one that is too long for that passes as it is."""
+
+    def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
+        """`edit` is given the whole body and returns what is sent."""
+        super().__init__(head, client_chunks)
+        self._inner = relay_for(head, client_chunks=False)
+        self._edit = edit
+        self._content = b""
+        self._passes = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the body may end with the connection."""
+        return self._inner.whole
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
+        content = self._content + self._inner.feed(data)
+        self.complete, self.reusable = self._inner.complete, self._inner.reusable
+        if self._passes or len(content) > _MAX_EDITED:
+            self._passes, self._content = True, b""
+            return self._wrap(content, LAST_CHUNK if self.complete else b"")
+        self._content = content
+        return self._wrap(self._edit(content), LAST_CHUNK) if self.complete else b""
+
+    def end(self, last_words: bytes = b"") -> bytes | None:
+        """End a body that is whole; nothing makes a broken one true."""
+        if last_words:
+            return None
+        return self._wrap(self._content if self._passes else self._edit(self._content), LAST_CHUNK)
 
 
 Relay = LengthRelay | StreamRelay

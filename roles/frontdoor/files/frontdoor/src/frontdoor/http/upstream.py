@@ -18,7 +18,8 @@ from frontdoor.config import Backend, split_backend_url
 _TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
 
 
-# requests under way from which on new ones come first, and streams that are served before the loop looks for new ones
+# requests under way, of all engines, from which on new ones come first, and streams that are served before the loop
+# looks for new ones
 _CROWD = 128
 _STREAMS_AT_ONCE = 8
 _MOST_HELD = 32 * 1024
@@ -41,7 +42,7 @@ class UpstreamConnection(asyncio.Protocol):
     """One keep-alive connection. While it has an owner, its bytes go to `receiver`."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+        self.pool = pool
         #: of the engine it leads to
         self.url = pool.url
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -55,17 +56,17 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._pool.open.add(self)
+        self.pool.open.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self.receiver is None:
             # bytes nobody asked for: whatever follows them cannot be trusted
             self.transport.abort()
-        elif not self._held and not (self.streams and self._pool.crowded):
+        elif not self._held and not (self.streams and self.pool.crowded):
             self.receiver(data)
         else:
             if not self._held:
-                self._pool.put_off(self)
+                self.pool.put_off(self)
             self._held += data
             if len(self._held) > _MOST_HELD:
                 # the loop reads on and on from one connection, unless its client makes it pause
@@ -81,7 +82,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.deliver()
         owner = self.owner
         self.release()
-        self._pool.gone(self)
+        self.pool.gone(self)
         if owner is not None:
             owner.upstream_lost(exc)
 
@@ -124,6 +125,7 @@ class Pool:
         #: connections in use or idle
         self.open: set[UpstreamConnection] = set()
         self._put_off: deque[UpstreamConnection] = deque()
+        self._crowd = _CROWD
         self.address = ("", 0)
         self.url = ""
         self.host_line = b""
@@ -131,7 +133,11 @@ class Pool:
     @property
     def crowded(self) -> bool:
         """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
-        return len(self.open) - len(self.idle) >= _CROWD
+        return len(self.open) - len(self.idle) >= self._crowd
+
+    def share(self, pools: int) -> None:
+        """Be one of so many pools that requests are spread over."""
+        self._crowd = max(1, _CROWD // pools)
 
     def point_to(self, url: str) -> None:
         """Use another engine from now on; connections in use are let finish."""

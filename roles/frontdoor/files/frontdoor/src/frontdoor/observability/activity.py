@@ -46,6 +46,8 @@ class Entry:
     tail: bytes = b""
     #: an event stream that began well
     streamed: bool = False
+    #: which of several replicas was asked; -1 where there is one, or none was asked
+    replica: int = -1
 
 
 class Activity:

@@ -127,6 +127,8 @@ class Ledger:
         key = None if entry.key_name is None else metrics.keys[entry.key_name]
         if key is not None:
             key.outcomes[outcome] += 1
+        if entry.replica >= 0:
+            metrics.replicas[entry.replica].outcomes[outcome] += 1
         if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
@@ -138,18 +140,19 @@ class Ledger:
     def _log(self, entry: Entry, offset: float) -> None:
         """Log one generation; `offset` is the time of day less the loop's clock, which counts in milliseconds."""
         waited = entry.waited_s
-        self._events.write(
-            {
-                "bytes": entry.received,
-                "client": entry.address,
-                "elapsed_s": int((entry.ended - entry.started) * 1000 + 0.5) / 1000,
-                "error": entry.code,
-                "event": "generation_request",
-                "outcome": entry.outcome,
-                "path": entry.route.path,
-                "queue_wait_s": round(waited, 3) if waited else 0.0,
-                "queued": waited > 0,
-                "status": entry.status,
-                "ts_ms": int((entry.ended + offset) * 1000),
-            }
-        )
+        row: dict[str, object] = {
+            "bytes": entry.received,
+            "client": entry.address,
+            "elapsed_s": int((entry.ended - entry.started) * 1000 + 0.5) / 1000,
+            "error": entry.code,
+            "event": "generation_request",
+            "outcome": entry.outcome,
+            "path": entry.route.path,
+            "queue_wait_s": round(waited, 3) if waited else 0.0,
+            "queued": waited > 0,
+            "status": entry.status,
+            "ts_ms": int((entry.ended + offset) * 1000),
+        }
+        if entry.replica >= 0:
+            row["replica"] = entry.replica
+        self._events.write(row)

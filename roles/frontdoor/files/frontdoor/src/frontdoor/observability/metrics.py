@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -84,12 +84,21 @@ class KeyStats:
         return Counter(prompt=self.prompt_tokens, completion=self.completion_tokens)
 
 
+class ReplicaStats:
+    """Numbers of one of several replicas."""
+
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
+
+
 class Metrics:
     """Totals since the start. Labels come from fixed sets, so their number is bounded."""
 
     def __init__(self) -> None:
         self.paths: defaultdict[str, PathStats] = defaultdict(PathStats)
         self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
+        #: by index, where the slot has several
+        self.replicas: defaultdict[int, ReplicaStats] = defaultdict(ReplicaStats)
         #: of the API keys that count now, which have rows before their first request
         self.key_names: Callable[[], Iterable[str]] = tuple
         #: requests that were turned away for want of a permit, or because the slot is closed
@@ -136,7 +145,18 @@ SHOWN = {
     "keys_unusable": ("frontdoor.keys_error", "Whether a file of keys is wrong; its last right keys count."),
     "generation_requests_total": ("frontdoor.total_generation_requests", "Requests on paths that take permits."),
 }
-# Of everything else: the attribute, of what (of all, a path or a key), and what it says.
+# Of each replica: the name without the prefix, its key in the status, and what it says.
+REPLICA_SHOWN = {
+    "replica_open": ("open", "Whether the replica may be given requests."),
+    "replica_used": ("used", "Whether the replica is given requests: it is open, and answers as far as is known."),
+    "replica_verified": ("verified", "Whether the replica's running engine is verified."),
+    "replica_reachable": ("reachable", "Whether the replica answered when it was last asked."),
+    "replica_generation_slots": ("max_active_generations", "Permits of the replica."),
+    "replica_active_generations": ("active_generations", "Permits of the replica that are in use."),
+    "replica_tokens_per_second": ("tokens_per_s", "Tokens that the replica generates, as it counts them."),
+    "replica_cache_used_ratio": ("cache_used", "Share of the replica's cache in use, from 0 to 1."),
+}
+# Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {
     "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
     "refusals_total": ("refusals", "", "Requests turned away: no permit was free, or the slot was closed."),
@@ -147,6 +167,11 @@ _COUNTED = {
     "prompt_tokens_total": ("prompt_tokens", "", "Prompt tokens, where the engine reported usage."),
     "completion_tokens_total": ("completion_tokens", "", "Generated tokens, where the engine reported usage."),
     "key_requests_total": ("outcomes", "key", "Requests for the engine by API key and how they ended."),
+    "replica_requests_total": (
+        "outcomes",
+        "replica",
+        "Requests by replica and how they ended, where there are several.",
+    ),
     "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
     "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
     "inter_chunk_seconds": ("gaps", "", "Time between reads of an event stream, from the first on."),
@@ -182,11 +207,19 @@ def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | in
         yield "", labels, data
 
 
-def render(metrics: Metrics, now: Mapping[str, float], served: Labels, phase: str, version: str) -> bytes:
+def render(
+    metrics: Metrics,
+    now: Mapping[str, float],
+    served: Labels,
+    phase: str,
+    version: str,
+    *,
+    replicas: Sequence[Mapping[str, Any]] = (),
+) -> bytes:
     """The body of /metrics in the text format of Prometheus (version 0.0.4).
 
-    `now` is what the status shows, by name, and `served` are labels. Not with `prometheus_client`: to import it takes
-    14 MB, as much as is left of what the frontdoor may take.
+    `now` is what the status shows, by name, `served` are labels, and `replicas` are the status' rows. Not with
+    `prometheus_client`: to import it takes 14 MB, as much as is left of what the frontdoor may take.
     """
     lines: list[str] = []
 
@@ -203,11 +236,17 @@ def render(metrics: Metrics, now: Mapping[str, float], served: Labels, phase: st
     add("phase", "gauge", "Phase of the slot.", [("", {"phase": name}, name == phase) for name in PHASES])
     for name, value in now.items():
         add(name, "counter" if name.endswith("_total") else "gauge", SHOWN[name][1], [("", {}, value)])
+    for name, (key, text) in REPLICA_SHOWN.items():
+        # what a replica does not tell has no sample
+        told = [("", {"replica": str(row["index"])}, row[key]) for row in replicas if row[key] is not None]
+        add(name, "gauge", text, told)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,
         # a key that was removed keeps its numbers: what it used does not become less
         "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
+        "replica": {str(row["index"]): ReplicaStats() for row in replicas if len(replicas) > 1}
+        | {str(index): stats for index, stats in metrics.replicas.items()},
     }
     for name, (attribute, label, text) in _COUNTED.items():
         rows = (({label: key} if label else {}, getattr(one, attribute)) for key, one in sorted(tables[label].items()))

@@ -23,8 +23,9 @@ from frontdoor.http.head import RequestHead
 from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import Kind
-from frontdoor.slot.engine import Probe, Vitals
 from frontdoor.slot.journal import History
+from frontdoor.slot.records import Records, newest, status_here
+from frontdoor.slot.replicas import Replica
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
 # What was installed, as the unit names it: tells whether a process is older than its files.
@@ -63,9 +64,8 @@ class LocalAnswers:
 
     config: Config
     server: Server
-    probe: Probe
-    vitals: Vitals
     history: History
+    records: Records
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
@@ -114,14 +114,14 @@ class LocalAnswers:
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
         for. The seconds are what generations are told that are refused now.
         """
-        slot, health = self.server.slot, self.server.health
+        slot, replicas = self.server.slot, self.server.replicas
         state, reason = slot.state, ""
         if slot.draining:
             reason = "the frontdoor is stopping"
         elif not state.open or state.phase != "serving":
             reason = state.reason or f"the slot is {state.phase}"
-        elif health.reachable is False:
-            reason = f"the engine does not answer: {health.error}"
+        elif replicas.reachable is False:
+            reason = f"the engine does not answer: {replicas.error}"
         elif self.config.slot.state_file and not state.verified and state.gate == VERIFIED:
             reason = "the engine is not verified"
         # open, but not well: it is looked at again then
@@ -130,13 +130,13 @@ class LocalAnswers:
 
     def _status(self) -> dict[str, Any]:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
-        config, health, metrics, pool = self.config, self.server.health, self.server.ledger.metrics, self.server.pool
+        config, replicas, metrics = self.config, self.server.replicas, self.server.ledger.metrics
         limiter, state = self.server.permits.limiter, self.server.slot.state
         profile, engine = state.profile or {}, state.engine or {}
+        records = self.records.of(state.slot, profile)
         # what is shown counts what has ended by now
         self.server.ledger.settle()
         is_ready, why_not, retry_after_s = self._ready()
-        silent = self.probe.silent_s
         return {
             "ok": is_ready,
             **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
@@ -148,20 +148,24 @@ class LocalAnswers:
             "model_slot": {
                 "slot": state.slot,
                 **{name: profile.get(name, "") for name in PROFILE_TEXTS},
+                "status": status_here(profile.get("status", ""), records),
                 "modalities": ",".join(profile.get("modalities", ())),
                 "max_model_len": profile.get("max_model_len"),
+                "remote": self.server.slot.remote,
             },
+            "records": newest(records),
             "engine": {
-                "reachable": health.reachable,
-                "error": health.error,
-                "silent_s": None if silent is None else round(silent, 1),
-                "tokens_per_s": self.vitals.tokens_per_s,
-                "cache_used": self.vitals.cache_used,
+                "reachable": replicas.reachable,
+                "error": replicas.error,
+                "silent_s": _rounded(replicas.silent_s),
+                "tokens_per_s": replicas.tokens_per_s,
+                "cache_used": replicas.cache_used,
                 "url": state.backend_url,
                 **{name: engine.get(name) for name in ("unit", "invocation_id", "started_at")},
-                "connections": len(pool.open),
-                "idle_connections": len(pool.idle),
+                "connections": sum(len(one.pool.open) for one in replicas.all),
+                "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
             },
+            "replicas": [self._replica(one) for one in replicas.all],
             "frontdoor": {
                 "version": __version__,
                 "compiled": COMPILED,
@@ -195,6 +199,30 @@ class LocalAnswers:
             },
         }
 
+    def _replica(self, replica: Replica) -> dict[str, Any]:
+        """What is told of one of the slot's engines; a slot with one engine has one row."""
+        state, health, vitals = replica.state, replica.health, replica.vitals
+        return {
+            "index": replica.index,
+            "cards": state.cards,
+            "url": state.backend_url,
+            "open": state.open,
+            "verified": state.verified,
+            "reason": state.reason,
+            "reachable": health.reachable,
+            "error": health.error,
+            "used": state.open and health.reachable is not False,
+            "silent_s": _rounded(replica.probe.silent_s),
+            "max_active_generations": state.max_active_generations,
+            "max_model_len": state.max_model_len,
+            "active_generations": self.server.permits.limiter.held[replica.index],
+            "active_requests": self.server.permits.loads()[replica.index],
+            "tokens_per_s": vitals.tokens_per_s,
+            "cache_used": vitals.cache_used,
+            **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
+            "connections": len(replica.pool.open),
+        }
+
     def _metrics(self) -> bytes:
         status, now = self._status(), {}
         for name, (path, _text) in SHOWN.items():
@@ -207,4 +235,10 @@ class LocalAnswers:
         model = status["model_slot"]
         served = {"slot": model["slot"], "profile": model["name"]}
         served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
-        return render(self.server.ledger.metrics, now, served, status["phase"], __version__)
+        return render(
+            self.server.ledger.metrics, now, served, status["phase"], __version__, replicas=status["replicas"]
+        )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

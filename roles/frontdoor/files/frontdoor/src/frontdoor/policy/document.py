@@ -113,13 +113,15 @@ def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
 class Document:
     """One body. `content` is a JSON object, or why it cannot be read; nobody changes it."""
 
-    __slots__ = ("_content", "body", "foreign")
+    __slots__ = ("_content", "body", "foreign", "measured")
 
     def __init__(self, body: bytes | bytearray) -> None:
         self.body = body
         #: whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here
         self.foreign = body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
         self._content: dict[str, Any] | Refusal | None = None
+        #: whether the answer is to say how long it took; set by the rules of its path
+        self.measured = False
 
     @property
     def content(self) -> dict[str, Any] | Refusal:
@@ -128,12 +130,10 @@ class Document:
             self._content = ENCODING if self.foreign else _read(self.body)
         return self._content
 
-    def written(self, changes: dict[str, Any]) -> bytes | bytearray | Refusal:
-        """The body with members that are added or replaced."""
-        content = self.content
-        if isinstance(content, Refusal):
-            return content
-        try:
-            return orjson.dumps({**content, **changes})
-        except orjson.JSONEncodeError as exc:
-            return _ambiguous(str(exc))
+
+def written(content: dict[str, Any]) -> bytes | Refusal:
+    """The text of a parsed body, or why it cannot be written as it was meant."""
+    try:
+        return orjson.dumps(content)
+    except orjson.JSONEncodeError as exc:
+        return _ambiguous(str(exc))

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
-from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document
-from frontdoor.policy.modality import MODALITIES, REMOTE, may_hold_media, unwanted
+from frontdoor.policy import llm_pool
+from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document, written
+from frontdoor.policy.llm_pool import KWARGS, Served, holds_parts
+from frontdoor.policy.modality import MODALITIES, REMOTE, WORDS, unwanted
 from frontdoor.policy.routes import (
     CHAT,
     COMPLETIONS,
@@ -19,18 +22,12 @@ from frontdoor.policy.routes import (
     MESSAGES,
     PARAMETERS,
     RESPONSES,
+    TOKEN_FIELDS,
 )
 
-KWARGS = "chat_template_kwargs"
-# the fields that limit the length of an answer; the first, which older engines know too, is where a default goes
-_TOKEN_FIELDS = {
-    CHAT: ("max_tokens", "max_completion_tokens"),
-    COMPLETIONS: ("max_tokens",),
-    MESSAGES: ("max_tokens",),
-    RESPONSES: ("max_output_tokens",),
-    GENERATE: ("max_tokens",),
-}
 _SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+# letters that are spelt with escapes
+_LETTER = re.compile(rb"\\u00[4-7]")
 _INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
 # how much of a name is told back
 _MAX_TOLD = 100
@@ -40,12 +37,28 @@ COMPRESSED = Refusal(
 )
 
 
+def _pattern(*words: str) -> re.Pattern[bytes]:
+    # the first letters that matter, told at once from all others
+    first = "".join(sorted({*"aidv", *(name[0] for names in llm_pool.NAMES.values() for name in names)}))
+    return re.compile(f'"(?=[{first}])(?:{"|".join(words)})'.encode())
+
+
+_MEDIA = _pattern(WORDS)
+
+
+def _spelt(body: bytes | bytearray) -> bool:
+    """Whether letters in a body are spelt with escapes: a word may be hidden in them."""
+    return b"\\" in body and _LETTER.search(body) is not None
+
+
 class PathRules:
     """The rules for the bodies of one path."""
 
-    def __init__(self, path: str, rules: Rules, served: str, modalities: frozenset[str]) -> None:
+    def __init__(self, path: str, rules: Rules, served: Served, modalities: frozenset[str]) -> None:
+        self._path = path
         self._rules = rules
-        self._served = served
+        self._model = served
+        self._served = served.name
         self._taken = modalities or MODALITIES
         # domains are the engine's to compare: two readers of one URL may see two hosts in it
         self._no_fetching = rules.allowed_media_domains == ()
@@ -53,17 +66,25 @@ class PathRules:
         self._cap = rules.max_tokens_cap
         lengths = [tokens for tokens in (rules.max_tokens_default, self._cap) if tokens]
         self._length = min(lengths, default=0)
-        self._token_fields = _TOKEN_FIELDS.get(path, ()) if lengths else ()
+        self._token_fields = TOKEN_FIELDS.get(path, ()) if lengths else ()
         # the engine takes the limit from there
         self._has_parameters = path == GENERATE
         self._sampling = rules.sampling_defaults if path in _SAMPLED else {}
         self._kwargs = (rules.chat_template_kwargs or {}) if path == CHAT else {}
-        self._checks_model = bool(served) and (rules.model_policy != "pass" or bool(rules.model_aliases))
-        self._forces = self._looks or bool(self._token_fields or self._sampling or self._checks_model)
-        # what cannot be read must not pass then
-        self._strict = bool(self._token_fields and self._cap) or (self._checks_model and rules.model_policy == "reject")
-        self._edits = bool(self._token_fields or self._sampling or self._checks_model or self._kwargs)
-        self.idle = not (self._looks or self._edits)
+        self._checks_model = bool(served.name) and (rules.model_policy != "pass" or bool(rules.model_aliases))
+        # whether a request may leave this host
+        self._remote, self._asks = served.remote, rules.remote == "ask"
+        edits = self._token_fields or self._sampling or self._checks_model or self._remote
+        self._forces = self._looks or bool(edits)
+        # what cannot be read must not pass then, nor may it name another model of an engine elsewhere
+        rejects = served.remote or (self._checks_model and rules.model_policy == "reject")
+        self._strict = bool(self._token_fields and self._cap) or rejects
+        self._edits = bool(edits or self._kwargs)
+        self._names = llm_pool.NAMES.get(path, frozenset())
+        self._measures = bool(self._names) and rules.metrics
+        words = ([WORDS] if self._looks else []) + ([llm_pool.WORDS[path]] if self._names else [])
+        self._words = _pattern(*words) if words else _MEDIA
+        self.idle = not (words or self._edits)
 
     def apply(self, document: Document, *, coded: bool = False) -> bytes | bytearray | Refusal:
         """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
@@ -72,19 +93,39 @@ class PathRules:
             return COMPRESSED if self._forces else body
         if document.foreign:
             return ENCODING
-        looks = self._looks and may_hold_media(body)
+        document.measured = self._measures
+        if self._looks:
+            looks = self._words.search(body) is not None or _spelt(body)
+        else:
+            # what is parsed anyway need not be searched
+            looks = not self._edits and self._words.search(body) is not None
         if not (looks or self._edits):
             return body
         content = document.content
         if isinstance(content, Refusal):
             # where nothing is forbidden the engine says what is wrong with it
-            return body if content is NOT_AN_OBJECT and not (looks or self._strict) else content
-        if looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
+            strict = self._strict or (self._looks and (_MEDIA.search(body) is not None or _spelt(body)))
+            return body if content is NOT_AN_OBJECT and not strict else content
+        if looks and self._looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
             return self._unwanted_media(*found)
+        given = content
+        if self._remote:
+            sent = llm_pool.to_remote(content, self._model, asks=self._asks)
+            if isinstance(sent, Refusal):
+                return sent
+            content = sent
+        if not self._names.isdisjoint(content) or (self._path == RESPONSES and holds_parts(content.get("input"))):
+            translated = llm_pool.translate(self._path, content, self._model)
+            if isinstance(translated, Refusal):
+                return translated
+            if translated.content != content:
+                content = translated.content
+            if translated.metrics is not None:
+                document.measured = translated.metrics
         changes = self._changes(content) if self._edits else {}
         if isinstance(changes, Refusal):
             return changes
-        return document.written(changes) if changes else body
+        return body if content is given and not changes else written({**content, **changes})
 
     def _unwanted_media(self, member: str, kind: str) -> Refusal:
         if kind.startswith(REMOTE):
@@ -142,9 +183,14 @@ class PathRules:
         return changes
 
 
-def policies(rules: Rules, profile: dict[str, Any] | None) -> dict[str, PathRules]:
-    """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say."""
+def policies(rules: Rules, profile: dict[str, Any] | None, kind: str = "") -> dict[str, PathRules]:
+    """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say.
+
+    `kind` is that of the engine.
+    """
     profile = profile or {}
-    served, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
+    name, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
+    thinking = llm_pool.thinking_kwargs(profile.get("reasoning"))
+    served = Served(name, kind, profile.get("engine_version") or "", thinking, profile.get("remote") is True)
     made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS}
     return {path: one for path, one in made.items() if not one.idle}

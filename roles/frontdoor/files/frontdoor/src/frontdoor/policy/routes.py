@@ -53,6 +53,14 @@ GENERATE = "/inference/v1/generate"
 #: where a request of that path has its numbers
 PARAMETERS = "sampling_params"
 GATED_PATHS = (COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring")
+#: the fields that limit the length of an answer; the first, which older engines know too, is where a default goes
+TOKEN_FIELDS = {
+    CHAT: ("max_tokens", "max_completion_tokens"),
+    COMPLETIONS: ("max_tokens",),
+    MESSAGES: ("max_tokens",),
+    RESPONSES: ("max_output_tokens",),
+    GENERATE: ("max_tokens",),
+}
 MODELS = "/v1/models"
 ADMIN = "/v1/admin"
 ADMIN_MODELS = "/v1/admin/models"
@@ -66,6 +74,9 @@ JSON_PATHS = (
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (MODELS, *JSON_PATHS, "/v1/audio/transcriptions", "/v1/audio/translations", "/version")
 ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
+# What is looked at before an engine elsewhere is asked. All else would reach whatever the key of this host opens there:
+# answers and completions that are kept, other models by the fields of a form.
+REMOTE_PATHS = frozenset((*GATED_PATHS, *JSON_PATHS))
 LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"

@@ -14,6 +14,11 @@ from frontdoor.slot.state import SlotState
 STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
 
 
+def kind_of(state: SlotState) -> str:
+    """What engine runs; before there was more than one kind, nobody said."""
+    return (state.engine or {}).get("kind") or "vllm"
+
+
 class Slot:
     """Holds the applied state and what follows from it."""
 
@@ -26,8 +31,10 @@ class Slot:
     def apply(self, state: SlotState) -> None:
         """Let requests be judged by this state from now on."""
         self.state = state
+        #: whether the engine runs on another host
+        self.remote = (state.profile or {}).get("remote") is True
         #: rules for bodies, by path
-        self.rules: dict[str, PathRules] = policies(state.rules, state.profile)
+        self.rules: dict[str, PathRules] = policies(state.rules, state.profile, kind_of(state))
         self.count_down()
 
     def drain(self) -> None:
@@ -37,7 +44,8 @@ class Slot:
 
     def count_down(self) -> None:
         """Tell clients what is left of the time until the slot is open."""
-        closed = None if self.state.open else errors.closed(self.state, time.time())
+        is_open = self.state.open and any(one.open for one in self.state.replicas)
+        closed = None if is_open else errors.closed(self.state, time.time())
         closed = STOPPING if self.draining else closed
         # one that says the same keeps its rendered answers
         if closed != self.closed:

@@ -6,21 +6,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from frontdoor.http.fetch import Fetched, fetch
 from frontdoor.http.upstream import Pool
 from frontdoor.observability.events import EventLog
 
 _TIMEOUT_S = 2.0
-_TOKENS = re.compile(rb"^vllm:generation_tokens_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.MULTILINE)
-_CACHE = re.compile(rb"^vllm:kv_cache_usage_perc(?:\{[^}\n]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+# of an engine whose slot does not say how its metrics are named
+_METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_usage_perc"}
 
 
-def values_of(pattern: re.Pattern[bytes], text: bytes) -> list[float]:
+def values_of(name: str, text: bytes) -> list[float]:
     """A metric by its labels, of which data-parallel engines have one set each; empty where it is not there."""
+    if not name:
+        return []
+    rows = rb"^%s(?:\{[^}\n]*\})? ([0-9.eE+-]+)$" % re.escape(name.encode())
     try:
-        return [float(found) for found in pattern.findall(text)]
+        return [float(found) for found in re.findall(rows, text, re.MULTILINE)]
     except ValueError:
         return []
 
@@ -28,8 +32,12 @@ def values_of(pattern: re.Pattern[bytes], text: bytes) -> list[float]:
 class EngineHealth:
     """What was last heard of the engine, or of the attempt to reach it."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: EventLog, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called whenever it answers for the first time, or not any more."""
         self._events = events
+        self._changed = changed
+        #: its index, where the slot has several
+        self.replica: int | None = None
         #: None while nothing is known
         self.reachable: bool | None = None
         self.error = ""
@@ -38,9 +46,11 @@ class EngineHealth:
 
     def note(self, reachable: bool, error: str = "") -> None:
         """The engine did or did not answer."""
-        if reachable is not self.reachable:
-            self._events.emit("engine_reachable" if reachable else "engine_unreachable", error=error)
-        self.reachable, self.error = reachable, error
+        before, self.reachable, self.error = self.reachable, reachable, error
+        if reachable is not before:
+            which = {} if self.replica is None else {"replica": self.replica}
+            self._events.emit("engine_reachable" if reachable else "engine_unreachable", error=error, **which)
+            self._changed()
 
     def forget(self) -> None:
         """Another engine may run now."""
@@ -133,10 +143,18 @@ class Probe(_Asker):
 class Vitals(_Asker):
     """Asks the engine's /metrics now and then, while it has something to do."""
 
-    def __init__(self, pool: Pool, health: EngineHealth, clock: Callable[[], float], active: Callable[[], int]) -> None:
-        """`active` tells how many generations run."""
+    def __init__(
+        self,
+        pool: Pool,
+        health: EngineHealth,
+        clock: Callable[[], float],
+        active: Callable[[], int],
+        engine: Callable[[], Mapping[str, Any] | None],
+    ) -> None:
+        """`active` tells how many generations run, `engine` what the slot says of the engine."""
         super().__init__(pool, health, clock)
         self._active = active
+        self._engine = engine
         self.forget()
 
     def run(self) -> None:
@@ -162,8 +180,9 @@ class Vitals(_Asker):
         pace, self.tokens_per_s, self.cache_used = self.tokens_per_s, None, None
         if got.status != 200:
             return
-        self.cache_used = max(values_of(_CACHE, got.body), default=None)
-        tokens = values_of(_TOKENS, got.body)
+        names = (self._engine() or {}).get("metrics") or _METRICS
+        self.cache_used = max(values_of(names["cache"], got.body), default=None)
+        tokens = values_of(names["tokens"], got.body)
         now, total = self._before = self._clock(), sum(tokens)
         if not tokens:
             self._before = None

@@ -7,19 +7,23 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
+import re
 from typing import Any, get_args
 
 import orjson
 
-from frontdoor.config import Config, ConfigError, ModelPolicy, Rules, split_backend_url
+from frontdoor.config import Config, ConfigError, ModelPolicy, Routing, Rules, StickyMode, split_backend_url
 from frontdoor.slot.regular import Watched
 
 VERIFIED = "verified"
 PHASES = ("stopped", "switching", "verifying", "serving", "failed")
+#: how a model may think
+HOWS = ("disabled", "separate", "inline")
 #: what is told of a profile
 PROFILE_TEXTS = ("name", "title", "hf_id", "status", "served_model_name", "fingerprint")
 # no time and no number of slots or tokens is meant to be more than this
 _MOST = 10_000_000
+_MOST_REPLICAS = 64
 
 
 def utc_now() -> str:
@@ -37,6 +41,23 @@ def epoch(stamp: str | None) -> float:
 
 class StateError(ValueError):
     """The state file cannot be used; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaState:
+    """One engine of the slot, as the state file tells it; a slot with one engine has one of them."""
+
+    backend_url: str
+    open: bool
+    verified: bool
+    #: why it is not open; may be empty
+    reason: str
+    max_active_generations: int
+    #: tokens of a request and its answer; None where that is not to be looked at
+    max_model_len: int | None
+    #: numbers of its cards on the host; None where they are not told
+    cards: tuple[int, ...] | None
+    engine: dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +87,9 @@ class SlotState:
     queue_timeout_s: float
     backend_timeout_s: float
     rules: Rules
+    #: at least one
+    replicas: tuple[ReplicaState, ...]
+    routing: Routing
 
 
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
@@ -89,8 +113,28 @@ _MEMBERS: dict[Any, tuple[str, ...]] = {
     int | float: ("limits.queue_timeout_s", "limits.backend_timeout_s"),
     int | float | None: ("retry_after_s", "switch.eta_s"),
 }
-_LEAST = {"limits.max_active_generations": 1, "limits.backend_timeout_s": 0.1}
-_CHOICES = {"phase": PHASES, "request.model_policy": (None, *get_args(ModelPolicy))}
+_METRIC = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
+_LEAST = {"limits.max_active_generations": 1, "limits.max_model_len": 1, "limits.backend_timeout_s": 0.1}
+_CHOICES = {
+    "phase": PHASES,
+    "request.model_policy": (None, *get_args(ModelPolicy)),
+    "routing.sticky": get_args(StickyMode),
+}
+# the same of each of several engines, and of how requests find theirs
+_REPLICA_MEMBERS: dict[Any, tuple[str, ...]] = {
+    dict: ("limits",),
+    dict | None: ("engine",),
+    int: ("limits.max_active_generations",),
+    int | None: ("limits.max_model_len",),
+    list: ("cards",),
+    str: ("backend_url", "reason", "engine.unit", "engine.invocation_id", "engine.started_at"),
+    bool: ("open", "verified"),
+}
+_ROUTING_MEMBERS: dict[Any, tuple[str, ...]] = {
+    str: ("routing.sticky",),
+    bool: ("routing.prefix_affinity",),
+    list | None: ("routing.headers", "routing.json_fields"),
+}
 
 
 def _check(where: str, kind: Any, value: Any) -> None:
@@ -98,8 +142,10 @@ def _check(where: str, kind: Any, value: Any) -> None:
     # bool is an int in Python, never in the state file
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise StateError(f"{where} has the wrong type: {value!r}")
-    if isinstance(value, list) and not all(isinstance(text, str) for text in value):
-        raise StateError(f"{where} is no list of texts: {value!r}")
+    if isinstance(value, list):
+        item, what = (int, "numbers") if where == "cards" else (str, "texts")
+        if not all(isinstance(one, item) and not isinstance(one, bool) for one in value):
+            raise StateError(f"{where} is no list of {what}: {value!r}")
     if where in _CHOICES and value not in _CHOICES[where]:
         raise StateError(f"{where} {value!r} is none of {', '.join(filter(None, _CHOICES[where]))}")
     if where == "engine.unit" and ("/" in value or not value.isprintable()):
@@ -111,13 +157,41 @@ def _check(where: str, kind: Any, value: Any) -> None:
         raise StateError(f"{where} is {value!r}, which is not between {least} and {_MOST}")
 
 
+def _check_metrics(engine: dict[str, Any] | None) -> None:
+    """Raise StateError where the names of the engine's metrics are none. Slots of before did not tell them."""
+    metrics = (engine or {}).get("metrics")
+    if metrics is None:
+        return
+    if not isinstance(metrics, dict):
+        raise StateError(f"engine.metrics has the wrong type: {metrics!r}")
+    for name in ("tokens", "cache"):
+        value = metrics.get(name)
+        if not isinstance(value, str) or not _METRIC.fullmatch(value):
+            raise StateError(f"engine.metrics.{name} is no name of a metric: {value!r}")
+
+
+def _check_reasoning(profile: dict[str, Any] | None) -> None:
+    """Raise StateError where what is told of the engine and of thinking is not what the schema allows."""
+    told = profile or {}
+    if told.get("remote", True) is not True:
+        raise StateError(f"profile.remote has the wrong type: {told['remote']!r}")
+    if not isinstance(told.get("engine_version"), str | None):
+        raise StateError(f"profile.engine_version has the wrong type: {told['engine_version']!r}")
+    reasoning = told.get("reasoning")
+    if reasoning is None:
+        return
+    right = isinstance(reasoning, dict) and reasoning.keys() == {"how", "template_kwargs"}
+    if not right or reasoning["how"] not in HOWS or not isinstance(reasoning["template_kwargs"], dict):
+        raise StateError(f"profile.reasoning is not what the schema allows: {reasoning!r}")
+
+
 def _state(table: dict[str, Any], config: Config) -> SlotState:
     """Fill in what the configuration decides; raise ConfigError for an address that is none."""
     limits, request, own = table["limits"] or {}, table["request"] or {}, config.request
     aliases, sampling, domains = map(request.get, ("model_aliases", "sampling_defaults", "allowed_media_domains"))
     backend_url = table["backend_url"] or config.backend.url
     split_backend_url(backend_url)
-    decided = {
+    decided: dict[str, Any] = {
         "backend_url": backend_url,
         "max_active_generations": limits.get("max_active_generations", config.admission.max_active_generations),
         "queue_timeout_s": limits.get("queue_timeout_s", config.admission.queue_timeout_s),
@@ -130,9 +204,72 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
             model_policy=request.get("model_policy") or own.model_policy,
             model_aliases=own.model_aliases if aliases is None else tuple(aliases),
             allowed_media_domains=None if domains is None else tuple(domains),
+            metrics=own.metrics,
+            remote=own.remote,
         ),
     }
+    decided["replicas"] = _replicas(table, decided["max_active_generations"], backend_url)
+    routing = table.get("routing")
+    lists = ("headers", "json_fields")
+    decided["routing"] = (
+        Routing()
+        if routing is None
+        else Routing(
+            routing["sticky"],
+            routing["prefix_affinity"],
+            *(None if routing[name] is None else tuple(routing[name]) for name in lists),
+        )
+    )
     return SlotState(**{name: table[name] for name in _NAMES if name not in decided}, **decided)
+
+
+def _replicas(table: dict[str, Any], limit: int, backend_url: str) -> tuple[ReplicaState, ...]:
+    """The engines of the slot; what the file does not tell of each is the slot's. Raises ConfigError."""
+    rows = table.get("replicas")
+    if rows is None:
+        told: dict[str, Any] = {name: table[name] for name in ("open", "verified", "reason", "engine")}
+        return (
+            ReplicaState(backend_url=backend_url, max_active_generations=limit, max_model_len=None, cards=None, **told),
+        )
+    for row in rows:
+        split_backend_url(row["backend_url"])
+    return tuple(
+        ReplicaState(
+            **{name: row[name] for name in ("backend_url", "open", "verified", "reason", "engine")},
+            **{name: row["limits"][name] for name in ("max_active_generations", "max_model_len")},
+            cards=tuple(row["cards"]),
+        )
+        for row in rows
+    )
+
+
+def _check_members(table: dict[str, Any], members: dict[Any, tuple[str, ...]]) -> None:
+    """Raise StateError where a member is missing, or is not what it has to be."""
+    for kind, names in members.items():
+        for where in names:
+            part, _dot, name = where.rpartition(".")
+            holder = table[part] if part else table
+            if holder is None:
+                continue
+            if name not in holder:
+                raise StateError(f"{where} is missing")
+            _check(where, kind, holder[name])
+
+
+def _check_replicas(rows: Any) -> None:
+    """Raise StateError where the list of engines is none."""
+    if rows is None:
+        return
+    if not isinstance(rows, list) or not 2 <= len(rows) <= _MOST_REPLICAS:
+        raise StateError(f"replicas is no list of 2 to {_MOST_REPLICAS} engines")
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise StateError(f"replicas[{index}] is no object: {row!r}")
+        try:
+            _check_members(row, _REPLICA_MEMBERS)
+            _check_metrics(row["engine"])
+        except StateError as exc:
+            raise StateError(f"replicas[{index}]: {exc}") from exc
 
 
 def parse(raw: bytes, config: Config) -> SlotState:
@@ -145,15 +282,13 @@ def parse(raw: bytes, config: Config) -> SlotState:
         raise StateError("not a JSON object")
     if table.get("schema") != 1:
         raise StateError(f"schema {table.get('schema')!r} is not known to this frontdoor (it knows 1)")
-    for kind, names in _MEMBERS.items():
-        for where in names:
-            part, _dot, name = where.rpartition(".")
-            holder = table[part] if part else table
-            if holder is None:
-                continue
-            if name not in holder:
-                raise StateError(f"{where} is missing")
-            _check(where, kind, holder[name])
+    _check_members(table, _MEMBERS)
+    _check_metrics(table["engine"])
+    # slots of before, and those with one engine, do not tell these
+    _check_replicas(table.get("replicas"))
+    _check("routing", dict | None, table.setdefault("routing", None))
+    _check_members(table, _ROUTING_MEMBERS)
+    _check_reasoning(table["profile"])
     try:
         return _state(table, config)
     except ConfigError as exc:
@@ -169,15 +304,15 @@ def fallback(config: Config, *, is_open: bool, reason: str) -> SlotState:
     return _state(table, config)
 
 
-def engine_is_another(state: SlotState, units_dir: str) -> str | None:
+def engine_is_another(replica: ReplicaState, units_dir: str) -> str | None:
     """Why the running engine is not the one that was verified; None when it is, or when nobody claims that it was.
 
     systemd keeps a link `invocation:UNIT` for every running unit, which names this very start of it. An engine that was
     restarted, or that another unit has taken the place of, has not given its canary answers.
     """
-    engine = state.engine or {}
+    engine = replica.engine or {}
     unit, expected = engine.get("unit"), engine.get("invocation_id")
-    if not (state.open and state.verified and unit and expected):
+    if not (replica.open and replica.verified and unit and expected):
         return None
     try:
         running = os.readlink(f"{units_dir}/invocation:{unit}")
@@ -188,6 +323,23 @@ def engine_is_another(state: SlotState, units_dir: str) -> str | None:
     return None
 
 
+def _objected(state: SlotState, objections: dict[int, str]) -> SlotState:
+    """The state with those replicas closed that there is something to say against."""
+    replicas = tuple(
+        dataclasses.replace(one, open=False, verified=False, reason=objections[index]) if index in objections else one
+        for index, one in enumerate(state.replicas)
+    )
+    changes: dict[str, Any] = {"replicas": replicas, "updated_at": utc_now()}
+    first = next((one for one in replicas if one.open), None)
+    if first is not None:
+        # as the slot itself tells a state with closed ones
+        changes |= {"engine": first.engine, "backend_url": first.backend_url}
+    else:
+        reason = next(iter(objections.values()))
+        changes |= {"open": False, "verified": False, "phase": "failed", "reason": reason}
+    return dataclasses.replace(state, **changes)
+
+
 class StateFile:
     """Reads the file when it changed. Never raises: what is wrong becomes the reason of a closed state."""
 
@@ -196,25 +348,26 @@ class StateFile:
         self._file = Watched(config.slot.state_file)
         self._written: SlotState | None = None
         self._unread = ""
-        self._objection: str | None = None
+        # by replica, where there is something to say against it
+        self._objections: dict[int, str] = {}
 
     def poll(self) -> SlotState | None:
         """Return the new state, or None when nothing changed since the last call.
 
-        A state that claims a verified engine is closed as soon as another one runs, and opened again should it be back.
+        A replica that is said to be verified is closed as soon as another engine runs there, and opened again should
+        it be back. Without an open one the state is closed.
         """
         written = self._read()
         self._written = written or self._written
         assert self._written is not None
-        objection = engine_is_another(self._written, self._config.slot.units_dir)
-        if written is None and objection == self._objection:
+        units_dir, objections = self._config.slot.units_dir, dict[int, str]()
+        for index, replica in enumerate(self._written.replicas if self._written.open else ()):
+            if (objection := engine_is_another(replica, units_dir)) is not None:
+                objections[index] = objection
+        if written is None and objections == self._objections:
             return None
-        self._objection = objection
-        if objection is None:
-            return self._written
-        return dataclasses.replace(
-            self._written, open=False, verified=False, phase="failed", reason=objection, updated_at=utc_now()
-        )
+        self._objections = objections
+        return _objected(self._written, objections) if objections else self._written
 
     def _read(self) -> SlotState | None:
         if not self._file.path:

@@ -1,0 +1,149 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the gate asks, and how it reads what comes. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._benchmark.metrics import RequestRecord
+from .._evidence.streams import STREAMED
+from .._slot import canary as canaries
+from .._slot.canary import CanaryResult
+from .._slot.kinds.table import kind_of
+from .._slot.profile import BURST, CanaryCase, Profile
+from .._slot.types import Reply
+from .client import Stream, error_of
+
+TEXT = CanaryCase("text", "In one sentence, what is a lighthouse for?", 48, "regex", r"\w")
+_PICTURES = tuple(
+    CanaryCase(
+        f"{colour}_image",
+        "Name the colour of this picture in one word.",
+        8,
+        "contains",
+        colour,
+        image={"colour": colour, "width": 256, "height": 192},
+    )
+    for colour in ("red", "blue")
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a profile answers on this host. source: where that is known from; requests: what was asked, by case."""
+
+    source: str
+    hashes: Mapping[str, str]
+    requests: Mapping[str, str]
+
+
+def pictures(profile: Profile) -> list[CanaryCase]:
+    """The profile's own cases with a picture and an answer, or two of ours: a case without a baseline takes any."""
+    own = (case for case in profile.canary.cases if case.image is not None and case.compare != "baseline")
+    return list(own) or list(_PICTURES)
+
+
+def texts(profile: Profile) -> list[CanaryCase]:
+    """Short questions. Far back in a long context the stacks for cards give NaN, which the canary notes."""
+    plain = (case for case in profile.canary.cases if case.prompt and case.long is None and case.image is None)
+    return [TEXT, *plain]
+
+
+def shown(result: CanaryResult) -> dict[str, Any]:
+    """A case of the canary, as a record has it."""
+    keys = ("passed", "expected", "got", "sha256", "problem", "note", "attempts", "steady")
+    return {"case": result.name, **{key: getattr(result, key) for key in keys}, "seconds": round(result.seconds, 3)}
+
+
+def completion(profile: Profile, prompt: Sequence[int], output: int) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": profile.engine.served_model_name,
+        "prompt": list(prompt),
+        "max_tokens": output,
+        "temperature": 0,
+        "seed": profile.canary.seed,
+        **STREAMED,
+    }
+    return kind_of(profile.engine.kind).full_length(body)
+
+
+def tokens(reply: Reply) -> list[int]:
+    """The tokens of a text as the engine counts them; none where it does not."""
+    try:
+        found = json.loads(reply.text)["tokens"] if reply.status == 200 else []
+    except (ValueError, LookupError, TypeError):
+        return []
+    return [int(one) for one in found]
+
+
+def refusal(reply: Reply) -> dict[str, str]:
+    """Type and words of the error that an answer is; both empty for an answer."""
+    if reply.status == 200:
+        return {"type": "", "error": ""}
+    error = error_of(reply.text)
+    words = str(error.get("message") or reply.error or reply.text)
+    return {"type": str(error.get("type") or ""), "error": words[:300]}
+
+
+def logprobs(reply: Reply) -> tuple[int, str]:
+    """(how many log probabilities an answer has, why one of them is no number)."""
+    if canaries.nan_logprob(reply):
+        return 0, canaries.NAN
+    if reply.status != 200:
+        return 0, f"no log probabilities came: {canaries.refusal(reply)}"
+    try:
+        entries = json.loads(reply.text)["choices"][0]["logprobs"]["content"]
+        rows = [row for entry in entries for row in (entry, *(entry.get("top_logprobs") or ()))]
+        values = [row["logprob"] for row in rows]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return 0, "the answer has no log probabilities"
+    for row, value in zip(rows, values, strict=True):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return len(values), f"the log probability of {row.get('token')!r} is {value!r}"
+    return len(values), "" if values else "the answer has no log probabilities"
+
+
+def cache_hits(profile: Profile, metrics: str) -> float | None:
+    """Tokens that the engine has taken from its prefix cache until now; None where it does not count them."""
+    name = kind_of(profile.engine.kind).metrics.cache_hits
+    lines = re.compile(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
+    found = [float(value) for value in lines.findall(metrics)] if name else []
+    return sum(found) if found else None
+
+
+def record(stream: Stream, prompt: int, output: int) -> RequestRecord:
+    return RequestRecord(
+        started_s=stream.started_s,
+        first_text_s=stream.first_s,
+        last_text_s=stream.last_s,
+        ended_s=stream.ended_s,
+        prompt_tokens=stream.prompt_tokens or prompt,
+        completion_tokens=stream.completion_tokens or 0,
+        wanted_tokens=output,
+        error=stream.error,
+    )
+
+
+def compared(profile: Profile, results: Sequence[CanaryResult], name: str, expected: Expected) -> dict[str, Any]:
+    """The answers beside those of the other profile, for the cases that both were asked alike and answer steadily."""
+    rows, others = [], []
+    asked = {one.name: one for one in results if one.name != BURST}
+    for case in profile.canary.cases:
+        result = asked.get(case.name)
+        same = expected.requests.get(case.name) == canaries.request_hash(profile, case)
+        if result is None or not result.steady or not same or case.name not in expected.hashes:
+            others.append(case.name)
+            continue
+        rows.append({"case": case.name, "sha256": result.sha256, "expected_sha256": expected.hashes[case.name]})
+    return {"profile": name, "source": expected.source, "cases": rows, "not_compared": others}
+
+
+def rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)

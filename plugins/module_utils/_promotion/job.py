@@ -1,0 +1,146 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The production gate as a unit of the host. It is root: it restarts the engine once, as a switch does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _transient
+from .._evidence.job import Beginning, Finding, Found, RecordedJob, commission
+from .._evidence.work import WorkError, asked_version, engine_of
+from .._slot.effects import Effects
+from .._slot.host.clock import SystemClock
+from .._slot.host.effects import host_effects
+from .._slot.observe import load_profile
+from .._slot.types import Layout, SlotFault, ToldToEndFault
+from .._slot_module import layout_of
+from .._soak import watching
+from .._switch_job import PROPERTIES
+from . import items
+from .gate import Gate, nothing_seen
+from .host import SlotHost
+from .items import Plan
+
+_LEAST = {"canary_repeats": 1, "prompt_tokens": 1, "output_tokens": 2, "request_timeout_s": 1, "timeout": 60}
+
+
+class PromotionJob(RecordedJob):
+    kind, noun = "promotion", "production gate"
+    systemd = _transient.Systemd(WorkError, "a production gate")
+
+    def plan(self) -> Plan:
+        for key, least in _LEAST.items():
+            if self.params[key] < least:
+                raise WorkError(f"{key} of the gate is {self.params[key]:g}: it is at least {least}")
+        plan = Plan(**{key: self.params[key] for key in Plan.__dataclass_fields__ if key != "items"})
+        try:
+            chosen = items.chosen(Plan(items=tuple(self.params["items"])))
+        except ValueError as error:
+            raise WorkError(str(error)) from error
+        return Plan(**{**plan.__dict__, "items": tuple(item.name for item in chosen)})
+
+    def begin(self, fx: Effects, layout: Layout) -> Beginning:
+        plan, name = self.plan(), self.params["profile"]
+        served = watching.served(fx, layout)
+        profile = served.profile
+        if profile.name != name:
+            raise SlotFault(f"slot {layout.slot} serves {profile.name}, not {name}: run switch.yml -e profile={name}")
+        version = asked_version(fx, profile)
+        given = {
+            "plan": plan.as_dict(),
+            "examined": profile.examined,
+            "engine": engine_of(profile.engine.kind, version),
+            "invocation_id": served.invocation_id,
+            "restarts": served.restarts,
+            **{key: self.params[key] for key in ("requested_by", "records_dir", "tools_python", "user")},
+        }
+        return Beginning(profile, given, int(self.params["timeout"]), PROPERTIES, secret=self.params["api_key"] or "")
+
+    def refuse(self, found: Found) -> None:
+        theirs, ours = found.given, {"profile": self.params["profile"], "items": list(self.plan().items)}
+        differs = [
+            f"{key} {had}, not {ours[key]}"
+            for key, had in (("profile", theirs["profile"]), ("items", theirs["plan"]["items"]))
+            if had != ours[key]
+        ]
+        if differs and found.state == "running":
+            raise WorkError(
+                f"another gate is under way, with {'; '.join(differs)}: run this again when it has ended, or end it "
+                f"with `systemctl stop {self.work.unit}`"
+            )
+        if differs:
+            raise WorkError(
+                f"another gate has ended, with {'; '.join(differs)}: it {found.result['verdict']}, and its record is "
+                f"{found.result['file']}; run this again to begin a new one"
+            )
+
+    def answer(self, *, check_mode: bool) -> dict[str, Any]:
+        found = super().answer(check_mode=check_mode)
+        if check_mode and self.params["state"] == "promoted" and not found["waits"]:
+            found["foreseen"] = self._foreseen()
+        return found
+
+    def _foreseen(self) -> list[str]:
+        """What would be run now; raises WorkError where nothing would."""
+        layout = layout_of(self.params)
+        try:
+            self.exclude(layout)
+            profile = self.begin(host_effects(SystemClock()), layout).profile
+        except SlotFault as fault:
+            raise WorkError(f"no {self.noun} would begin: {fault.message}") from fault
+        rows = [(one, one.applies(profile)) for one in items.chosen(self.plan())]
+        return [
+            f"would {f'leave out {one.name}: {why}' if why else f'run {one.name}: {one.shows}'}" for one, why in rows
+        ]
+
+    def nothing_seen(self) -> dict[str, Any]:
+        return nothing_seen()
+
+    def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
+        return f"{given['profile']} since {given['began_at']}: {items.summary(seen['rows'])}"
+
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+        plan = _plan_of(given)
+        verdict, reasons = items.conclude(plan, seen["rows"], seen["ended"])
+        ran = {row["item"] for row in seen["rows"]}
+        data = {
+            "summary": items.summary(seen["rows"]),
+            "plan": given["plan"],
+            "examined": given.get("examined"),
+            "items": seen["rows"],
+            "not_run": [name for name in items.NAMES if name not in ran],
+            "served": seen["served"],
+            "ended": {key: seen["ended"][key] for key in ("how", "why")},
+        }
+        canary = {"before": seen["before"], "after": seen["after"]}
+        return Finding(verdict, reasons, given["engine"], data, canary)
+
+    def shown(self, found: Found) -> dict[str, Any]:
+        seen = found.seen or nothing_seen()
+        rows = [{key: row[key] for key in ("item", "verdict", "reason")} for row in seen["rows"]]
+        whole = bool(seen["ended"]) and seen["ended"]["how"] == "complete"
+        return {"rows": rows, "complete": whole and all(row["verdict"] != items.FAILED for row in rows)}
+
+
+def _plan_of(given: Mapping[str, Any]) -> Plan:
+    return Plan(**{**given["plan"], "items": tuple(given["plan"]["items"])})
+
+
+def main(folder: str) -> None:
+    """Run the gate as the folder's file says. Runs in the unit."""
+    told = commission(folder)
+    key = told.work.secret()  # first, so that it leaves the disk whatever comes
+    given, plan = told.given, _plan_of(told.given)
+    profile = load_profile(told.fx, told.layout, given["profile"])
+    watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
+    gate = Gate(SlotHost(told, watched, plan, key), profile, plan)
+    try:
+        gate.run()
+    except ToldToEndFault as fault:
+        gate.break_off("told", f"somebody ended the gate ({fault.message})")
+    except Exception as error:
+        gate.break_off("broken", f"the gate broke off: {type(error).__name__}: {error}")
+        raise

@@ -1,0 +1,206 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""llama.cpp's `llama-server`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import gguf
+from .kind import Kind, Metrics, Step, Symptom, Weights
+
+# Time since the start and a letter for the level; then the part of the server and its function, or a function alone.
+_PREFIX = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} [DIWET] (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*")
+_BLOCK = 256  # tokens: what it rounds the context of a slot up to
+
+_STEPS: tuple[Step, ...] = (
+    (re.compile(r"load_model: loading model"), "loading weights"),
+    (re.compile(r"load_model: initializing, n_slots = (\d+)"), "weights loaded, preparing {1} slots"),
+    (re.compile(r"llama_server: model loaded"), "about to answer"),
+)
+
+
+def _symptom(id: str, pattern: str, meaning: str, advice: str, *, fatal: bool = True) -> Symptom:
+    return Symptom(id, re.compile(pattern), meaning, advice, fatal)
+
+
+# What SYCL raises is printed as it is; the rest are llama.cpp's own words. One process does all, and prints what is
+# wrong with a request over several lines, so no line is proof of a lost card: none ends in quarantine.
+_SYMPTOMS = (
+    _symptom(
+        "card_error",
+        r"level_zero backend failed with error: 20\b|UR_RESULT_ERROR_DEVICE_LOST",
+        "the engine says that a card was lost",
+        "See `journalctl -k` for resets of a card; reboot the host when the next engine fails too.",
+    ),
+    _symptom(
+        "out_of_resources",
+        r"level_zero backend failed with error: (?:39|40)\b|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
+        r"can't allocate \d+ Bytes of memory on device|failed to allocate \S+ buffer of size \d+|"
+        r"(?:error loading model: )?failed to allocate (?:buffer for (?:kv|rs) cache|compute \w+ buffers)",
+        "a card ran out of memory or of command space",
+        "Lower ctx_size, parallel or ubatch_size, or take a smaller cache_type_k and cache_type_v.",
+    ),
+    _symptom(
+        "removed_argument",
+        r"error: invalid argument: (\S{1,120})",
+        "the installed engine does not know an argument of the profile",
+        "Remove {1} from the profile: engines drop arguments between versions.",
+    ),
+    _symptom(
+        "unknown_architecture",
+        r"error loading model: (?:error loading model architecture: )?unknown model architecture: '([^']{1,60})'",
+        "the installed engine does not know the model's architecture",
+        "Install a stack with a newer llama.cpp: this one does not know {1}.",
+    ),
+    _symptom(
+        "too_little_memory",
+        r"(?:\S+\.service: )?[\w ,=']{0,60}"
+        r"(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
+        "the kernel or systemd ended the process, most often for want of memory",
+        "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
+    ),
+    _symptom(
+        "port_in_use",
+        r"couldn't bind HTTP server socket",
+        "the engine's port was taken",
+        "See who holds it: `ss -ltnp`.",
+    ),
+    _symptom(
+        "missing_weights",
+        r"failed to open GGUF file '([^']{1,200})'",
+        "a file is missing",
+        "Run the role model_weights again.",
+    ),
+    _symptom(
+        "broken_weights",
+        r"(?:error loading model: )?(?:invalid magic characters: |tensor '[^']{1,80}' data is not within the file)",
+        "a weight file is not whole, or is none",
+        "Run the role model_weights again with verification.",
+    ),
+)
+
+
+_OWNED_FLAGS = {
+    "model": "model.directory and model.file",
+    "alias": "engine.served_model_name",
+    "host": "the role variable slot_backend_host",
+    "port": "the role variable slot_backend_port",
+    "fit": "engine.settings: what they say is what runs",
+    "offline": "the role model_weights, which downloads",
+    "metrics": "nothing: they are always on",
+    "ui": "the frontdoor",
+    "webui": "the frontdoor",
+    "api-key": "the frontdoor; the engine listens on loopback only",
+    "api-key-file": "the frontdoor; the engine listens on loopback only",
+    **dict.fromkeys(
+        ("hf-repo", "hf-file", "hf-repo-draft", "spec-draft-hf", "model-url", "mmproj-url", "docker-repo"),
+        "the role model_weights, which downloads",
+    ),
+    "hf-token": "the role model_weights; arguments show in the process list",
+}
+_OWNED_ENV = {"LLAMA_ARG_": "engine.settings", "LLAMA_API_KEY": "the frontdoor"}
+
+
+class LlamaServer(Kind):
+    name = "llama-server"
+    program = "llama-server"
+    title = "llama.cpp"
+    length_setting = "ctx_size"
+    sequences_setting = "parallel"
+    reasoning_setting = "reasoning_format"
+    loads_file = True
+    neutral = ("slots", "threads_http", "timeout", "sse_ping_interval", "log_verbosity")
+    owned_flags = _OWNED_FLAGS
+    owned_env = _OWNED_ENV
+    success_statuses = "130 143"  # it ends with 0, but not before it listens to signals
+    metrics = Metrics(tokens="llamacpp:tokens_predicted_total", cache_hits="llamacpp:prompt_tokens_cached_total")
+    version_at = ("/props", "build_info")
+    steps = _STEPS
+    symptoms = _SYMPTOMS
+
+    def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
+        return [
+            f"{places['venv']}/bin/{self.program}",
+            *("--model", places["model_file"], "--alias", served_name),
+            *("--host", host, "--port", str(port)),
+            # It asks nobody outside, shows no page, and tells how much it does.
+            *("--offline", "--no-ui", "--metrics"),
+            # What the profile says is what runs: nothing is made smaller until it fits.
+            *("--fit", "off"),
+        ]
+
+    def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+        """``true``/``false`` become ``--x``/``--no-x``; everything else a word of its own: after ``=`` some releases
+        write another one."""
+        flag = "--" + key.replace("_", "-")
+        if value is None:
+            return []
+        if isinstance(value, bool):
+            return [flag if value else f"--no-{flag[2:]}"]
+        return [flag, str(value)]
+
+    def parsing(self, argv: Sequence[str]) -> list[str]:
+        # It reads one argument after the other, and ends at this one.
+        return [*argv, "--version"]
+
+    def context_length(self, settings: Mapping[str, Any]) -> int | None:
+        whole, slots = settings.get("ctx_size"), settings.get("parallel")
+        if not isinstance(whole, int) or whole <= 0:
+            return None
+        if settings.get("kv_unified") or not isinstance(slots, int) or slots <= 0:
+            most: int = settings.get("kv_unified_per_slot") or whole
+            return min(whole, most)
+        return -(-(whole // slots) // _BLOCK) * _BLOCK
+
+    def parts_reasoning(self, settings: Mapping[str, Any]) -> str:
+        # Unless it is told otherwise, it parts them where the template shows how.
+        how = settings.get("reasoning_format") or "auto"
+        return "" if how == "none" else str(how)
+
+    def calls_tools(self, settings: Mapping[str, Any]) -> bool:
+        return settings.get("jinja") is not False
+
+    def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
+        return settings.get("cache_prompt") is not False
+
+    def served_length(self, model: Mapping[str, Any]) -> Any:
+        return (model.get("meta") or {}).get("n_ctx")
+
+    def tokenize(self, model: str, text: str) -> dict[str, Any]:
+        return {"content": text, "add_special": False}
+
+    def apart(self, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
+        # It knows no salt: a prompt is computed anew, or from whatever is there.
+        return {**body, "cache_prompt": again}
+
+    def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {**body, "ignore_eos": True}
+
+    def check_weights(self, weights: Weights) -> None:
+        if not any(name.endswith(".gguf") for name in weights.names):
+            raise weights.incomplete(f"no GGUF file in {weights.path}")
+        lacking = sorted(self._named(weights) - set(weights.names))
+        if lacking:
+            raise weights.incomplete(f"{weights.path} has no {lacking[0]}")
+
+    def weight_files(self, weights: Weights) -> tuple[str, ...]:
+        return tuple(sorted(self._named(weights) & set(weights.names)))
+
+    @staticmethod
+    def _named(weights: Weights) -> set[str]:
+        """The files of the folder that the command line names, with all parts of split ones."""
+        wanted = {word.removeprefix(f"{weights.path}/") for word in weights.argv if word.startswith(f"{weights.path}/")}
+        for name in sorted(wanted & set(weights.names)):
+            wanted |= set(gguf.parts(name))
+        return wanted
+
+    def message_of(self, line: str) -> str:
+        found = _PREFIX.match(line)
+        return line[found.end() :] if found else line
+
+
+LLAMA_SERVER = LlamaServer()

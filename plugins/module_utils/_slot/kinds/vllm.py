@@ -1,0 +1,390 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""vLLM, as `vllm serve` of a stack's environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import logline
+from ..types import SlotFault
+from .kind import WEIGHTS, Kind, Metrics, Step, Symptom, Weights
+
+# What vLLM writes while it loads (0.20 to 0.32).
+_STEPS: tuple[Step, ...] = (
+    (re.compile(r"Loading \S+ checkpoint shards.*?:\s*(\d+)%"), "loading weights {1} %"),
+    (re.compile(r"Loading safetensors using .*?:\s*(\d+)%"), "loading weights {1} %"),
+    (re.compile(r"Starting to load model"), "loading weights"),
+    (re.compile(r"Loading weights took ([\d.]+) seconds"), "weights loaded in {1} s"),
+    (re.compile(r"Model loading took ([\d.]+ GiB)"), "model loaded, {1}"),
+    (re.compile(r"Capturing \S+ graphs?.*?:\s*(\d+)%"), "capturing graphs {1} %"),
+    (re.compile(r"Graph capturing finished"), "graphs captured"),
+    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|Cache the graph"), "compiling"),
+    (re.compile(r"torch\.compile (?:takes|took) ([\d.]+) s"), "compiled in {1} s"),
+    (re.compile(r"Directly load AOT compilation|Directly load the"), "compiled code loaded"),
+    (re.compile(r"KV cache size: ([\d,]+) tokens"), "KV cache for {1} tokens"),
+    (re.compile(r"Profiling CUDA graph memory|Memory profiling"), "measuring memory"),
+    (re.compile(r"Warming up"), "warming up"),
+    (re.compile(r"init engine .*took ([\d.]+) s"), "engine initialised in {1} s"),
+    (re.compile(r"Resolved architecture: (\S+)"), "starting {1}"),
+    (re.compile(r"Application startup complete"), "about to answer"),
+)
+# What stands before the words of an exception, in Python and in C++.
+_RAISED = r"(?:[\w.]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: |what\(\): +)?"
+_WORKER = r"(?:Worker failed with error ')?"
+_DRIVER = (
+    _WORKER + r"(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|"
+    r"UR backend failed\. UR backend returns): ?-?\d+ \(|ur error )?"
+)
+
+
+def _symptom(
+    id: str, pattern: str, meaning: str, advice: str, *, fatal: bool = False, harmless: bool = False
+) -> Symptom:
+    return Symptom(id, re.compile(_RAISED + f"(?:{pattern})"), meaning, advice, fatal, harmless)
+
+
+_SYMPTOMS = (
+    _symptom(
+        "device_lost",
+        rf"{_DRIVER}UR_RESULT_ERROR_DEVICE_LOST|{_WORKER}level_zero backend failed with error: 20\b|GPU HANG",
+        "a card was lost: a fault of driver or runtime under load",
+        "Keep the log, reboot the host when the next engine fails too, then lower max_num_seqs.",
+        fatal=True,
+    ),
+    _symptom(
+        "out_of_resources",
+        rf"{_DRIVER}UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|XPU out of memory|torch\.OutOfMemoryError",
+        "a card ran out of memory or of command space",
+        "Lower max_num_seqs and the frontdoor's max_active_generations, or max_model_len.",
+        fatal=True,
+    ),
+    _symptom(
+        "context_does_not_fit",
+        r"(?:To serve at least one request .{0,500}?\b)?(?:the )?estimated maximum model length is (\d+)",
+        "the context does not fit into the memory that is left for the KV cache",
+        "Set max_model_len to at most {1}, or free memory on the cards.",
+        fatal=True,
+    ),
+    _symptom(
+        "context_does_not_fit",
+        r"To serve at least one request with the model(?:s)?'s max seq len",
+        "the context does not fit into the memory that is left for the KV cache",
+        "Lower max_model_len, or free memory on the cards (a display takes some).",
+        fatal=True,
+    ),
+    _symptom(
+        "vram_share_too_high",
+        r"Free memory on device .{0,120} is less than desired",
+        "gpu_memory_utilization asks for more memory than is free on the card",
+        "Lower gpu_memory_utilization to 0.95 or below, and see who else holds the card.",
+        fatal=True,
+    ),
+    _symptom(
+        "kernels_abi",
+        r"(?:Failed to import from .{0,200})?\S+: undefined symbol: \S*(?:torch|c10|at)\S*",
+        "a binary was built for another version of PyTorch",
+        "Build vllm-xpu-kernels from source against the installed torch: run the role stack again.",
+        fatal=True,
+    ),
+    _symptom(
+        "duplicate_handler",
+        r"Handler already registered for",
+        "this version of PyTorch can't compile the model ahead of time",
+        "Use the torch version that the stack manifest pins (2.11.0+xpu).",
+        fatal=True,
+    ),
+    _symptom(
+        "removed_argument",
+        r"(?:[\w .-]{1,60}: error: )?unrecognized arguments: (.{1,120})",
+        "the installed engine does not know an argument of the profile",
+        "Remove {1} from the profile: engines drop arguments between versions.",
+        fatal=True,
+    ),
+    _symptom(
+        "fp8_scales",
+        r"could not set scales primitive attribute",
+        "the cards' FP8 primitive refuses these scales",
+        "Use an INT4 profile of the model.",
+        fatal=True,
+    ),
+    _symptom(
+        "mamba_pointer",
+        r"OverflowError: Python int too large to convert to C long",
+        "a device pointer is converted as a signed number when Mamba states are copied",
+        "Install a stack with the unsigned pointer patch.",
+        fatal=True,
+    ),
+    _symptom(
+        "turboquant_workspace",
+        r"Workspace is locked but allocation from",
+        "the workspace of a quantised KV cache was locked before it had its size",
+        "Do not use a TurboQuant KV cache type on these cards.",
+        fatal=True,
+    ),
+    _symptom(
+        "kv_offload",
+        r"CPU Offloading is currently only supported on CUDA-alike GPUs",
+        "offloading the KV cache to the host is not there for these cards",
+        "Remove kv_offloading_size from the profile.",
+        fatal=True,
+    ),
+    _symptom(
+        "nan_logprobs",
+        r"Out of range float values are not JSON compliant",
+        "the engine computed NaN",
+        "Do not request log probabilities with a long context; if a short one does it too, the stack is broken.",
+    ),
+    _symptom(
+        "multimodal_profiling",
+        r"[\w ,']{0,60}(?:image token.{0,40}no images|[Ff]ound \d+ image token)",
+        "the engine profiles picture input with none allowed",
+        "Keep only the image count in limit_mm_per_prompt.",
+        fatal=True,
+    ),
+    _symptom(
+        "shm_stall",
+        r"No available shared memory broadcast block found",
+        "a worker stands still and the others wait for it",
+        "Restart the engine; when it comes back, see the kernel log for resets of a card.",
+    ),
+    _symptom(
+        "too_little_memory",
+        r"(?:\S+\.service: )?[\w ,=']{0,60}"
+        r"(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
+        "the kernel or systemd ended the process, most often for want of memory",
+        "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
+        fatal=True,
+    ),
+    _symptom(
+        "no_compiler",
+        r"(?:[\w.]+: )?(?:No working C\+\+ compiler found|InvalidCxxCompiler|Failed to find C compiler)",
+        "the engine compiles a kernel at run time and the host has no compiler",
+        "Install g++ on the host (role host or the stack's packages).",
+        fatal=True,
+    ),
+    _symptom(
+        "port_in_use",
+        r"[Aa]ddress already in use|\[?Errno 98\b",
+        "the engine's port was taken",
+        "See who holds it: `ss -ltnp`.",
+        fatal=True,
+    ),
+    _symptom(
+        "missing_module",
+        r"(?:ModuleNotFoundError|ImportError): (.{1,120})",
+        "the stack is incomplete",
+        "Run the role stack again ({1}).",
+        fatal=True,
+    ),
+    _symptom(
+        "missing_weights",
+        r"(?:\[Errno 2\] )?No such file or directory: '([^']+)'|\S+ does not appear to have a file named (\S+)",
+        "a file is missing",
+        "Run the role model_weights again.",
+        fatal=True,
+    ),
+    _symptom(
+        "engine_core_died",
+        r"(?:[\w.]+\.)?EngineDeadError|EngineCore (?:failed to start|encountered an issue)",
+        "the engine's core process died",
+        "The reason stands before that in the unit's log (journalctl -u UNIT).",
+    ),
+    _symptom(
+        "compiler_crash",
+        r"[\w .:'\[\]-]{0,60}(?:IGC: Internal Compiler Error|Build failed with error code: -11|ocloc.{0,80}\b245\b)",
+        "the kernel compiler crashed and another way was taken",
+        "Harmless as long as the engine starts; when it does not, use a new cache key and lower max_num_seqs.",
+        harmless=True,
+    ),
+    _symptom(
+        "unknown_variable",
+        r"Unknown vLLM environment variable detected: (\w+)",
+        "the engine does not know a variable of the profile",
+        "Harmless: {1} belongs to a patch or to another version.",
+        harmless=True,
+    ),
+)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (Mapping, list)):
+        # Keys in the order in which they were written.
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return str(value)
+
+
+def _takes_json_list(recorded: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a list of this option is one JSON word (``--x '["a"]'``) instead of one word per entry."""
+    return any(option.get("form") == "value" and "array" in option["accepts"] for option in recorded)
+
+
+def _is_repeated(recorded: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a list of this option is the flag once per entry (``--x a --x b``)."""
+    return any(option.get("form") == "repeated" for option in recorded)
+
+
+# task: (--runner, --convert); before 0.13 it was one flag, --task.
+TASKS: dict[str, tuple[str | None, str | None]] = {
+    "generate": (None, None),
+    "transcription": (None, None),
+    "embed": ("pooling", "embed"),
+    "classify": ("pooling", "classify"),
+    "score": ("pooling", None),
+}
+_RUNNER_SINCE = (0, 13)
+_DOMAINS_SINCE = (0, 11)
+# An empty list means every domain to vLLM. This one is nobody's: RFC 2606 reserves .invalid.
+NO_DOMAIN = "none.invalid"
+_OWNED_FLAGS = {
+    "model": "model.directory",
+    "host": "the role variable slot_backend_host",
+    "port": "the role variable slot_backend_port",
+    "uds": "the role variable slot_backend_port",
+    "served-model-name": "engine.served_model_name",
+    "config": "engine.settings",
+    "api-key": "the frontdoor; the engine listens on loopback only",
+    "hf-token": "the role model_weights; arguments show in the process list",
+}
+_OWNED_ENV = {
+    "VLLM_HOST": "the role variable slot_backend_host",
+    # Inside vLLM it means something else than its name says.
+    "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
+    "VLLM_CACHE_ROOT": "engine.cache_key",
+}
+_NEUTRAL = (
+    "allowed_media_domains",
+    "shutdown_timeout",
+    "disable_log_stats",
+    "enable_log_requests",
+    "disable_uvicorn_access_log",
+    "uvicorn_log_level",
+    "max_log_len",
+    "api_server_count",
+)
+
+
+class Vllm(Kind):
+    name = "vllm"
+    program = "vllm"
+    title = "vLLM"
+    tasks = tuple(TASKS)
+    length_setting = "max_model_len"
+    sequences_setting = "max_num_seqs"
+    reasoning_setting = "reasoning_parser"
+    neutral = _NEUTRAL
+    owned_flags = _OWNED_FLAGS
+    owned_env = _OWNED_ENV
+    kill_signal = "SIGINT"
+    success_statuses = "130 143"
+    cache_variable = "VLLM_CACHE_ROOT"
+    metrics = Metrics(
+        tokens="vllm:generation_tokens_total",
+        cache="vllm:kv_cache_usage_perc",
+        cache_hits="vllm:prefix_cache_hits_total",
+    )
+    steps = _STEPS
+    symptoms = _SYMPTOMS
+
+    def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
+        argv = [f"{places['venv']}/bin/vllm", "serve", places["model_path"]]
+        return [*argv, "--host", host, "--port", str(port), "--served-model-name", served_name]
+
+    def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+        """``true``/``false`` become ``--x``/``--no-x``, mappings compact JSON, lists one argument per entry, or JSON,
+        or the flag once per entry, as the option wants it; null gives none."""
+        flag = "--" + key.replace("_", "-")
+        if value is None:
+            return []
+        if isinstance(value, bool):
+            return [flag if value else f"--no-{flag[2:]}"]
+        if isinstance(value, list) and not _takes_json_list(recorded):
+            words = [_word(item) for item in value]
+            if _is_repeated(recorded) or any(word.startswith("-") for word in words):
+                return [f"{flag}={word}" for word in words]
+            return [flag, *words] if words else []
+        word = _word(value)
+        # A value that looks like a flag must not be taken for one.
+        return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
+
+    def environment(self, places: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "HF_HUB_DISABLE_XET": "1",  # transfers through it wedge
+            "PYTHONUNBUFFERED": "1",
+            "VLLM_CACHE_ROOT": places["cache_root"],
+            # The domain of a media URL is only looked at before the first redirect.
+            "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+
+    def derived_settings(self, engine: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, tuple[Any, str]]:
+        found: dict[str, tuple[Any, str]] = {}
+        task = engine.get("task")
+        runner, convert = TASKS.get(task or "generate", (None, None))
+        if runner and release < _RUNNER_SINCE:
+            found["task"] = (task, "engine.task")
+        elif runner:
+            found["runner"] = (runner, "engine.task")
+            if convert:
+                found["convert"] = (convert, "engine.task")
+        domains = engine.get("allowed_media_domains")
+        if domains is not None and release >= _DOMAINS_SINCE:
+            found["allowed_media_domains"] = (list(domains) or [NO_DOMAIN], "engine.allowed_media_domains")
+        method = (engine.get("online_quantization") or {}).get("method")
+        if method:
+            found["quantization"] = (method, "engine.online_quantization.method")
+        return found
+
+    def calls_tools(self, settings: Mapping[str, Any]) -> bool:
+        return bool(settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser"))
+
+    def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
+        # Without a word in the settings vLLM has a prefix cache.
+        return settings.get("enable_prefix_caching") is not False
+
+    def served_length(self, model: Mapping[str, Any]) -> Any:
+        return model.get("max_model_len")
+
+    def tokenize(self, model: str, text: str) -> dict[str, Any]:
+        return {"model": model, "prompt": text, "add_special_tokens": False}
+
+    def apart(self, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
+        return {**body, "cache_salt": salt}
+
+    def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {**body, "ignore_eos": True}
+
+    def check_weights(self, weights: Weights) -> None:
+        if "config.json" not in weights.names:
+            raise weights.incomplete(f"{weights.path} has no config.json")
+        listed = weights.path / "model.safetensors.index.json"
+        index = weights.read(listed)
+        if index is not None:
+            try:
+                wanted = set(json.loads(index)["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise SlotFault(f"{listed} can't be read: {error}") from error
+            lacking = sorted(wanted - set(weights.names))
+            if lacking:
+                raise SlotFault(
+                    f"the weights of {weights.profile} are incomplete in {weights.path}",
+                    expected=f"{len(wanted)} files of the index",
+                    got=f"{len(lacking)} missing, the first is {lacking[0]}",
+                )
+        elif not any(name.endswith(WEIGHTS) for name in weights.names):
+            raise weights.incomplete(f"no weight file in {weights.path}")
+
+    def message_of(self, line: str) -> str:
+        return logline.message_of(line)
+
+    def by_clients(self, line: str) -> bool:
+        return logline.by_clients(line)
+
+
+VLLM = Vllm()

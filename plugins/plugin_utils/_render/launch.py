@@ -1,0 +1,313 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the program of a stack is launched: from an environment on the host, or from a container image. Pure.
+
+The kind of an engine says which words start it, its stack says where the program comes from. A launch is what the unit
+of an engine needs of the stack; everything else in a unit is the same for both.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import (
+    SYSTEM_PATH,
+    Variable,
+    environment_file,
+    plain_file,
+)
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import PODMAN
+
+from .._catalogue.images import reference
+from .._catalogue.stacks import stack_id
+from .quoting import Substituted, plain_value, quote_path
+
+# The limit on the memory that workers share; it reserves nothing.
+_SHARED_MEMORY = "16g"
+STOP_MARGIN_S = 15
+# The variable with the user and group of engines in containers, and the file that has it on a host.
+ACCOUNT, ACCOUNT_FILE = "B70_ACCOUNT", "account.env"
+# Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
+# ProtectClock= is left out as well: it turns on a device policy that hides /dev/dri.
+HARDENING = """\
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+UMask=0027
+# A killed engine leaves its shared memory behind; it goes when the last unit of the user has stopped.
+RemoveIPC=yes"""
+
+
+_FOLDER = re.compile(r"(?:.*_)?(?:HOME|DIR|ROOT|CACHE)")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a launch says in the unit of an engine.
+
+    :param head: directives on how systemd takes the process.
+    :param argv: the whole command line.
+    :param folders: the command line that makes the folders for what is compiled.
+    :param mounts: paths that have to be mounted before, beside weights and caches.
+    :param missing: exit statuses that trying again does not mend.
+    :param stop: directives on how it is ended.
+    :param confined: directives on what it may do.
+    """
+
+    head: Sequence[str]
+    argv: Sequence[str]
+    folders: Sequence[str]
+    mounts: Sequence[str]
+    stop_timeout_s: int
+    missing: str
+    stop: Sequence[str] = ()
+    confined: Sequence[str] = ()
+
+
+class Launch(Protocol):
+    """How the program of one stack is started. image: what is run of it, empty where it is no image."""
+
+    @property
+    def image(self) -> str: ...
+
+    @property
+    def path(self) -> str:
+        """PATH of the engine; empty where its image has one."""
+
+    def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
+        """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``."""
+
+    def engine_argv(self, argv: Sequence[str]) -> list[str]:
+        """Return the engine's command line as its process shows it."""
+
+    def environment(self, variables: Mapping[str, Variable], header: str) -> str:
+        """Return the text of the file with the engine's variables."""
+
+    def service(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> Service:
+        """Return the launch's part of the unit of a resolved profile."""
+
+
+def launch_of(manifest: Mapping[str, Any]) -> Launch:
+    """Return how the stack of a manifest is launched."""
+    if "image" not in manifest:
+        return Native()
+    identity = stack_id(manifest)
+    return Container(identity, reference(manifest, identity), manifest["image"])
+
+
+def folders(env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
+    """Return the folders below the writable ones that variables name: HOME, X_DIR, X_CACHE and the like."""
+    below = tuple(f"{path}/" for path in writable)
+    return sorted({value for name, value in env.items() if _FOLDER.fullmatch(name) and value.startswith(below)})
+
+
+def outermost(paths: Sequence[str]) -> list[str]:
+    """Return those of the paths that are below no other."""
+    found: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(path.startswith(f"{outer}/") for outer in found):
+            found.append(path)
+    return found
+
+
+@dataclass(frozen=True)
+class Native:
+    """From the environment in the stack's folder, confined by systemd."""
+
+    image: str = ""
+    # The stack's own tools first (ninja, ocloc wrappers): kernels are compiled at run time.
+    path: str = f"@venv@/bin:{SYSTEM_PATH}"
+
+    def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
+        return {"stack_dir": stack_dir, "venv": f"{stack_dir}/venv", "cache_root": f"{cache_dir}/{cache_key}"}
+
+    def engine_argv(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+    def environment(self, variables: Mapping[str, Variable], header: str) -> str:
+        return environment_file(variables, header)
+
+    def service(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> Service:
+        writable = list(dict.fromkeys([settings["cache_dir"], settings["hf_home"]]))
+        return Service(
+            head=(
+                "Type=exec",
+                f"User={settings['user']}",
+                f"Group={settings['group']}",
+                f"WorkingDirectory={plain_value(settings['cache_dir'])}",
+                f"EnvironmentFile={plain_value(settings['env_file'])}",
+            ),
+            argv=resolved["engine"]["argv"],
+            folders=("/usr/bin/mkdir", "-p", *folders(resolved["engine"]["env"], writable)),
+            mounts=(resolved["stack"]["dir"],),
+            stop_timeout_s=resolved["engine"]["stop_timeout_s"],
+            missing="203",
+            confined=(
+                "LimitNOFILE=1048576",
+                *settings["numa"],
+                *settings["network"],
+                HARDENING,
+                f"ReadWritePaths={' '.join(quote_path(path) for path in writable)}",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Container:
+    """From an image, by Podman. The unit is what Podman's generator (Quadlet) makes of a ``.container`` file, written
+    out: systemd can't enable a generated unit, and a switch enables what it has verified.
+
+    The container has the host's network, so port and peers are judged as for any other process, and the directives that
+    confine an engine's network hold for it too. Folders have the host's paths in it, so one command line fits both.
+    What an image compiles is kept apart from what others did.
+    """
+
+    identity: str
+    image: str
+    about: Mapping[str, Any]
+    path: str = ""
+
+    def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
+        venv = str(PurePosixPath(self.about["program"]).parent.parent)
+        return {"stack_dir": stack_dir, "venv": venv, "cache_root": f"{cache_dir}/{self.identity}/{cache_key}"}
+
+    def engine_argv(self, argv: Sequence[str]) -> list[str]:
+        return [self.about["program"], *argv[1:]]
+
+    def environment(self, variables: Mapping[str, Variable], header: str) -> str:
+        return plain_file(variables, header)
+
+    def service(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> Service:
+        # Podman's names have no @, which stands in the units of replicas.
+        name, engine = resolved["unit"].removesuffix(".service").replace("@", "_"), resolved["engine"]
+        # Whose folders: everything that its variables name, of the caches of this image.
+        made = folders(engine["env"], [settings["cache_dir"], settings["hf_home"]])
+        written = outermost([*made, settings["hf_home"]])
+        account = (f"--reuid={settings['user']}", f"--regid={settings['group']}", "--init-groups")
+        # By its name: a file with the id outlives a start that failed, and Podman then refuses every later one.
+        remove = f"{PODMAN} rm -v -f -i {name}"
+        return Service(
+            head=(
+                "Type=notify",
+                "NotifyAccess=all",
+                "Delegate=yes",
+                "Environment=PODMAN_SYSTEMD_UNIT=%n",
+                f"EnvironmentFile={plain_value(settings['config_dir'])}/{ACCOUNT_FILE}",
+                # The groups of the devices have other numbers, or none, in an image: the host's go along.
+                *(("SupplementaryGroups=render video",) if _on_cards(resolved) else ()),
+            ),
+            argv=self._argv(name, resolved, settings, written),
+            folders=("/usr/bin/setpriv", *account, "/usr/bin/mkdir", "-p", *made),
+            mounts=("/run/containers", "/var/lib/containers", *model_paths(resolved, settings["models_dir"])),
+            # Podman ends what does not end by itself; systemd's own end comes after that.
+            stop_timeout_s=engine["stop_timeout_s"] + STOP_MARGIN_S,
+            # Podman's own words: the program can't be run, or is not in the image.
+            missing="126 127 203",
+            stop=(f"ExecStop={remove}", f"ExecStopPost=-{remove}"),
+            # The container has the limits of Podman.
+            confined=("LimitNOFILE=1048576", "LimitCORE=0", *settings["numa"], *settings["network"]),
+        )
+
+    def _argv(
+        self, name: str, resolved: Mapping[str, Any], settings: Mapping[str, Any], written: Sequence[str]
+    ) -> list[str]:
+        engine = resolved["engine"]
+        start = [*self.about.get("start", []), *engine["argv"]]
+        return [
+            *(PODMAN, "run", f"--name={name}", "--replace", "--rm", "-d"),
+            *("--cgroups=split", "--sdnotify=conmon"),
+            "--pull=never",
+            # The output is the unit's own, so its log is what it is without a container.
+            "--log-driver=passthrough",
+            "--network=host",
+            # An image does not know the account, and its numbers are the host's: they stand in a file there.
+            Substituted(f"--user=${{{ACCOUNT}}}"),
+            "--cap-drop=all",
+            "--security-opt=no-new-privileges",
+            "--read-only",
+            "--pids-limit=-1",
+            "--ulimit=host",
+            f"--stop-signal={settings['kill_signal']}",
+            f"--stop-timeout={engine['stop_timeout_s']}",
+            f"--env-file={settings['env_file']}",
+            "--workdir=/tmp",
+            *(f"--volume={path}:{path}:ro" for path in model_paths(resolved, settings["models_dir"])),
+            *(f"--volume={path}:{path}" for path in written),
+            *_devices(resolved),
+            f"--entrypoint={start[0]}",
+            self.image,
+            *start[1:],
+        ]
+
+
+def model_paths(resolved: Mapping[str, Any], models_dir: str) -> list[str]:
+    """Return what an engine reads of models: the model's directory, those beside it, and all below ``models_dir`` that
+    its command line or its variables name, such as a draft in ``speculative_config``."""
+    model, engine = resolved["model"], resolved["engine"]
+    texts = [text for word in engine["argv"] for text in _texts(word)]
+    texts += [part for value in engine["env"].values() for part in value.split(":")]
+    named = [posixpath.normpath(text) for text in texts if text.startswith(f"{models_dir}/")]
+    below = [path for path in named if path.startswith(f"{models_dir}/")]
+    return outermost([model["path"], *model.get("companions", []), *below])
+
+
+def _texts(word: str) -> Iterator[str]:
+    """Yield the texts of one word of a command line: those in its JSON, or what it is without ``NAME=``."""
+    try:
+        todo = [json.loads(word)] if word.startswith(("{", "[")) else []
+    except ValueError:
+        todo = []
+    if not todo:
+        yield re.split("=(?=/)", word, maxsplit=1)[-1]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, (dict, list)):
+            todo += node.values() if isinstance(node, dict) else node
+
+
+def _on_cards(resolved: Mapping[str, Any]) -> bool:
+    return bool(resolved["stack"]["device"] == "xpu")
+
+
+def _devices(resolved: Mapping[str, Any]) -> list[str]:
+    settings = resolved["engine"]["settings"]
+    workers = max(settings.get(key) or 1 for key in ("tensor_parallel_size", "pipeline_parallel_size"))
+    if settings.get("enable_expert_parallel"):
+        # Experts are spread over the replicas inside of the engine, which then exchange what each has computed.
+        workers = max(workers, settings.get("data_parallel_size") or 1)
+    if not _on_cards(resolved):
+        return [f"--shm-size={_SHARED_MEMORY}"]
+    # The collectives look for the cards by their place on the bus, also where there is one.
+    words = ["--device=/dev/dri", "--volume=/dev/dri/by-path:/dev/dri/by-path:ro", "--group-add=keep-groups"]
+    if workers > 1:
+        # Workers take file descriptors from each other, and share segments of memory.
+        return [*words, "--ipc=host", "--cap-add=SYS_PTRACE"]
+    return [*words, f"--shm-size={_SHARED_MEMORY}"]
+
+
+def account_file(settings: Mapping[str, Any]) -> str:
+    """Return the text of the file with the account of engines in containers; the host puts in the numbers."""
+    return f'{ACCOUNT}="@uid:{settings["user"]}@:@gid:{settings["group"]}@"\n'

@@ -1,0 +1,216 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a generation says about the replica that it should go to: its session, the beginning of its prompt, its length.
+
+Pure. Only slots with several replicas look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from frontdoor.admission.router import Wish
+from frontdoor.config import Routing
+from frontdoor.errors import Refusal
+from frontdoor.policy.document import Document
+from frontdoor.policy.routes import GENERATE, PARAMETERS, TOKEN_FIELDS
+
+#: what names a session where the profile does not say, in this order
+HEADERS = ("x-session-id", "x-conversation-id", "x-agent-id")
+JSON_FIELDS = (
+    *("session_id", "conversation_id", "metadata.session_id", "metadata.conversation_id"),
+    *("prompt_cache_key", "user"),
+)
+_MODE = re.compile(rb"(?im)^x-sticky-mode:[ \t]*(off|prefer|strict)[ \t]*\r$")
+_ESTIMATE = re.compile(rb"(?im)^x-estimated-prompt-tokens:[ \t]*([0-9]{1,12})[ \t]*\r$")
+# Text that a token never holds more of on average, spaces apart: an estimate must not refuse what would fit. English
+# and code have 4, Thai has 3 to 4.
+_CHARACTERS = 8
+# how much of a prompt tells those that begin alike
+_BEGINNING = 4096
+# members that hold a prompt, and those that stand before it
+_PROMPTS = ("messages", "input", "prompt", "token_ids")
+_BEFORE = ("system", "instructions")
+# with it the engine shortens a prompt that does not fit
+_SHORTENED = "truncate_prompt_tokens"
+_REPLICA = re.compile(rb"[?&]replica=([0-9]{1,3})(?:&| )")
+
+
+def replica_named(line: bytes) -> int:
+    """The replica that the query of a request line names; 0 where it names none."""
+    found = _REPLICA.search(line)
+    return int(found[1]) if found else 0
+
+
+def headers_of(names: Sequence[str]) -> tuple[re.Pattern[bytes], ...]:
+    """What finds each of these header fields among header lines."""
+    return tuple(re.compile(rb"(?im)^%b:[ \t]*([^\r\n]*)\r$" % re.escape(name.encode())) for name in names)
+
+
+class Reader:
+    """Reads wishes by the settings of one profile.
+
+    `lengths` are the contexts of its replicas in tokens; if one is 0, which is not known, no request is too long.
+    `kind` is that of their engines: vLLM refuses a request whose answer might not fit, others stop when it does not.
+    """
+
+    def __init__(self, routing: Routing, lengths: Sequence[int], kind: str) -> None:
+        self._routing = routing
+        self._headers = headers_of(HEADERS if routing.headers is None else routing.headers)
+        fields = JSON_FIELDS if routing.json_fields is None else routing.json_fields
+        self._fields = tuple(field.split(".") for field in fields)
+        self._lengths = tuple(lengths)
+        self._shortest = min(self._lengths, default=0)
+        self._counts_answer = kind == "vllm"
+
+    def wish(
+        self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int
+    ) -> Wish | Refusal:
+        """What a request wishes, or why no replica that is open can hold it.
+
+        `fields` are its header lines, `sent` is the body as the engine is sent it, and `usable` are the open replicas,
+        as bits. A body that cannot be read says nothing.
+        """
+        content = document.content if sent is document.body else orjson.loads(sent)
+        table = {} if isinstance(content, Refusal) else content
+        session, strict = self._session(fields, table)
+        beginning = _beginning(table) if self._routing.prefix_affinity else b""
+        prompt = hash(beginning) if beginning else None
+        if not self._shortest:
+            return Wish(session, prompt, strict)
+        limit, answer = self._answer(path, table)
+        tokens = self._tokens(fields, sent, table, answer)
+        if tokens <= self._shortest:
+            return Wish(session, prompt, strict)
+        fits = sum(1 << one for one, length in enumerate(self._lengths) if tokens <= length)
+        if not fits & usable:
+            longest = max(length for one, length in enumerate(self._lengths) if usable >> one & 1)
+            return _too_long(tokens, longest, limit, answer)
+        return Wish(session, prompt, strict, fits)
+
+    def _session(self, fields: bytes, table: dict[str, Any]) -> tuple[int | None, bool]:
+        """The hash of what names the session, and whether it is to stay with its replica whatever comes."""
+        mode = self._routing.sticky
+        if mode == "off":
+            return None, False
+        if asked := _MODE.search(fields):
+            mode = asked[1].decode().lower()
+        if mode == "off":
+            return None, False
+        for number, pattern in enumerate(self._headers):
+            if (found := pattern.search(fields)) and found[1].strip():
+                return hash((number, found[1].strip())), mode == "strict"
+        for names in self._fields:
+            value: Any = table
+            for name in names:
+                value = value.get(name) if isinstance(value, dict) else None
+            if isinstance(value, str) and value:
+                return hash((".".join(names), value)), mode == "strict"
+        return None, False
+
+    def _tokens(self, fields: bytes, body: bytes | bytearray, table: dict[str, Any], answer: int) -> int:
+        """The least that a prompt takes together with its answer; 0 where nothing is known."""
+        if table.get(_SHORTENED) is not None:
+            return 0
+        if told := _ESTIMATE.search(fields):
+            return int(told[1]) + answer
+        # of a short body nothing need be counted
+        long = len(body) // 2 + answer > self._shortest
+        return _least_tokens(table) + answer if long else answer
+
+    def _answer(self, path: str, table: dict[str, Any]) -> tuple[str, int]:
+        """What limits the answer, and to how many tokens; 0 where nothing does, or where it takes no part."""
+        if not self._counts_answer:
+            return "", 0
+        within = table.get(PARAMETERS) if path == GENERATE else None
+        holder = within if isinstance(within, dict) else table
+        found = [(name, _count(holder.get(name))) for name in TOKEN_FIELDS.get(path, ())]
+        return max(found, key=lambda one: one[1], default=("", 0))
+
+
+def _count(value: Any) -> int:
+    """A number of tokens above 0; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _too_long(tokens: int, length: int, limit: str, answer: int) -> Refusal:
+    """`limit` is the field that allows the answer so many tokens."""
+    what, remedy = f"the prompt takes about {tokens} tokens", "send less"
+    if answer:
+        what = f"the prompt takes about {tokens - answer} tokens and {limit} allows {answer} for the answer"
+        remedy = f"lower {limit}" if tokens == answer else f"send less, or lower {limit}"
+    message = f"{what}, and the maximum context length here is {length}: {remedy}"
+    details = {"max_model_len": length, **({"param": limit} if answer else {})}
+    return Refusal(413, "context_length_exceeded", message, details=details)
+
+
+def _beginning(table: dict[str, Any]) -> bytes:
+    """The beginning of a prompt: what stands before the conversation, and its messages up to the user's first one.
+
+    The turns of one conversation begin alike, and two conversations seldom do. Empty where no prompt is found: such
+    requests are not alike.
+    """
+    parts = [table.get(name) for name in _BEFORE]
+    for name in _PROMPTS:
+        value = table.get(name)
+        if isinstance(value, list):
+            first = next(
+                (at for at, one in enumerate(value) if isinstance(one, dict) and one.get("role") == "user"), -1
+            )
+            value = value[: first + 1] if first >= 0 else value[:_BEGINNING]
+        elif isinstance(value, str):
+            value = value[:_BEGINNING]
+        parts.append(value)
+    if not any(parts):
+        return b""
+    try:
+        return orjson.dumps(parts)
+    except orjson.JSONEncodeError:
+        # numbers beyond 64 bits, half a surrogate pair
+        return b""
+
+
+def _least_tokens(table: dict[str, Any]) -> int:
+    """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
+    before = sum(_characters(table.get(name)) for name in _BEFORE)
+    found = 0
+    for name in _PROMPTS:
+        value = table.get(name)
+        if isinstance(value, list) and name in ("prompt", "token_ids"):
+            found = (
+                max([found, *map(_of_prompt, value)], default=0) if not _are_tokens(value) else max(found, len(value))
+            )
+        else:
+            found = max(found, (before + _characters(value)) // _CHARACTERS)
+    return found
+
+
+def _are_tokens(value: list[Any]) -> bool:
+    return bool(value) and _is_number(value[0])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _of_prompt(prompt: Any) -> int:
+    if isinstance(prompt, list):
+        return len(prompt) if _are_tokens(prompt) else 0
+    return _characters(prompt) // _CHARACTERS
+
+
+def _characters(value: Any, depth: int = 0) -> int:
+    """Characters of the texts in messages, spaces apart. What pictures and sounds take is not known here."""
+    if isinstance(value, str):
+        return len(value) - value.count(" ") - value.count("\n")
+    if depth > 4:
+        return 0
+    if isinstance(value, list):
+        return sum(_characters(one, depth + 1) for one in value)
+    if isinstance(value, dict):
+        return sum(_characters(value.get(name), depth + 1) for name in ("content", "text", "output"))
+    return 0

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was measured and proven of the served profile, as the index of the host's records tells it."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from frontdoor.slot.regular import Watched
+
+SCHEMA = 1
+PRODUCTION, CANDIDATE = "production", "candidate"
+PROMOTION = "promotion"
+_REFUSED = ("rejected", "blocked")
+_TEXTS = ("id", "kind", "ended_at", "slot", "profile", "fingerprint", "verdict", "summary")
+_SUMMARY_CHARS = 400
+
+
+def rows_of(raw: bytes) -> list[dict[str, str]]:
+    """The rows of an index, newest first; empty where it is torn or of another version."""
+    try:
+        index = orjson.loads(raw)
+        listed = index["records"] if index["schema"] == SCHEMA else ()
+        rows = [row for row in listed if isinstance(row, dict) and all(isinstance(row.get(key), str) for key in _TEXTS)]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return []
+    told = ({key: row[key] for key in _TEXTS} | {"examined": str(row.get("examined") or "")} for row in rows)
+    return sorted((row for row in told if row["fingerprint"]), key=itemgetter("id"))[::-1]
+
+
+def status_here(status: str, rows: list[dict[str, str]]) -> str:
+    """The status of a profile here: the last gate makes it production, or takes that back. `rows` are its own."""
+    gates = [row["verdict"] for row in rows if row["kind"] == PROMOTION and row["verdict"] in ("passed", "failed")]
+    if gates[:1] == ["passed"] and status not in _REFUSED:
+        return PRODUCTION
+    return CANDIDATE if gates[:1] == ["failed"] and status == PRODUCTION else status
+
+
+def newest(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The newest row of each kind, as everybody may see it: what says why something failed may quote logs."""
+    by_kind = {row["kind"]: row for row in reversed(rows)}
+    return [
+        {key: row[key] for key in ("kind", "verdict", "ended_at")}
+        | {"summary": row["summary"][:_SUMMARY_CHARS] if row["verdict"] == "passed" else ""}
+        for _kind, row in sorted(by_kind.items())
+    ]
+
+
+class Records:
+    """Reads the index when it changed, and only when somebody asks. Without one nothing is known."""
+
+    def __init__(self, path: str) -> None:
+        self._file = Watched(path)
+        self._rows: list[dict[str, str]] = []
+
+    def of(self, slot: str, profile: dict[str, Any]) -> list[dict[str, str]]:
+        """What is recorded of a profile under the very fingerprint that it has now, newest first.
+
+        A promotion holds only for what it examined, too; profiles and records of before do not tell that.
+        """
+        try:
+            raw = self._file.read()
+        except OSError:
+            self._rows = []
+        else:
+            if raw is not None:
+                self._rows = rows_of(raw)
+        wanted = (slot, profile.get("name"), profile.get("fingerprint"))
+        rows = [row for row in self._rows if (row["slot"], row["profile"], row["fingerprint"]) == wanted]
+        return [row for row in rows if row["kind"] != PROMOTION or row["examined"] == profile.get("examined") != ""]

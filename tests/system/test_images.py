@@ -1,0 +1,255 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host serves the real engine from a container image of a real registry, and goes back to its own environment.
+
+The image is made of the host's own system and stack, so it has the very engine that the host runs without a container.
+The tests are one story in this order, in a lab of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from testinfra.host import Host
+
+from demo import inventory_hosts
+from system.product import INVENTORY, ROOT, Frontdoor, answer_of, bare_hosts, lab_command, play, reach, words_of
+
+LAB = "images"
+HOST = f"{LAB}1"
+SITE, SWITCH = ROOT / "site.yml", ROOT / "switch.yml"
+REPOSITORY = "lab/vllm"
+UNIT = "b70-slot-main-tiny-image.service"
+# Debian 12 has an older crun, which cannot start a container inside of one.
+CONTAINERS_CONF = '[engine]\nruntime = "runc"\n'
+REGISTRY_CONF = """\
+version: 0.1
+storage: {filesystem: {rootdirectory: /var/lib/docker-registry}, delete: {enabled: true}}
+http: {addr: ":5000"}
+"""
+FOLDERS = "usr/bin usr/sbin usr/lib usr/lib64 bin lib lib64 sbin etc/ld.so.conf etc/ld.so.conf.d etc/ld.so.cache"
+
+
+def until(question: Callable[[], Any], what: str, limit_s: float = 240) -> Any:
+    """Ask until the answer is something, and return it."""
+    deadline = time.monotonic() + limit_s
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.5)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def variables() -> Iterator[dict[str, Any]]:
+    """The variables of a host with containers that serves tiny-a from its environment."""
+    with bare_hosts(LAB, 1, "--containers"):
+        lab_command("nat", "on")
+        done = play(SITE)
+        assert done.code == 0, done.output[-4000:]
+        yield inventory_hosts(str(INVENTORY), "b70_hosts")[HOST]
+
+
+@pytest.fixture(scope="module")
+def host(variables: dict[str, Any]) -> Host:
+    return reach(variables)
+
+
+@pytest.fixture(scope="module")
+def frontdoor(variables: dict[str, Any]) -> Frontdoor:
+    return Frontdoor(f"http://{variables['ansible_host']}:8000")
+
+
+def run(host: Host, command: str) -> str:
+    done = host.run(command)
+    assert done.rc == 0, f"{command}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+    return str(done.stdout).strip()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Runs the shipped plays with the stacks and profiles of a site that has an image."""
+
+    folder: Path
+    name: str  # the image without its digest
+    digest: str
+    program: str
+
+    def stack(self, name: str, digest: str) -> None:
+        """Write the manifest of a stack that is the image of this digest."""
+        manifest = {
+            "name": name,
+            "installable": True,
+            "reason": "",
+            "engine": {"kind": "vllm", "version": "0.32.0"},
+            "device": "cpu",
+            "cards": 0,
+            "machines": ["x86_64"],
+            "disk_mib": 3000,
+            "image": {"name": self.name, "digest": digest, "size_gb": 1, "program": self.program},
+            "env": {"TORCHDYNAMO_DISABLE": "1"},
+        }
+        (self.folder / f"{name}.yml").write_text(yaml.safe_dump(manifest))
+
+    def words(self, profile: str) -> list[str]:
+        profiles = {
+            "tiny-image": {"extends": "tiny-a", "stack": "lab-image"},
+            "tiny-image-corrupt": {"extends": "tiny-corrupt", "stack": "lab-image"},
+            "tiny-image-gone": {"extends": "tiny-a", "stack": "lab-image-gone"},
+        }
+        made = {name: {**more, "status": "candidate", "engine": {"cache_key": name}} for name, more in profiles.items()}
+        given = {"b70_profiles": made, "b70_stack_dirs": [str(self.folder)], "profile": profile}
+        return ["-e", json.dumps(given)]
+
+
+@pytest.fixture(scope="module")
+def operator(host: Host, variables: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    """A registry on the host, which has an image of the host's own engine."""
+    address = f"{variables['ansible_host']}:5000"
+    run(host, "apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends podman runc docker-registry")
+    for path, text in (
+        ("/etc/containers/containers.conf", CONTAINERS_CONF),
+        ("/etc/containers/registries.conf.d/lab.conf", f'[[registry]]\nlocation = "{address}"\ninsecure = true\n'),
+        ("/etc/docker/registry/config.yml", REGISTRY_CONF),
+    ):
+        run(host, f"mkdir -p {Path(path).parent}; cat > {path} <<'END'\n{text}END")
+    run(host, "systemctl restart docker-registry")
+    until(
+        lambda: host.run(f"python3 -c \"import urllib.request as u; u.urlopen('http://{address}/v2/')\"").rc == 0,
+        "registry",
+        30,
+    )
+    program = run(host, "readlink -e /opt/b70/stacks/cpu-*/venv/bin/vllm")
+    venv = str(Path(program).parents[2]).lstrip("/")
+    name = f"{address}/{REPOSITORY}"
+    run(host, f"tar -C / -c {FOLDERS} {venv} | podman import - {name}:1")
+    run(host, f"podman push --compression-format=zstd --digestfile=/tmp/digest {name}:1")
+    run(host, "podman image rm --all --force")
+    folder = tmp_path_factory.mktemp("stacks")
+    made = Operator(folder, name, run(host, "cat /tmp/digest"), program)
+    made.stack("lab-image", made.digest)
+    made.stack("lab-image-gone", f"sha256:{'0' * 64}")
+    return made
+
+
+def served(frontdoor: Frontdoor, profile: str) -> bool:
+    """Whether the profile is served verified, and answers."""
+    status = frontdoor.status()
+    return (status["model_slot"]["name"], status["verified"], answer_of(frontdoor.ask())) == (
+        profile,
+        True,
+        "I am tiny-a.",
+    )
+
+
+def main_pid(host: Host) -> int:
+    return int(run(host, f"systemctl show --property=MainPID --value {UNIT}"))
+
+
+def engine_pid(host: Host) -> int:
+    pid = main_pid(host)
+    return int(run(host, f"cat /proc/{pid}/task/{pid}/children").split()[0])
+
+
+def test_check_mode_says_what_it_would_pull_and_changes_nothing(operator: Operator, host: Host) -> None:
+    done = play(SITE, "--check", *operator.words("tiny-image"))
+    assert done.code == 0, done.output[-4000:]
+    assert "would install stack lab-image-" in done.output
+    assert f"the image {operator.name}@{operator.digest}, 1 GB" in words_of(done.output)
+    assert run(host, "podman image ls --quiet") == ""
+
+
+def test_a_digest_that_the_registry_has_not_is_refused_in_its_words(operator: Operator, frontdoor: Frontdoor) -> None:
+    done = play(SITE, *operator.words("tiny-image-gone"))
+    assert done.code != 0
+    said = words_of(done.output)
+    assert "manifest unknown" in said
+    assert "the registry has no image of this name and digest" in said
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
+
+
+def test_a_pull_from_a_registry_that_says_nothing_more_is_ended(
+    operator: Operator, host: Host, frontdoor: Frontdoor
+) -> None:
+    run(host, "systemctl kill --signal=STOP docker-registry")
+    try:
+        done = play(SITE, *operator.words("tiny-image"), "-e", '{"stack_stall_timeout": 10}')
+    finally:
+        run(host, "systemctl kill --signal=CONT docker-registry")
+    assert done.code != 0
+    assert "moved nothing for 10 s and was ended" in words_of(done.output), done.output[-4000:]
+    assert run(host, "systemctl list-units --plain --no-legend --state=active 'b70-image-*'") == ""
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
+
+
+def test_a_switch_refuses_an_image_that_is_not_there(operator: Operator, frontdoor: Frontdoor) -> None:
+    done = play(SWITCH, *operator.words("tiny-image"))
+    assert done.code != 0
+    assert "is not installed" in words_of(done.output)
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
+
+
+def test_the_image_is_pulled_and_served_with_its_canary(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
+    done = play(SITE, *operator.words("tiny-image"))
+    assert done.code == 0, done.output[-6000:]
+    assert "pulling or building the image" in done.output
+    assert served(frontdoor, "tiny-image")
+    assert run(host, f"systemctl is-enabled {UNIT}") == "enabled"
+    record = json.loads(run(host, "cat /opt/b70/stacks/lab-image-*/fingerprint.json"))
+    assert record["image"]["id"] == run(
+        host, f"podman image inspect --format '{{{{.Id}}}}' {operator.name}@{operator.digest}"
+    )
+
+
+def test_the_engine_in_the_container_has_no_rights(operator: Operator, host: Host) -> None:
+    pid = engine_pid(host)
+    status = run(host, f"cat /proc/{pid}/status")
+    uid = run(host, "id -u b70")
+    assert re.search(rf"^Uid:\s+{uid}\s+{uid}", status, re.MULTILINE)
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+    assert "serve" in run(host, f"tr '\\0' ' ' < /proc/{pid}/cmdline")
+    argv = run(host, f"cat /proc/{pid}/cgroup")
+    assert UNIT in argv
+    assert host.run(f"nsenter --target {pid} --mount touch {operator.program}").rc != 0, "the image cannot be written"
+
+
+def test_nothing_differs_from_the_rendering_and_a_second_run_changes_nothing(operator: Operator, host: Host) -> None:
+    assert "drift" not in run(host, "b70ctl status").lower()
+    again = play(SITE, *operator.words("tiny-image"))
+    assert (again.code, again.changed) == (0, 0), again.output[-4000:]
+
+
+def test_a_killed_container_is_started_and_verified_again(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
+    before = run(host, f"systemctl show --property=InvocationID --value {UNIT}")
+    run(host, f"kill -9 {engine_pid(host)}")
+    until(lambda: run(host, f"systemctl show --property=InvocationID --value {UNIT}") != before, "the restart")
+    until(lambda: frontdoor.status()["phase"] == "serving" and frontdoor.status()["verified"], "the verification")
+    assert served(frontdoor, "tiny-image")
+
+
+def test_a_wrong_model_in_the_image_is_rolled_back(operator: Operator, frontdoor: Frontdoor) -> None:
+    done = play(SWITCH, *operator.words("tiny-a"))
+    assert done.code == 0, done.output[-4000:]
+    done = play(SWITCH, *operator.words("tiny-image-corrupt"))
+    assert done.code != 0
+    assert "canary" in done.output
+    assert served(frontdoor, "tiny-a"), "from the image back to the environment"
+    done = play(SWITCH, *operator.words("tiny-image"))
+    assert done.code == 0, done.output[-4000:]
+    assert served(frontdoor, "tiny-image")
+
+
+def test_a_reboot_brings_the_container_back_verified(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
+    lab_command("reboot", HOST)
+    until(lambda: host.run("true").rc == 0, "the host")
+    until(lambda: frontdoor.status()["phase"] == "serving" and frontdoor.status()["verified"], "the verification")
+    assert served(frontdoor, "tiny-image")
