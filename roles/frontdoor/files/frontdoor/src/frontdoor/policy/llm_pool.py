@@ -67,9 +67,9 @@ class Served(NamedTuple):
 
     @property
     def templates_responses(self) -> bool:
-        """Whether /v1/responses takes arguments of the chat template: of vLLM, 0.21.0 ignores them, 0.31.0 does not."""
+        """Whether /v1/responses takes arguments of the chat template: of vLLM, 0.21.0 ignores them, 0.30.0 does not."""
         found = re.match(r"(\d+)\.(\d+)", self.version)
-        known = found is not None and (int(found[1]), int(found[2])) >= (0, 31)
+        known = found is not None and (int(found[1]), int(found[2])) >= (0, 30)
         return self.kind == "llama-server" or (self.kind == "vllm" and known)
 
 
