@@ -21,6 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators i
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import newest_good
 from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, Look, poll_script, read_look
 
 display = Display()
 
@@ -73,22 +74,28 @@ class ActionModule(ActionBase):
         known = {"joined": "joins the benchmark that is under way", "found": "collects the result of an earlier run"}
         if started["began"] in known:
             self._say(known[started["began"]])
-        offset = 0
-        while True:
-            seen = self._job.look(partial(self._ask, "look", offset))
-            if seen.get("failed"):
-                return dict(seen)
-            for line in seen["lines"]:
-                self._say(line)
-            offset = seen["offset"]
-            if not seen["running"]:
-                break
+        self._watch(started)
         found = self._job.ask(lambda: self._ask("collect"))
         self._job.ask(lambda: self._ask("forget"))
         return found
 
-    def _ask(self, step: str, offset: int = 0) -> dict[str, Any]:
-        arguments = {**self._arguments, "step": step, "offset": offset}
+    def _watch(self, started: Mapping[str, Any]) -> None:
+        """Show progress until the unit has ended. The looks must not cost the host what is being measured there."""
+        offset, missing = 0, 0
+        while missing < GONE_LOOKS:
+            script = poll_script(started["progress"], started["result"], offset, started["unit"])
+            look = self._job.look(partial(self._look, script))
+            whole = look.progress[: look.progress.rfind("\n") + 1]
+            for line in whole.splitlines():
+                self._say(line)
+            offset += len(whole.encode())
+            missing = 0 if look.alive else GONE_LOOKS if look.finished else missing + 1
+
+    def _look(self, script: str) -> Look:
+        return read_look(self._low_level_execute_command(script).get("stdout", ""))
+
+    def _ask(self, step: str) -> dict[str, Any]:
+        arguments = {**self._arguments, "step": step}
         return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
 
     def _say(self, text: str, color: str = C.COLOR_VERBOSE) -> None:

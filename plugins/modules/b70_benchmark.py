@@ -145,12 +145,8 @@ options:
   step:
     description: A part of the work. The action plugin sets this option.
     type: str
-    choices: [start, look, collect, forget]
+    choices: [start, collect, forget]
     default: start
-  offset:
-    description: Where the progress is read from. The action plugin sets this option.
-    type: int
-    default: 0
 """
 
 EXAMPLES = r"""

@@ -1,55 +1,25 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the controller watches a switch: what one look asks the host, and which lines it shows. Pure."""
+"""How the controller watches a switch: which lines a look at the host shows. Pure."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MARK = "==b70-look=="
+from ansible_collections.arcpro.b70.plugins.plugin_utils._look import Look
+
 QUIET_S = 10.0  # after this long without a line, one line says what the switch waits for
-ALIVE = ("active", "activating", "deactivating", "reloading")  # systemd's words for a unit that has not ended
 _WAY = {"forward": "", "back": "way back: ", "halt": "stopping: "}
-
-
-@dataclass(frozen=True)
-class Look:
-    """What one look found. progress: new text of the progress file."""
-
-    progress: str
-    finished: bool
-    alive: bool
 
 
 @dataclass(frozen=True)
 class Line:
     text: str
     failed: bool = False
-
-
-def poll_script(progress: str, result_file: str, offset: int, unit: str) -> str:
-    """Return a shell script for one cheap look: new bytes of the progress file, whether a result exists, the unit.
-
-    The unit comes first: a switch that ends between two commands has left its result.
-    """
-    return (
-        f"alive=$(systemctl is-active {shlex.quote(unit)}); "
-        f"tail -c +{offset + 1} {shlex.quote(progress)} 2>/dev/null; printf '\\n{MARK}\\n'; "
-        f"test -e {shlex.quote(result_file)} && echo finished; printf '\\n{MARK}\\n'; echo \"$alive\"; true"
-    )
-
-
-def read_look(text: str) -> Look:
-    """Return the parts of an answer. A truncated answer counts as a look that found nothing new."""
-    parts = text.replace("\r\n", "\n").split(f"\n{MARK}\n")
-    if len(parts) != 3:
-        return Look("", finished=False, alive=True)
-    return Look(parts[0], finished="finished" in parts[1], alive=parts[2].strip() in ALIVE)
 
 
 class Watcher:

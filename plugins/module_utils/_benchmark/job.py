@@ -129,22 +129,6 @@ class Job:
         self.systemd.start(task)
         return "begun"
 
-    def look(self, offset: int) -> dict[str, Any]:
-        """Return whether it goes on, and the progress from an offset of the file on."""
-        running = self.systemd.state(self.unit).running
-        try:
-            with self.file("progress").open("rb") as stream:
-                stream.seek(offset)
-                new = stream.read()
-        except OSError:
-            new = b""
-        whole = new[: new.rfind(b"\n") + 1]
-        return {
-            "running": running,
-            "lines": whole.decode(errors="replace").splitlines(),
-            "offset": offset + len(whole),
-        }
-
     def collect(self) -> dict[str, Any]:
         """Return the result. It stays, because an answer may be lost and more than one controller may watch."""
         found = _read(self.file("result.json"))

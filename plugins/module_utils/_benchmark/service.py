@@ -33,8 +33,6 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     if not HAS_REQUESTS:
         raise BenchmarkError("the Python library requests is missing on the host; install python3-requests (role host)")
     here = job.job_of(params)
-    if params["step"] == "look":
-        return here.look(params["offset"])
     if params["step"] == "collect":
         return here.collect()
     if params["step"] == "forget":
@@ -46,4 +44,5 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     # What can't work is said at once, not by the unit.
     judge = partial(bench.plan, job.wanted_of(params, fx.now()), fx)
     began = here.start(params, job.served_of(fx.info()), own_archive, judge)
-    return {"began": began, "unit": here.unit}
+    files = {"progress": str(here.file("progress")), "result": str(here.file("result.json"))}
+    return {"began": began, "unit": here.unit, **files}

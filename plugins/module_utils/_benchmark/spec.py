@@ -11,7 +11,7 @@ from .. import _arguments
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM
 from .generators import GENERATORS
 
-STEPS = ("start", "look", "collect", "forget")
+STEPS = ("start", "collect", "forget")
 STATES = ("measured", "foreseen")
 _TARGETS, _PREFIXES = [FRONTDOOR, ENGINE], [COLD, WARM]
 
@@ -41,5 +41,4 @@ ARGUMENTS: dict[str, Any] = {
     "dest": {"type": "path", "default": ""},
     "state": {"type": "str", "choices": list(STATES), "default": STATES[0]},
     "step": {"type": "str", "choices": list(STEPS), "default": STEPS[0]},
-    "offset": {"type": "int", "default": 0},
 }

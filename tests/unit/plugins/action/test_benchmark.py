@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import expectations
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
+from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, MARK
 from unit.plugins.module_utils._benchmark.benchmarks import data
 from unit.plugins.module_utils._evidence.records import HOST, record
 
@@ -46,9 +48,10 @@ class Host:
         self.steps: list[str] = []
         self.given: dict[str, Any] = {}
         self.looks = [
-            {"running": True, "lines": ["canary before the benchmark"], "offset": 28},
-            {"running": False, "lines": ["warm-up with 2 streams"], "offset": 51},
+            ("canary before the benchmark\nwarm", "", "active"),
+            ("warm-up with 2 streams\n", "finished", "inactive"),
         ]
+        self.offsets: list[int] = []
 
     def module(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         step = module_args["step"]
@@ -57,10 +60,24 @@ class Host:
             raise AnsibleConnectionFailure("gone")
         self.steps.append(step)
         self.given = module_args
-        if step == "look":
-            return self.looks.pop(0)
-        answers = {"start": {"began": self.began, "summary": ["would measure tiny-a"]}, "collect": self.found}
-        return dict(answers.get(step, {}))
+        place = {
+            "unit": "b70-benchmark-main.service",
+            "progress": "/run/b70/progress",
+            "result": "/run/b70/result.json",
+        }
+        begun = {"began": self.began, **place, "summary": ["would measure tiny-a"]}
+        return dict({"start": begun, "collect": self.found}.get(step, {}))
+
+    def shell(self, script: str, **_options: Any) -> dict[str, Any]:
+        if script == "true":
+            return {"rc": 0}
+        if self.lost == len(self.steps):
+            self.lost = -1
+            raise AnsibleConnectionFailure("gone")
+        self.steps.append("look")
+        (offset,) = re.findall(r"tail -c [+](\d+) /run/b70/progress", script)
+        self.offsets.append(int(offset) - 1)
+        return {"rc": 0, "stdout": f"\n{MARK}\n".join(self.looks.pop(0))}
 
 
 @pytest.fixture
@@ -77,7 +94,7 @@ def run(host: Host, *, check_mode: bool = False, **arguments: Any) -> dict[str, 
     plugin._task = SimpleNamespace(args={"shapes": ["short-128"], **arguments}, check_mode=check_mode)
     plugin._connection = SimpleNamespace(transport="local", reset=lambda: None, _shell=SimpleNamespace(tmpdir=None))
     plugin._execute_module = host.module
-    plugin._low_level_execute_command = lambda *_words, **_options: {"rc": 0}
+    plugin._low_level_execute_command = host.shell
     return dict(plugin.run(None, {"inventory_hostname": "b70-01"}))
 
 
@@ -86,6 +103,8 @@ def test_progress_is_shown_and_the_result_let_go(said: list[str]) -> None:
     result = run(host, evidence={}, dest="", fail_on_regression=False)
     assert host.steps == ["start", "look", "look", "collect", "forget"]
     assert said == ["b70-01 | canary before the benchmark", "b70-01 | warm-up with 2 streams"]
+    # A line that is half there is read whole the next time.
+    assert host.offsets == [0, 28]
     assert (result["changed"], result.get("failed")) == (True, None)
     assert result["summary"][0] == "tiny-a on b70-01: passed"
     # What only the controller needs does not travel.
@@ -98,6 +117,14 @@ def test_a_lost_connection_does_not_end_the_watching(said: list[str]) -> None:
     assert "failed" not in run(host)
     assert host.steps == ["start", "look", "look", "collect", "forget"]
     assert any("connection lost; the benchmark goes on there" in line for line in said)
+
+
+def test_a_unit_that_is_gone_without_a_result_is_not_waited_for(said: list[str]) -> None:
+    host = Host({"failed": True, "msg": "the benchmark left no result"})
+    # systemd once gave no answer
+    host.looks = [("", "", ""), ("", "", "active"), *[("", "", "unknown")] * GONE_LOOKS]
+    assert run(host)["failed"]
+    assert host.steps == ["start", *["look"] * (2 + GONE_LOOKS), "collect", "forget"]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,8 @@ import json
 import os
 import subprocess
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import (
-    MARK,
-    Look,
-    Watcher,
-    poll_script,
-    read_look,
-)
+from ansible_collections.arcpro.b70.plugins.plugin_utils._look import MARK, Look, poll_script, read_look
+from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Watcher
 
 
 def record(event, **fields):

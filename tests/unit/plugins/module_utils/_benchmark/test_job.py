@@ -184,16 +184,6 @@ def test_what_cannot_work_is_said_before_anything_is_begun(here: job.Job, system
     assert (systemd.started, here.folder.exists()) == ([], False)
 
 
-def test_progress_is_read_in_whole_lines(here: job.Job, archive: Path) -> None:
-    start(here, archive)
-    assert here.look(0) == {"running": True, "lines": [], "offset": 0}
-    here.file("progress").write_bytes(b"canary before the benchmark\nshort-128 thr")
-    seen = here.look(0)
-    assert seen == {"running": True, "lines": ["canary before the benchmark"], "offset": 28}
-    here.file("progress").write_bytes(b"canary before the benchmark\nshort-128 through\n")
-    assert here.look(28)["lines"] == ["short-128 through"]
-
-
 @pytest.mark.parametrize(
     ("state", "log", "words"),
     [
