@@ -13,7 +13,8 @@ neither is always the one that finds a warmer host.
 
 A line for each run says how busy the machine was, and how many tokens of its prompts the engine had in its prefix
 cache, without those of the canary: prompts that a run shares with an earlier one would favour it. The last lines are
-the ratios of the medians, and the frontdoor's share. Above the limit it ends with 1.
+the ratios, and the frontdoor's share: a machine that becomes steadily faster or slower favours neither side of a turn.
+Above the limit it ends with 1.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ STATE = "/run/b70/main/state.json"
 PROFILES = "/etc/b70-vllm-slot/profiles"
 LIMIT = 0.05
 LIMIT_S = 1800.0
-CALIBRATION_ROUNDS = 4
+CALIBRATION_ROUNDS = 12  # fewer are mostly the start of guidellm
 READ = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode())"
 HITS = re.compile(r"^vllm:prefix_cache_hits_total\S* ([0-9.e+]+)", re.MULTILINE)
 
@@ -139,8 +140,8 @@ def side(name: str, figures: dict[str, Any], own: float | None = None) -> Side:
     return Side(name, figures["wall_tok_s"], figures["ttft_s"]["p50"], figures["wall_s"], own)
 
 
-def median(sides: list[Side], name: str) -> float:
-    return statistics.median(one.tok_s for one in sides if one.name == name)
+def mean(sides: list[Side], name: str) -> float:
+    return statistics.mean(one.tok_s for one in sides if one.name == name)
 
 
 def main() -> int:
@@ -160,7 +161,9 @@ def main() -> int:
     canary = bench.canary_hits()
     sides: list[Side] = []
     shares: dict[str, list[float]] = {"first": [], "second": []}
+    turns: list[float] = []
     for turn in range(given.turns):
+        begun = len(sides)
         for place, way in enumerate(("play", "hand", "hand", "play")):
             targets = ["frontdoor", "engine"] if place == 0 else ["engine", "frontdoor"]
             before = bench.hits()
@@ -175,14 +178,15 @@ def main() -> int:
                 said = "" if one.own is None else f", {one.own:.1f} as guidellm says"
                 text = f"{one.tok_s:8.2f} tok/s{said}, first token {one.ttft_s:.4f} s, {one.seconds:.0f} s"
                 print(f"turn {turn + 1} {one.name:9} {text}; load {load:.1f}, {cached:g} tokens cached", flush=True)
-    hand, engine, door = (median(sides, name) for name in ("by hand", "engine", "frontdoor"))
-    own = statistics.median(one.own for one in sides if one.own is not None)
-    print(
-        f"play / by hand: {engine / hand:.4f} (by guidellm's own figure {engine / own:.4f}; limit {LIMIT:g} around 1)"
-    )
+        hand, engine = (mean(sides[begun:], name) for name in ("by hand", "engine"))
+        turns.append(engine / hand)
+    hand, engine, door = (mean(sides, name) for name in ("by hand", "engine", "frontdoor"))
+    agreement = statistics.median(turns)
+    each = ", ".join(f"{ratio:.4f}" for ratio in turns)
+    print(f"play / by hand: {agreement:.4f}, the median of the turns' {each} (limit {LIMIT:g} around 1)")
     orders = ", ".join(f"{statistics.median(share):.4f} where it was {order}" for order, share in shares.items())
     print(f"frontdoor / engine: {door / engine:.4f} ({orders}); frontdoor / by hand: {door / hand:.4f}")
-    return int(abs(engine / hand - 1) > LIMIT)
+    return int(abs(agreement - 1) > LIMIT)
 
 
 if __name__ == "__main__":
