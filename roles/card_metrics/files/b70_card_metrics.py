@@ -14,7 +14,6 @@ import argparse
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,7 @@ _CHANNELS = {
     "in": {"1": "pkg"},
 }
 # Files of hwmon: pattern, metric, labels of its own, the divisor to the base unit, and the group it belongs to.
-_HWMON = (
+_HWMON: tuple[tuple[re.Pattern[str], str, dict[str, str], float, str], ...] = (
     (re.compile(r"energy(\d+)_input"), "b70_card_energy_joules_total", {}, 1e6, "energy"),
     (re.compile(r"power(\d+)_input"), "b70_card_power_watts", {}, 1e6, "power"),
     (re.compile(r"power(\d+)_max"), "b70_card_power_limit_watts", {"limit": "sustained"}, 1e6, "power"),
@@ -218,16 +217,11 @@ def _escaped(value: str) -> str:
 
 
 def write(folder: Path, text: str) -> None:
-    """Replace the file in one step. node_exporter reads only names that end in .prom, so never the new one half-written."""
-    handle, name = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii", errors="replace") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, folder / FILE_NAME)
-    except BaseException:
-        os.unlink(name)
-        raise
+    """Replace the file in one step; node_exporter reads only names that end in .prom, so it never sees half of one."""
+    new = folder / f".{FILE_NAME}.new"
+    new.write_text(text, encoding="ascii", errors="replace")
+    new.chmod(0o644)
+    new.replace(folder / FILE_NAME)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -42,7 +42,8 @@ def put(at: Path, **files: str) -> None:
 
 
 def lines(tree: Path) -> list[str]:
-    return metrics.exposition(metrics.collect(tree)).splitlines()
+    text: str = metrics.exposition(metrics.collect(tree))
+    return text.splitlines()
 
 
 def test_what_the_driver_tells_is_in_base_units(tree):
