@@ -45,10 +45,13 @@ def digests() -> dict[str, dict[str, str]]:
         resolved = json.loads(files[f"{name}.json"])
         own = fingerprint(expanded(profile, manifest), manifest, manifest["name"], {})
         del resolved["fingerprint"], resolved["examined"], resolved["unit_sha256"]
+        # The first is the profile's own where it has one engine; several each have a file.
+        numbers = [row["index"] for row in resolved["engine"].get("replicas", [])]
+        engines = [f"{name}@{number}" for number in numbers] or [name]
         parts = {
             "profile": json.dumps(resolved, sort_keys=True),
-            "environment": files[f"{name}.env"],
-            "unit": files[resolved["unit"]],
+            "environment": "".join(files[f"{engine}.env"] for engine in engines),
+            "unit": "".join(files[f"b70-slot-main-{engine}.service"] for engine in engines),
             "fingerprint": own,
         }
         identity = stack_id(manifest)

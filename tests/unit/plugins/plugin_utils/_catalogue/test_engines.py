@@ -70,7 +70,7 @@ def test_a_release_that_was_not_recorded_is_left_to_the_host():
 
 
 def test_releases_are_in_order():
-    assert engines.versions() == ["0.20.1", "0.21.0", "0.31.0", "0.32.0"]
+    assert engines.versions() == ["0.20.1", "0.21.0", "0.30.0", "0.31.0", "0.32.0"]
 
 
 TABLES = {version: (engines.table("vllm", version) or {})["options"] for version in engines.versions()}
