@@ -3,10 +3,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //
 // Load generator with the engine behind the proxy:
-//   load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
+//   load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS[+AFTER_S] NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...
 // Both are one process and one loop, so that neither waits for the other to get the processor; with SPIN 1 the loop never
 // sleeps, so that no timer that is late and no core that must wake up is measured.
 // The connections of a group begin evenly spread over SPREAD_MS. Each sends its POST again as soon as the answer is complete.
+// For AFTER_S more it goes on and counts nothing: the engine may be in the middle of what another generator still measures.
 // Prints one JSON object: for each group the counts, and percentiles in microseconds of the time to the first body byte, to the
 // complete answer, and of each event's way from the engine. "stalls": times in which the loop itself stood still for more
 // than 0.2 ms, their number and sum in ms: what others on the machine took from it. "watched": the same for the core WATCH
@@ -214,14 +215,15 @@ static void report(group *g, double seconds) {
 
 int main(int argc, char **argv) {
   if (argc < 8) {
-    fprintf(stderr, "usage: load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...\n");
+    fprintf(stderr, "usage: load ENGINE_PORT PORT SPIN WATCH WARMUP_S SECONDS[+AFTER_S] NAME:CONNECTIONS:SPREAD_MS:BODY_BYTES:TARGET...\n");
     return 2;
   }
   signal(SIGPIPE, SIG_IGN);
   to = address("127.0.0.1", argv[2]);
   int spin = atoi(argv[3]);
   watch(atoi(argv[4]));
-  double warmup = atof(argv[5]), seconds = atof(argv[6]);
+  char *plus;
+  double warmup = atof(argv[5]), seconds = strtod(argv[6], &plus), after = *plus == '+' ? atof(plus + 1) : 0;
   ep = epoll_create1(0);
   engine_listen(ep, argv[1]);
   int groups = argc - 7, total = 0;
@@ -252,23 +254,25 @@ int main(int argc, char **argv) {
       c->buf = malloc(BUF);
     }
   }
-  uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9), last = 0, may_take = 0;
+  uint64_t start = now_ns() + (uint64_t)(warmup * 1e9), end = start + (uint64_t)(seconds * 1e9);
+  uint64_t over = end + (uint64_t)(after * 1e9), last = 0, may_take = 0;
   struct epoll_event got[512];
   for (;;) {
     uint64_t now = now_ns();
-    if (now >= end) break;
+    if (now >= over) break;
+    if (now >= end) counting = 0;
     // longer than the work can have taken: the loop was not let run
     if (spin && last && now - last > may_take) {
       engine_put_off(now - last);
       stood(&own, last, now);
     }
     last = now;
-    if (!counting && now >= start) {
+    if (!counting && now >= start && now < end) {
       counting = 1;
       own.count = own.ns = core->count = core->ns = 0;
       most_active = active;
     }
-    uint64_t wake = counting ? end : start;
+    uint64_t wake = now < start ? start : now < end ? end : over;
     for (int i = 0; i < groups; i++) {
       group *g = &gs[i];
       for (; g->joined < g->conns && now >= g->next_join; g->next_join += g->join_every) join(&g->first_conn[g->joined++]);
