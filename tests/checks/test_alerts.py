@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 CASES = Path(__file__).with_name("alerts.yml")
 PAGE = ROOT / "docs" / "frontdoor.md"
+CARD_METRICS = ROOT / "roles" / "card_metrics" / "files" / "b70_card_metrics.py"
 _METRIC = re.compile(rf"{PREFIX}[a-z_]+")
 _SELECTOR = re.compile(rf"({PREFIX}[a-z_]+)\{{([^}}]*)\}}")
 
@@ -97,6 +99,15 @@ def test_rules_and_docs_name_metrics_and_labels_that_exist() -> None:
                     text = render(Metrics(), {}, {}, "serving", "1").decode()
                     for value in wanted.split("|"):
                         assert f'{name}{{{label}="{value}"}}' in text, f"{value} in {expression}"
+
+
+def test_rules_name_metrics_of_the_cards_that_exist() -> None:
+    named = {
+        name for alert in alerts() for name in re.findall(r"b70_card[a-z_]*", re.sub(r'"[^"]*"', "", alert["expr"]))
+    }
+    there = runpy.run_path(str(CARD_METRICS), run_name="b70_card_metrics")["METRICS"]
+    assert named
+    assert named <= set(there)
 
 
 def test_each_alert_says_where_and_what_to_do() -> None:
