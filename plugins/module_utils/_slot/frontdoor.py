@@ -36,6 +36,8 @@ class FrontdoorLink:
     def __init__(self, fx: Effects, layout: Layout) -> None:
         self._fx, self._layout = fx, layout
         self._sequence = 0
+        self._shut_since: float | None = None
+        self._shut_s = 0.0
 
     def current(self) -> SlotState | None:
         """The state on disk, or None where there is none that can be read."""
@@ -59,8 +61,11 @@ class FrontdoorLink:
         no state is left to count on from, the frontdoor is asked first.
         """
         before = self.current()
+        shut = not fields.get("open")
+        self._count(shut=before is None or not before.open)
         known = before.sequence if before else self._sequence or _number(self.status(), "state_sequence")
         self._next(fields, known)
+        self._count(shut=shut)
         seen: Mapping[str, Any] | None = {}
         for _waited in poll(self._fx.clock, ACK_LIMIT_S, _ACK_INTERVAL_S):
             seen = self.status()
@@ -77,6 +82,17 @@ class FrontdoorLink:
             expected=f"state_sequence {self._sequence}",
             got=f"state_sequence {seen.get('state_sequence')}" if seen else "no readable /status",
         )
+
+    @property
+    def turned_away_s(self) -> float:
+        """Seconds since the first state of this run during which no engine was open."""
+        return self._shut_s + (0.0 if self._shut_since is None else self._fx.clock.monotonic() - self._shut_since)
+
+    def _count(self, *, shut: bool) -> None:
+        if shut:
+            self._shut_since = self._fx.clock.monotonic() if self._shut_since is None else self._shut_since
+        else:
+            self._shut_s, self._shut_since = self.turned_away_s, None
 
     def _next(self, fields: Mapping[str, Any], known: int) -> None:
         """Writes the state that follows on the last known one."""

@@ -54,6 +54,7 @@ class Attempt:
     gate: str = ""
     profile: str | None = None  # what was served at its end
     on_failure: str = ""
+    turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
     boot: str = ""  # the id of the boot that it was made in
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
@@ -67,6 +68,7 @@ class Attempt:
             "outcome": self.outcome,
             "phase": self.phase,
             "seconds": self.seconds,
+            "turned_away_s": self.turned_away_s,
             "reason": self.reason,
             "who": self.who,
             "why": self.why,
@@ -117,7 +119,14 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
     failures = line.get("failures") or ()
     reason = _text(failures[0].get("message")) if failures and isinstance(failures[0], Mapping) else ""
     attempts = tuple(
-        replace(attempt, outcome=outcome, seconds=line.get("seconds"), reason=reason, profile=line.get("profile"))
+        replace(
+            attempt,
+            outcome=outcome,
+            seconds=line.get("seconds"),
+            reason=reason,
+            profile=line.get("profile"),
+            turned_away_s=line.get("turned_away_s"),
+        )
         if attempt.id == line.get("id") and attempt.outcome is None
         else attempt
         for attempt in memory.attempts

@@ -113,6 +113,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         verified=run.verified,
         reason=run.reason(),
         seconds=seconds,
+        turned_away_s=round(run.front.turned_away_s, 3),
         key="" if run.wait is None else run.wait.key,
         loads=[load.as_dict() for load in run.loads],
         actions=run.actions,

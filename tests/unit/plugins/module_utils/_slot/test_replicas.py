@@ -114,6 +114,20 @@ def test_what_is_verified_is_not_touched(fake_host):
     assert fake_host.starts == starts
 
 
+def turned_away_s(fake_host):
+    return json.loads(fake_host.texts[LAYOUT.journal_file][0].splitlines()[-1])["turned_away_s"]
+
+
+def test_the_journal_tells_how_long_no_engine_was_open(fake_host):
+    switch(fake_host, "a")
+    before = fake_host.mono
+    switch(fake_host, "r")
+    assert 12.0 <= turned_away_s(fake_host) <= fake_host.mono - before, "the starts are staggered"
+    fake_host.crash("r", 1)
+    recover(fake_host)
+    assert turned_away_s(fake_host) == 0.0, "the others were open"
+
+
 def test_a_prediction_names_every_unit(fake_host):
     switch(fake_host, "a")
     result = check(fake_host, "r")
