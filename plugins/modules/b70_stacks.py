@@ -272,4 +272,9 @@ repositories:
   returned: by V(contents)
   type: list
   elements: dict
+images:
+  description: Images by their digests (C(source)), and the packages of derived ones (C(debs)).
+  returned: by V(contents)
+  type: list
+  elements: dict
 """
