@@ -198,7 +198,8 @@ class ActionModule(ActionBase):
         for stack in found:
             repositories += [one for one in stack["repositories"] if one not in repositories]
         packages = planning.system_packages([one for _id, one in manifests], building=True)
-        return {"changed": False, "stacks": found, "repositories": repositories, "packages": packages}
+        images = [image for stack in found for image in stack["images"]]
+        return {"changed": False, "stacks": found, "repositories": repositories, "packages": packages, "images": images}
 
     def _own(self, name: str) -> dict[str, Any]:
         found = self._of_hosts(name, [self._host]).get(self._host)

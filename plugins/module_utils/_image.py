@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _files, _transient
+from . import _files, _image_mirror, _transient
+from ._image_mirror import ImageFault as ImageFault
 from ._slot.effects import PODMAN
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -31,6 +32,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "sha256": {"type": "str", "required": True},
     }},
     "authfile": {"type": "path"},
+    "mirror": {"type": "str", "default": ""},
     "work_dir": {"type": "path", "required": True},
     "timeout": {"type": "int", "default": 7200},
     "step": {"type": "str", "choices": ["look", "start", "stop"], "default": "look"},
@@ -51,14 +53,14 @@ _MEANINGS = (
     ),
     (r"no space left", "the disk of /var/lib/containers is full: free some, or move Podman's storage to a larger disk"),
     (
+        r"requested URL returned error",
+        "the mirror lacks a file of this image: fill it again (playbooks/mirror.yml with mirror_stacks)",
+    ),
+    (
         r"connection refused|no such host|i/o timeout|network is unreachable|Temporary failure in name resolution",
         "the registry cannot be reached from this host: check its network, or bring the image with a mirror",
     ),
 )
-
-
-class ImageFault(Exception):
-    """Something about an image is wrong; the text says what and what to do."""
 
 
 SYSTEMD = _transient.Systemd(ImageFault, "the pull of an image")
@@ -72,6 +74,7 @@ class Image:
     :param source: what is pulled, by digest or by tag.
     :param name: what units run: the source itself, or a name of the host's own.
     :param packages: `file` (a path on the host) and `sha256` of packages that are installed into it.
+    :param mirror: where a mirror has images as files; empty: they come from their registry.
     """
 
     stack: str
@@ -81,6 +84,7 @@ class Image:
     work_dir: Path
     packages: Sequence[Mapping[str, str]] = ()
     authfile: str | None = None
+    mirror: str = ""
     limit_s: int = 7200
 
     def __post_init__(self) -> None:
@@ -94,6 +98,10 @@ class Image:
     @property
     def folder(self) -> Path:
         return self.work_dir / f"image-{self.stack}"
+
+    @property
+    def layout(self) -> Path:
+        return self.folder / "layout"
 
 
 def inspect(reference: str) -> dict[str, Any] | None:
@@ -193,6 +201,7 @@ def size_of(folder: Path) -> int:
 
 def start(image: Image) -> dict[str, Any]:
     """Take the next step; a pull or a build goes on as a job of the host. Returns what `look` sees then."""
+    failed = SYSTEMD.state(image.unit).failed
     SYSTEMD.forget(image.unit)
     named = inspect(image.name)
     todo = stage(image, named, None if named is not None else inspect(image.source))
@@ -200,14 +209,28 @@ def start(image: Image) -> dict[str, Any]:
         done = _run([PODMAN, "tag", image.source, image.name])
         if done is None or done.returncode != 0:
             raise ImageFault(f"{image.source} could not be named {image.name}: {done.stderr.strip() if done else ''}")
+    elif todo == "pull" and image.mirror:
+        SYSTEMD.start(task(image, *_from_mirror(image, failed=failed)))
     elif todo:
         # What an ended pull left there is of no use to this one.
         shutil.rmtree(image.folder, ignore_errors=True)
         image.folder.mkdir(parents=True)
         if todo == "build":
             _write_context(image)
-        SYSTEMD.start(task(image, todo))
+        SYSTEMD.start(task(image, todo, command(image, todo)))
     return look(image)
+
+
+def _from_mirror(image: Image, *, failed: bool) -> tuple[str, list[str]]:
+    """Return the next step to an image out of a mirror, and its argv: to download what lacks, then to load it."""
+    lacks = _image_mirror.lacking(image.layout, image.mirror, image.source)
+    if failed and not lacks:
+        # All was there and could not be loaded: its bytes are wrong.
+        shutil.rmtree(image.layout)
+        lacks = _image_mirror.lacking(image.layout, image.mirror, image.source)
+    if lacks:
+        return "download", _image_mirror.download_argv(image.folder, lacks)
+    return "load", _image_mirror.load_argv(image.layout, image.source)
 
 
 def stop(image: Image) -> dict[str, Any]:
@@ -254,12 +277,12 @@ def command(image: Image, todo: str) -> list[str]:
     return [PODMAN, "pull", *login, image.source]
 
 
-def task(image: Image, todo: str) -> _transient.Task:
+def task(image: Image, todo: str, argv: Sequence[str]) -> _transient.Task:
     """Return the job of the host. Podman unpacks files of any owner and mode, so it keeps root's rights."""
     return _transient.Task(
         unit=image.unit,
-        description=f"{'Build' if todo == 'build' else 'Pull'} of the image of {image.stack}",
-        argv=command(image, todo),
+        description=f"{todo.capitalize()} the image of {image.stack}",
+        argv=argv,
         limit_s=image.limit_s,
         environment={"HOME": "/root", "TMPDIR": str(image.folder)},
         properties={"ProtectSystem": "no", "RestrictSUIDSGID": "no", "NoNewPrivileges": "no", "PrivateTmp": "no"},

@@ -60,6 +60,11 @@ options:
   authfile:
     description: A file on the host with logins for registries, as C(podman login --authfile) writes it.
     type: path
+  mirror:
+    description: Where a mirror has images as files, as M(arcpro.b70.b70_image_mirror) brings them. Empty pulls from the
+      registry.
+    type: str
+    default: ""
   work_dir:
     description: The directory for what is downloaded.
     type: path
@@ -147,6 +152,7 @@ def main() -> None:
             work_dir=Path(given["work_dir"]),
             packages=given["packages"],
             authfile=given["authfile"],
+            mirror=given["mirror"],
             limit_s=given["timeout"],
         )
         steps = {"look": _image.look, "start": _image.start, "stop": _image.stop}

@@ -125,6 +125,10 @@ options:
     description: A file on the host with logins for registries. Empty for none.
     type: str
     default: ""
+  image_mirror:
+    description: Where a mirror has images as files. Empty pulls them from their registries.
+    type: str
+    default: ""
   image_timeout:
     description: Time limit of a pull, in seconds.
     type: int
@@ -265,6 +269,11 @@ stacks:
   elements: dict
 repositories:
   description: Repositories with the commits of sources and patches.
+  returned: by V(contents)
+  type: list
+  elements: dict
+images:
+  description: Images by their digests (C(source)), and the packages of derived ones (C(debs)).
   returned: by V(contents)
   type: list
   elements: dict

@@ -25,7 +25,9 @@ from . import planning
 PROBE = Path(__file__).parents[3] / "roles/stack/files/probe.py"
 TAIL_LINES = 12
 PAUSES_S = (1.0, 5.0)
-IMAGE_STEPS = 3  # a pull, a build or a name; one more for what ended without a word
+IMAGE_STEPS = (
+    4  # a pull (from a mirror: a download, then a load), a build or a name; one more for what ended without a word
+)
 ROOT = {"owner": "root", "group": "root"}
 
 _PATH: dict[str, Any] = {"type": "path"}
@@ -49,6 +51,7 @@ OPTIONS: dict[str, Any] = {
     "runtime_packages": _WORDS,
     "image_packages": _WORDS,
     "image_authfile": {"type": "str", "default": ""},
+    "image_mirror": {"type": "str", "default": ""},
     "image_timeout": {"type": "int", "default": 7200},
     "build_packages": _WORDS,
     "relay_packages": _WORDS,
@@ -236,6 +239,7 @@ class Installer:
                 **planning.image_arguments(item, pinned),
                 "packages": [self._package(deb) for deb in about.get("debs", [])],
                 "authfile": self._given["image_authfile"] or None,
+                "mirror": self._given["image_mirror"],
                 "work_dir": self._given["work_dir"],
                 "timeout": self._given["image_timeout"],
             }
@@ -254,8 +258,10 @@ class Installer:
         """Download a package to the host, once; it is checked here and again when it is used."""
         folder = f"{self._given['work_dir']}/packages"
         self._file(folder, state="directory", mode="0755")
-        file = f"{folder}/{deb['sha256'][:12]}-{deb['url'].rpartition('/')[2]}"
-        wanted = {"url": deb["url"], "dest": file, "checksum": f"sha256:{deb['sha256']}", "mode": "0644", "timeout": 60}
+        name, mirror = planning.deb_file(deb), self._given["image_mirror"]
+        file = f"{folder}/{name}"
+        address = f"{mirror}/packages/{name}" if mirror else deb["url"]
+        wanted = {"url": address, "dest": file, "checksum": f"sha256:{deb['sha256']}", "mode": "0644", "timeout": 60}
         self._module("ansible.legacy.get_url", wanted)
         return {"file": file, "sha256": deb["sha256"]}
 
@@ -278,7 +284,9 @@ class Installer:
                     moved, since = found["moved_mib"], now
                 elif now - since >= self._given["stall_timeout"]:
                     self._image("stop", arguments)
-                    raise StackFault(planning.stalled(arguments["source"], self._given["stall_timeout"]))
+                    raise StackFault(
+                        planning.stalled(arguments["source"], self._given["stall_timeout"], arguments["mirror"])
+                    )
                 found = job.look(lambda: self._image("look", arguments))
             if found["state"] == "failed":
                 raise StackFault(found["message"])

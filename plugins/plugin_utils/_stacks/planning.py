@@ -185,24 +185,35 @@ def contents(
     stacks: Iterable[tuple[str, Mapping[str, Any]]], system: Mapping[str, str], python: str | None
 ) -> list[dict[str, Any]]:
     """What a mirror brings of stacks for hosts like its machine: for each its `python` series, `wheels` (lists for one
-    run of pip each: `name`, `lines`, `hashed` and `index`, empty where the usual places have them), and
-    `repositories`."""
+    run of pip each: `name`, `lines`, `hashed` and `index`, empty where the usual places have them), `repositories`, and
+    `images` (`source` by digest, and `debs` with the `file` by which hosts ask)."""
     found = []
     for stack_id, manifest in stacks:
-        if "image" in manifest:
-            raise ValueError(
-                f"Stack {manifest['name']} is a container image, which a mirror of files cannot give: copy it into a "
-                "registry that the hosts reach (skopeo copy --all --preserve-digests), and name it as a mirror in "
-                "their /etc/containers/registries.conf.d; docs/images.md has the commands."
-            )
         series = python_series(manifest, python)
         wheels = [_list_of(_step(item, series, {"system": system})) for item in manifest.get("first", [])]
         if manifest.get("lock_file"):
             lock = Path(manifest["lock_file"]).read_text(encoding="utf-8")
             wheels.append({"name": manifest["lock"], "lines": lock, "hashed": True, "index": ""})
         repositories = building.repositories(manifest)
-        found.append({"id": stack_id, "python": series, "wheels": wheels, "repositories": repositories})
+        image = [_mirrored(manifest["name"], manifest["image"])] if "image" in manifest else []
+        found.append(
+            {"id": stack_id, "python": series, "wheels": wheels, "repositories": repositories, "images": image}
+        )
     return found
+
+
+def _mirrored(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    if not images.known_digest(about):
+        raise ValueError(
+            f"Stack {name} is an image without a digest, and a mirror knows images by nothing else: write a manifest "
+            "with the digest that another host has recorded in b70-pins.yml."
+        )
+    return {"source": images.source(about), "debs": [{**deb, "file": deb_file(deb)} for deb in about.get("debs", [])]}
+
+
+def deb_file(deb: Mapping[str, str]) -> str:
+    """Return what the file of a package of an image is called, on a host and in a mirror."""
+    return f"{deb['sha256'][:12]}-{deb['url'].rpartition('/')[2]}"
 
 
 def _list_of(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -359,9 +370,9 @@ def new_pin(about: Mapping[str, Any], image: Mapping[str, Any], pinned: str) -> 
     return next((digest for digest in image["digests"] if digest != image["digest"]), str(image["digest"]))
 
 
-def stalled(source: str, seconds: int) -> str:
+def stalled(source: str, seconds: int, mirror: str = "") -> str:
     """Return what is said of a pull that was ended because nothing came."""
-    registry = source.partition("/")[0]
+    registry = mirror or source.partition("/")[0]
     return (
         f"the pull of {source} moved nothing for {seconds} s and was ended: check {registry} and the way to it, then "
         "run again; layers that are there are not pulled again"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _image, _transient
+from ansible_collections.arcpro.b70.plugins.module_utils import _image, _image_mirror, _transient
 from ansible_collections.arcpro.b70.plugins.module_utils._image import Image, ImageFault
 from ansible_collections.arcpro.b70.plugins.modules.b70_container_image import DOCUMENTATION
 
@@ -101,6 +101,28 @@ def test_an_image_is_pulled_by_its_digest_and_then_there(host: Host, tmp_path: P
     assert found["image"]["id"] == "f00d"
     assert found["image"]["digests"] == [DIGEST, f"sha256:{'b' * 64}"]
     assert found["image"]["has_program"]
+
+
+def test_an_image_of_a_mirror_is_downloaded_then_loaded_and_wrong_bytes_are_taken_anew(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = image(tmp_path, mirror="http://mirror/images")
+    blob = wanted.layout / "0123"
+
+    def lacking(layout: Path, mirror: str, source: str) -> dict[str, Path]:
+        assert (layout, mirror, source) == (wanted.layout, "http://mirror/images", SOURCE)
+        layout.mkdir(parents=True, exist_ok=True)
+        return {} if blob.exists() else {"http://mirror/images/ab/0123": blob}
+
+    monkeypatch.setattr(_image_mirror, "lacking", lacking)
+    _image.start(wanted)
+    blob.write_bytes(b"layer")
+    _image.start(wanted)
+    host.now = _transient.State("failed", "exit-code", "1")
+    _image.start(wanted)
+    load = ["/usr/bin/skopeo", "copy", "--preserve-digests", f"dir:{wanted.layout}", f"containers-storage:{SOURCE}"]
+    assert [task.argv[0] for task in host.started] == ["/usr/bin/curl", "/usr/bin/skopeo", "/usr/bin/curl"]
+    assert list(host.started[1].argv) == load
 
 
 def test_an_image_that_was_pulled_by_its_tag_gets_a_name_of_the_hosts_own(host: Host, tmp_path: Path) -> None:

@@ -181,6 +181,17 @@ def test_a_failed_pull_leaves_no_record() -> None:
     assert not host.files
 
 
-def test_a_mirror_of_files_says_that_it_brings_no_image() -> None:
-    with pytest.raises(ValueError, match="skopeo copy --all --preserve-digests"):
-        planning.contents([(stack_id(STACKS[STOCK]), STACKS[STOCK])], {"machine": "x86_64"}, "3.12.3")
+def mirrored(name: str) -> dict[str, Any]:
+    return planning.contents([(stack_id(STACKS[name]), STACKS[name])], {"machine": "x86_64"}, "3.12.3")[0]
+
+
+def test_a_mirror_brings_an_image_by_its_digest_with_the_packages_of_a_derived_one() -> None:
+    assert mirrored(STOCK)["images"] == [{"source": f"{NAME}@{STACKS[STOCK]['image']['digest']}", "debs": []}]
+    (image,) = mirrored(NEWER)["images"]
+    host = Host(None)
+    host._given = {**host._given, "image_mirror": "http://mirror/images"}
+    host.finish_image(item(NEWER), PLANNED, lambda _text: None)
+    asked = [call["url"] for call in host.calls if call["module"] == "ansible.legacy.get_url"]
+    assert asked == [f"http://mirror/images/packages/{deb['file']}" for deb in image["debs"]]
+    with pytest.raises(ValueError, match="without a digest"):
+        mirrored(UNPINNED)
