@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images
 
-.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
+.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) exhaustive format new-profile docs site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -68,7 +68,8 @@ images: ## an engine from a container image, on a host with a registry
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
 llama: ## llama.cpp from its sources on a host, and switches between it and vLLM
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
-$(STEPS): venv
+exhaustive: ## the combinations of faults, crashes, reboots and rollouts that `make test` leaves out; takes an hour
+$(STEPS) exhaustive: venv
 	@python tests/run.py $@
 
 endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the steps of the test suite in two lanes at once, and report what each step took.
 
-``run.py`` runs every step; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
+``run.py`` runs every step but ``exhaustive``; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
 for the other lane; a lane that is done takes over the other's next step; a lane ends with its first failing step. Each
 step has a lab of its own. A single step writes to the screen, several write to ``.cache/test/STEP.log``.
 ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``: the sum of all pytest
@@ -65,6 +65,7 @@ def pytest(step: str, *argv: str, limit_s: float = 1200) -> Command:
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
+ASIDE = "aside"  # the lane of what runs only when it is asked for
 STEPS: dict[str, Step] = {
     "lint": Step(
         "quick",
@@ -108,14 +109,25 @@ STEPS: dict[str, Step] = {
         "lab",
         (
             Command(
-                ("env", "B70_SCENARIOS_LAB=fleet", *pytest("fleet", "-m", "fleet", "tests/scenarios").argv),
+                (
+                    "env",
+                    "B70_SCENARIOS_LAB=fleet",
+                    *pytest("fleet", "-m", "fleet and not exhaustive", "tests/scenarios").argv,
+                ),
                 limit_s=3600,
                 junit=True,
             ),
         ),
     ),
     "scenarios": Step(
-        "lab", (pytest("scenarios", "-n2", "--dist=worksteal", "-m", "scenario", "tests/scenarios", limit_s=4800),)
+        "lab",
+        (
+            pytest(
+                "scenarios",
+                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "tests/scenarios"),
+                limit_s=4800,
+            ),
+        ),
     ),
     "molecule": Step(
         "lab",
@@ -124,7 +136,7 @@ STEPS: dict[str, Step] = {
     "bare": Step(
         "lab",
         (
-            pytest("bare", "tests/system/test_bare.py", limit_s=3600),
+            pytest("bare", "-m", "not exhaustive", "tests/system/test_bare.py", limit_s=3600),
             pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
             pytest("bare-remote", "tests/system/test_remote.py", limit_s=1800),
         ),
@@ -142,6 +154,19 @@ STEPS: dict[str, Step] = {
     ),
     "images": Step("lab", (pytest("images", "tests/system/test_images.py", limit_s=3600),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
+    # The combinations that the steps above leave out to end in time.
+    "exhaustive": Step(
+        ASIDE,
+        (
+            pytest(
+                "exhaustive-scenarios",
+                *("-n2", "--dist=worksteal", "-m", "scenario and exhaustive", "tests/scenarios"),
+                limit_s=7200,
+            ),
+            pytest("exhaustive-fleet", "-m", "fleet and exhaustive", "tests/scenarios", limit_s=7200),
+            pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
+        ),
+    ),
 }
 
 
@@ -355,10 +380,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the wanted steps and return 0 when all passed, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "steps", nargs="*", metavar="STEP", help=f"one of {', '.join(STEPS)}; all of them when none is named"
+        "steps", nargs="*", metavar="STEP", help=f"one of {', '.join(STEPS)}; all but exhaustive when none is named"
     )
     arguments = parser.parse_args(argv)
-    wanted = list(dict.fromkeys(arguments.steps)) or list(STEPS)
+    wanted = list(dict.fromkeys(arguments.steps)) or [name for name, step in STEPS.items() if step.lane != ASIDE]
     unknown = [step for step in wanted if step not in STEPS]
     if unknown:
         parser.error(f"no such step: {', '.join(unknown)} (there are {', '.join(STEPS)})")

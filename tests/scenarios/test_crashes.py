@@ -14,6 +14,7 @@ import pytest
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording
 from scenarios.rig import Rig
+from scenarios.sampling import Case, every_second, sampled
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -22,6 +23,7 @@ VERIFYING = "start alive health identity first_token canary open enable commit"
 FORWARD = f"lock resolve guard journal close drain stop release {VERIFYING}".split()
 BACK = f"close stop release {VERIFYING}".split()
 RECOVERIES = ("host", "again", "recover")
+AT_STAKE = ("stop", "health", "open", "enable")
 
 
 def crashes() -> Iterator[tuple[str, str, str]]:
@@ -30,12 +32,20 @@ def crashes() -> Iterator[tuple[str, str, str]]:
     turn = cycle(RECOVERIES[1:])
     for phase in FORWARD:
         if phase != "lock":  # who has not got the lock yet says nothing, so there is no moment to be killed at
-            chosen = RECOVERIES if phase in ("stop", "health", "open", "enable") else RECOVERIES[:1]
+            chosen = RECOVERIES if phase in AT_STAKE else RECOVERIES[:1]
             yield from ((phase, "begin", recovery) for recovery in chosen)
         yield phase, "end", next(turn)
 
 
-def in_turn(phases: Sequence[str], recoveries: Sequence[str] = RECOVERIES) -> list[tuple[str, str]]:
+def at_a_seam(_number: int, case: Case) -> bool:
+    """Whether a phase begins and the host is alone with it, or the next phase is another world: stopped, open."""
+    phase, moment, recovery = case
+    if moment == "begin":
+        return recovery == "host" or (phase, recovery) in (("stop", "again"), ("open", "recover"))
+    return phase in ("journal", *AT_STAKE)
+
+
+def in_turn(phases: Sequence[str], recoveries: Sequence[str] = RECOVERIES) -> list[Case]:
     return list(zip(phases, cycle(recoveries), strict=False))
 
 
@@ -62,7 +72,7 @@ def settle(rig: Rig, recovery: str, target: str, *, faulty: bool = False) -> Non
     rig.wait_settled()
 
 
-@pytest.mark.parametrize(("phase", "moment", "recovery"), list(crashes()))
+@pytest.mark.parametrize(("phase", "moment", "recovery"), sampled(crashes(), at_a_seam))
 def test_a_switch_that_is_killed(rig: Rig, recorded: Begin, phase: str, moment: str, recovery: str) -> None:
     rig.have("sim-a")
     rig.tell("sim-b")
@@ -74,7 +84,7 @@ def test_a_switch_that_is_killed(rig: Rig, recorded: Begin, phase: str, moment: 
     assert recording.names() <= {"sim-a", "sim-b"}
 
 
-@pytest.mark.parametrize(("phase", "recovery"), in_turn(BACK))
+@pytest.mark.parametrize(("phase", "recovery"), sampled(in_turn(BACK), every_second))
 def test_a_way_back_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", "wrong-id")
@@ -98,7 +108,9 @@ def test_a_failed_switch_that_is_killed_as_it_stops(rig: Rig, recorded: Begin, p
     assert_serves(rig, "sim-b" if recovery == "again" else "sim-a")
 
 
-@pytest.mark.parametrize(("phase", "recovery"), in_turn("journal start health canary open enable".split()))
+@pytest.mark.parametrize(
+    ("phase", "recovery"), sampled(in_turn("journal start health canary open enable".split()), every_second)
+)
 def test_a_first_deploy_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
     """There is nothing to go back to: what was not let in is stopped."""
     rig.wipe()
