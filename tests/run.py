@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the steps of the test suite in two lanes at once, and report what each step took.
 
-``run.py`` runs every step but ``exhaustive``; ``run.py lint unit`` runs those. Steps of one lane run one after the other and never wait
-for the other lane; a lane that is done takes over the other's next step; a lane ends with its first failing step. Each
-step has a lab of its own. A single step writes to the screen, several write to ``.cache/test/STEP.log``.
+``run.py`` runs every step but ``exhaustive``; ``run.py lint unit`` runs those. Steps of one lane run one after the
+other and never wait for the other lane; a lane that is done takes over the other's next step; a lane ends with its
+first failing step. Each step has a lab of its own. A single step writes to the screen, several write to
+``.cache/test/STEP.log``.
 ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``: the sum of all pytest
 results, where a command without pytest counts as one.
 
