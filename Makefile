@@ -68,7 +68,7 @@ images: ## an engine from a container image, on a host with a registry
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
 llama: ## llama.cpp from its sources on a host, and switches between it and vLLM
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
-exhaustive: ## the combinations of faults, crashes, reboots and rollouts that `make test` leaves out; takes an hour
+exhaustive: ## the faults, crashes, reboots, rollouts and hosts that `make test` leaves out; takes an hour
 $(STEPS) exhaustive: venv
 	@python tests/run.py $@
 

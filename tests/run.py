@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the steps of the test suite in two lanes at once, and report what each step took.
 
-``run.py`` runs every step but ``exhaustive``; ``run.py lint unit`` runs those. Steps of one lane run one after the
-other and never wait for the other lane; a lane that is done takes over the other's next step; a lane ends with its
+``run.py`` runs every step that does not stand aside; ``run.py lint unit`` runs those. Steps of one lane run one after
+the other and never wait for the other lane; a lane that is done takes over the other's next step; a lane ends with its
 first failing step. Each step has a lab of its own. A single step writes to the screen, several write to
 ``.cache/test/STEP.log``.
 ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``: the sum of all pytest
@@ -142,7 +142,6 @@ STEPS: dict[str, Step] = {
             pytest("bare-remote", "tests/system/test_remote.py", limit_s=1800),
         ),
     ),
-    "source": Step("lab", (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
     # Builds llama.cpp where no earlier run has left it in the cache.
     "llama": Step("lab", (pytest("llama", "tests/system/test_llama.py", limit_s=7200),)),
     "vendor": Step(
@@ -150,12 +149,11 @@ STEPS: dict[str, Step] = {
         (
             pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),
             pytest("vendor-weights", "tests/system/test_weights.py", limit_s=2400),
-            pytest("vendor-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),
     ),
     "images": Step("lab", (pytest("images", "tests/system/test_images.py", limit_s=3600),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
-    # The combinations that the steps above leave out to end in time.
+    # What the steps above leave out to end in time.
     "exhaustive": Step(
         ASIDE,
         (
@@ -166,8 +164,10 @@ STEPS: dict[str, Step] = {
             ),
             pytest("exhaustive-fleet", "-m", "fleet and exhaustive", "tests/scenarios", limit_s=7200),
             pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
+            pytest("exhaustive-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),
     ),
+    "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
 }
 
 
@@ -381,7 +381,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the wanted steps and return 0 when all passed, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "steps", nargs="*", metavar="STEP", help=f"one of {', '.join(STEPS)}; all but exhaustive when none is named"
+        "steps",
+        nargs="*",
+        metavar="STEP",
+        help=f"one of {', '.join(STEPS)}; all but those that stand aside when none is named",
     )
     arguments = parser.parse_args(argv)
     wanted = list(dict.fromkeys(arguments.steps)) or [name for name, step in STEPS.items() if step.lane != ASIDE]
