@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _files, _image_mirror, _transient
-from ._image_mirror import ImageFault as ImageFault
+from ._image_mirror import ImageFault
 from ._slot.effects import PODMAN
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

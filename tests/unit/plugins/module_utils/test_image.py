@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _image, _image_mirror, _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._image import Image, ImageFault
+from ansible_collections.arcpro.b70.plugins.module_utils._image import Image
+from ansible_collections.arcpro.b70.plugins.module_utils._image_mirror import ImageFault
 from ansible_collections.arcpro.b70.plugins.modules.b70_container_image import DOCUMENTATION
 
 DIGEST = f"sha256:{'a' * 64}"
