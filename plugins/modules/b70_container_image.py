@@ -138,6 +138,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _image
+from ansible_collections.arcpro.b70.plugins.module_utils._image_mirror import ImageFault
 
 
 def main() -> None:
@@ -157,7 +158,7 @@ def main() -> None:
         )
         steps = {"look": _image.look, "start": _image.start, "stop": _image.stop}
         found = steps["look" if module.check_mode else given["step"]](image)
-    except _image.ImageFault as error:
+    except ImageFault as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename or given['work_dir']}: {error.strerror}")
