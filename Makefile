@@ -18,9 +18,9 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images
+STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images exhaustive
 
-.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) exhaustive format new-profile docs site changelog lock build clean
+.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -32,7 +32,7 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
-test: prerequisites venv ## everything, in two lanes at once: linters to engines, and the steps on real hosts
+test: prerequisites venv ## the steps below but exhaustive and source, in two lanes at once
 	@python tests/tools/torch_source.py
 	sh tests/tools/browser.sh
 	python tests/run.py
@@ -68,8 +68,8 @@ images: ## an engine from a container image, on a host with a registry
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
 llama: ## llama.cpp from its sources on a host, and switches between it and vLLM
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
-exhaustive: ## the faults, crashes, reboots, rollouts and hosts that `make test` leaves out; takes an hour
-$(STEPS) exhaustive: venv
+exhaustive: ## the faults, crashes, reboots and hosts that `make test` leaves out; takes an hour
+$(STEPS): venv
 	@python tests/run.py $@
 
 endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md

@@ -6,9 +6,8 @@
 ``run.py`` runs every step that does not stand aside; ``run.py lint unit`` runs those. Steps of one lane run one after
 the other and never wait for the other lane; a lane that is done takes over the other's next step; a lane ends with its
 first failing step. Each step has a lab of its own. A single step writes to the screen, several write to
-``.cache/test/STEP.log``.
-``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``: the sum of all pytest
-results, where a command without pytest counts as one.
+``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
+the sum of all pytest results, where a command without pytest counts as one.
 
 It is not nox or ``make -j``: nox runs its sessions one after the other, ``make -j`` knows no lanes and no limits, and
 with either one the heartbeat, the totals and the list of slowest tests, most of this file, would still be ours.
@@ -110,11 +109,7 @@ STEPS: dict[str, Step] = {
         "lab",
         (
             Command(
-                (
-                    "env",
-                    "B70_SCENARIOS_LAB=fleet",
-                    *pytest("fleet", "-m", "fleet and not exhaustive", "tests/scenarios").argv,
-                ),
+                ("env", "B70_SCENARIOS_LAB=fleet", *pytest("fleet", "-m", "fleet", "tests/scenarios").argv),
                 limit_s=3600,
                 junit=True,
             ),
@@ -159,10 +154,9 @@ STEPS: dict[str, Step] = {
         (
             pytest(
                 "exhaustive-scenarios",
-                *("-n2", "--dist=worksteal", "-m", "scenario and exhaustive", "tests/scenarios"),
+                *("-n2", "--dist=worksteal", "-m", "exhaustive", "tests/scenarios"),
                 limit_s=7200,
             ),
-            pytest("exhaustive-fleet", "-m", "fleet and exhaustive", "tests/scenarios", limit_s=7200),
             pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
             pytest("exhaustive-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),

@@ -38,11 +38,11 @@ def crashes() -> Iterator[tuple[str, str, str]]:
 
 
 def at_a_seam(_number: int, case: Case) -> bool:
-    """Whether a phase begins and the host is alone with it, or the next phase is another world: stopped, open."""
+    """Whether the host is alone with a phase that begins, or the phase that ends is one after which much differs."""
     phase, moment, recovery = case
     if moment == "begin":
         return recovery == "host" or (phase, recovery) in (("stop", "again"), ("open", "recover"))
-    return phase in ("journal", *AT_STAKE)
+    return phase in ("lock", "journal", *AT_STAKE)
 
 
 def in_turn(phases: Sequence[str], recoveries: Sequence[str] = RECOVERIES) -> list[Case]:

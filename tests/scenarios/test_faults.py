@@ -35,24 +35,26 @@ class Fault:
     target: str = "sim-b"
 
 
-_FAULTS = (
-    Fault("never-ready", ("health",), target="sim-short"),
-    Fault("exit-at-start", ("alive", "health"), "context_does_not_fit"),
-    Fault("crash-loop", ("health",)),
-    Fault("health-500", ("health",)),
-    Fault("wrong-id", ("identity",)),
-    Fault("wrong-length", ("identity",)),
-    Fault("wrong-answer", ("canary",)),
-    Fault("wrong-one-in-four", ("canary",)),
-    Fault("wrong-together", ("canary",)),
-    Fault("nan", ("first_token",)),
-    Fault("garbage", ("canary",)),
-    Fault("empty", ("canary",)),
-    Fault("hang", ("first_token",), target="sim-mute"),
-    Fault("die", ("first_token",), "device_lost"),
-)
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("never-ready", ("health",), target="sim-short"),
+        Fault("exit-at-start", ("alive", "health"), "context_does_not_fit"),
+        Fault("crash-loop", ("health",)),
+        Fault("health-500", ("health",)),
+        Fault("wrong-id", ("identity",)),
+        Fault("wrong-length", ("identity",)),
+        Fault("wrong-answer", ("canary",)),
+        Fault("wrong-one-in-four", ("canary",)),
+        Fault("wrong-together", ("canary",)),
+        Fault("nan", ("first_token",)),
+        Fault("garbage", ("canary",)),
+        Fault("empty", ("canary",)),
+        Fault("hang", ("first_token",), target="sim-mute"),
+        Fault("die", ("first_token",), "device_lost"),
+    )
+}
 # Faults of an engine that is to stop, and what it leaves behind for the next one to wait for.
-FAULTS = {fault.name: fault for fault in _FAULTS}
 OUTSTAYING = ("ignore-term", "slow-stop", "keep-port", "keep-device")
 # What takes longer, or is louder, but is no failure.
 SURVIVED = ("slow-ready", "flood")
