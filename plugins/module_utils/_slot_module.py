@@ -44,6 +44,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         on_failure=OnFailure(params["on_failure"]),
         drain_timeout_s=max(0.0, params["drain_timeout"]),
         health_timeout_s=params["health_timeout"],
+        min_serving=None if params["min_serving"] is None else max(0, params["min_serving"]),
         lock_timeout_s=max(0.0, params["lock_timeout"]),
         canary_repeats=params["canary_repeats"],
         record_baseline=active and params["record_baseline"],

@@ -79,6 +79,13 @@ options:
     description: How long running generations may take to finish, in seconds.
     type: float
     default: 60
+  min_serving:
+    description:
+      - How many replicas serve on while others are replaced, where the new and the old ones are of the same profile and look
+        the same to clients (a new stack or setting, or a restart). They are replaced in batches, each verified.
+      - The default is all but one where that is possible. A number above 0 that can't be kept fails the switch before
+        anything is touched. V(0) replaces all together.
+    type: int
   health_timeout:
     description:
       - How long the engine may take to become healthy, in seconds.
@@ -283,6 +290,12 @@ outcome:
   returned: always
   type: str
   choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck, degraded]
+way:
+  description:
+    - How engines were replaced. With V(rolling), replicas were replaced in batches while the others served.
+  returned: always
+  type: str
+  choices: [plain, rolling]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always
@@ -476,6 +489,7 @@ ARGUMENTS = {
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
     "on_failure": {"type": "str", "choices": ["rollback", "stop", "leave"], "default": "rollback"},
     "drain_timeout": {"type": "float", "default": 60.0},
+    "min_serving": {"type": "int"},
     "health_timeout": {"type": "float"},
     "lock_timeout": {"type": "float", "default": 0.0},
     "reconnect_timeout": {"type": "float"},

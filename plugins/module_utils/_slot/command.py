@@ -70,6 +70,13 @@ def parser() -> argparse.ArgumentParser:
     switch.add_argument(
         "--accept-status", metavar="STATUS", action="append", default=[], help="serve a profile of this refused status"
     )
+    switch.add_argument(
+        "--min-serving",
+        type=int,
+        metavar="N",
+        help="replicas that serve on while others are replaced (all but one, where clients can't tell them apart); "
+        "0 replaces all together",
+    )
     stop = word("stop", "stop the engine, and start none at boot")
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
@@ -212,6 +219,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
             health_timeout_s=arguments.health_timeout,
             on_failure=OnFailure(arguments.on_failure),
             drain_timeout_s=max(0.0, arguments.drain_timeout),
+            min_serving=None if arguments.min_serving is None else max(0, arguments.min_serving),
             accept_status=tuple(arguments.accept_status),
         )
         if arguments.check:

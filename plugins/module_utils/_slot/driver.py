@@ -136,7 +136,7 @@ class Driver:
 
     def _phase(self, step: Step) -> Plan | Failure | None:
         run, clock = self._run, self._fx.clock
-        run.direction = step.direction
+        run.about(step)
         begun = clock.monotonic()
         self._announce(step)
         result: Plan | Failure | None = None
@@ -403,9 +403,9 @@ class Driver:
             actions=tuple(run.actions),
             warnings=tuple(run.warnings),
             failures=run.failures,
-            units=tuple(single.unit for single in run.singles) if run.partial else (),
+            units=tuple(single.unit for single in run.singles) if run.plan.partial else (),
             processes=tuple((single.unit, started.get(single.unit, "")) for single in run.singles)
-            if run.partial
+            if run.plan.partial
             else (),
         )
 

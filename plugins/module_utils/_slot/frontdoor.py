@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .effects import Effects, poll
@@ -45,14 +45,19 @@ class FrontdoorLink:
 
     def status(self) -> Mapping[str, Any] | None:
         """The `frontdoor` part of its /status, {} when it can't be understood, None when nobody answers."""
+        whole = self._whole_status()
+        return None if whole is None else whole.get("frontdoor", {})
+
+    def _whole_status(self) -> Mapping[str, Any] | None:
+        """/status, {} when it can't be understood, None when nobody answers."""
         reply = self._fx.http.get(f"{self._layout.frontdoor_url}/status", _HTTP_TIMEOUT_S)
         if reply.status == 0 and reply.error == "refused":
             return None
         try:
-            part = json.loads(reply.text)["frontdoor"]
-        except (ValueError, LookupError, TypeError):
+            whole = json.loads(reply.text)
+        except ValueError:
             return {}
-        return part if isinstance(part, Mapping) else {}
+        return whole if isinstance(whole, Mapping) and isinstance(whole.get("frontdoor"), Mapping) else {}
 
     def publish(self, fields: Mapping[str, Any]) -> bool:
         """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
@@ -118,17 +123,27 @@ class FrontdoorLink:
             with contextlib.suppress(OSError):
                 files.write(spare, "." * SPARE_BYTES)
 
-    def drain(self, limit_s: float) -> int | None:
-        """Waits until no generation runs. Returns how many still run at the limit; None when nobody answers."""
+    def drain(self, limit_s: float, places: Collection[int] = ()) -> int | None:
+        """Waits until no generation runs, or none on the replicas at these places. Returns how many still run at the
+        limit; None when nobody answers."""
         active: int | None = None
         for _waited in poll(self._fx.clock, limit_s, _DRAIN_INTERVAL_S):
-            seen = self.status()
-            if seen is None:
+            whole = self._whole_status()
+            if whole is None:
                 return None
-            active = _number(seen, "active_generations", 1 if not seen else 0)
+            active = _generations(whole, places)
             if active == 0:
                 return 0
         return active
+
+
+def _generations(status: Mapping[str, Any], places: Collection[int]) -> int:
+    """How many generations run, in all or on these replicas; 1 where /status does not tell."""
+    if not places:
+        return _number(status.get("frontdoor"), "active_generations", 0 if status else 1)
+    rows = status.get("replicas")
+    ours = [row for row in rows if row.get("index") in places] if isinstance(rows, list) else []
+    return sum(_number(row, "active_generations", 1) for row in ours) if len(ours) == len(places) else 1
 
 
 def _number(part: Mapping[str, Any] | None, key: str, default: int = 0) -> int:

@@ -55,6 +55,7 @@ class Attempt:
     profile: str | None = None  # what was served at its end
     on_failure: str = ""
     turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
+    way: str = ""  # how engines were replaced; empty: an older version did not tell
     boot: str = ""  # the id of the boot that it was made in
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
@@ -69,6 +70,7 @@ class Attempt:
             "phase": self.phase,
             "seconds": self.seconds,
             "turned_away_s": self.turned_away_s,
+            "way": self.way,
             "reason": self.reason,
             "who": self.who,
             "why": self.why,
@@ -126,6 +128,7 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
             reason=reason,
             profile=line.get("profile"),
             turned_away_s=line.get("turned_away_s"),
+            way=_text(line.get("way")),
         )
         if attempt.id == line.get("id") and attempt.outcome is None
         else attempt

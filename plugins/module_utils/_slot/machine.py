@@ -15,6 +15,7 @@ says where the host is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -23,7 +24,7 @@ from .profile import Profile, parse_profile
 from .quarantine import Quarantine
 from .rendering import Rendering, without_a_start
 from .state_file import SlotState
-from .types import Direction, End, Failure, Gate, Mode, OnFailure, Phase, Request, SlotFault, UnitState
+from .types import Direction, End, Failure, Gate, Mode, OnFailure, Phase, Request, SlotFault, UnitState, Way
 
 
 class Kind(StrEnum):
@@ -96,7 +97,8 @@ class Plan:
     """What a run will do. stop/disable: units. actions: the same in words, in order.
 
     partial: it is about some engines of several, and leaves the others as they are. scope: their places among the
-    target's engines; all of them where it is not partial.
+    target's engines; all of them where it is not partial. batches: places of the engines that are replaced together,
+    one batch after the other; empty where all are.
     """
 
     kind: Kind
@@ -107,11 +109,17 @@ class Plan:
     disable: tuple[str, ...] = ()
     previous: Profile | None = None
     actions: tuple[str, ...] = ()
+    batches: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def way(self) -> Way:
+        return Way.ROLLING if self.batches else Way.PLAIN
 
 
 VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.CANARY)
 FINISHING = (Phase.OPEN, Phase.ENABLE, Phase.COMMIT)
 STOPPING = (Phase.STOP, Phase.RELEASE)
+_OF_BATCH = (Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *VERIFYING, Phase.OPEN)
 _NEEDS: dict[Gate, tuple[Phase, ...]] = {
     Gate.VERIFIED: VERIFYING,
     Gate.HEALTHY: VERIFYING[:-1],
@@ -253,6 +261,58 @@ def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Pro
     return seen.previous
 
 
+def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
+    """Why the target's engines can't be replaced in batches; empty where they can.
+
+    The engines of both renderings serve side by side meanwhile, so clients must not be able to tell them apart.
+    """
+    target, state = seen.target, seen.state
+    if kind is not Kind.SWITCH or target is None or state is None or not state.open:
+        return "nothing is served"
+    if request.mode is not Mode.SWITCH:
+        return "the slot settles what was left"
+    if not target.replicas or len(seen.looks) < 2:
+        return f"{target.name} has one engine"
+    if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
+        return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
+    if previous is None or previous.name != target.name or seen.back is None:
+        return f"{target.name} is not what is served and was verified"
+    if state.fingerprint != previous.fingerprint or seen.memory.interrupted is not None:
+        return "what is served is not what was committed last"
+    if _seen_by_clients(previous) != _seen_by_clients(target):
+        return "number, cards, addresses or served name of the replicas change"
+    others = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running and unit.name not in target.units]
+    if others:
+        return f"{others[0]} runs beside it"
+    for look in seen.looks:
+        if not (look.stands and look.unit.settled and state.passed.get(look.unit.invocation_id)):
+            return f"{look.unit.name} is not served, or not verified"
+    return ""
+
+
+def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
+    own = tuple((one.cards, single.engine.port) for one, single in zip(profile.replicas, profile.singles, strict=True))
+    return profile.units, profile.engine.served_model_name, own
+
+
+def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
+    """Places of the engines that are replaced together, so that enough of `count` serve on."""
+    size = count - (count - 1 if request.min_serving is None else request.min_serving)
+    return tuple(tuple(range(begin, min(begin + size, count))) for begin in range(0, count, size))
+
+
+def _rolling(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> tuple[tuple[int, ...], ...]:
+    """The batches, none for the plain way. Raises SlotFault where `min_serving` can't hold."""
+    count, least = len(seen.looks), request.min_serving
+    why = "it is 0" if least == 0 else why_plain(request, seen, kind, previous)
+    if least and kind is Kind.SWITCH and (why or least >= count):
+        raise SlotFault(
+            f"min_serving is {least}, which can't hold: {why or f'at most {count - 1} of {count} replicas serve on'}; "
+            "leave it out, and clients are turned away meanwhile"
+        )
+    return () if why else _batches(request, count)
+
+
 def plan(request: Request, seen: Seen) -> Plan:
     """The run that leads from what was seen to what was asked for."""
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
@@ -268,19 +328,22 @@ def plan(request: Request, seen: Seen) -> Plan:
     alone = request.mode is not Mode.SWITCH and kind is Kind.VERIFY
     partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
+    previous = _previous(request, seen, kind, partial=partial)
+    batches = () if partial else _rolling(request, seen, kind, previous)
     phases = _forward(kind, request.gate, served=_serves(request, seen), partial=partial)
+    if batches:
+        phases = (Phase.GUARD, Phase.JOURNAL, *_OF_BATCH * len(batches), *FINISHING[1:])
     scoped = tuple(seen.target_units[place] for place in scope)
-    keep = seen.target_units if request.active and (partial or Phase.STOP not in phases) else ()
+    keep = seen.target_units if request.active and (partial or batches or Phase.STOP not in phases) else ()
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
-    if partial and Phase.STOP in phases:
+    if (partial or batches) and Phase.STOP in phases:
         stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
     if kind is Kind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
-    actions = _actions(request, seen, phases, scoped, stop, disable)
-    previous = _previous(request, seen, kind, partial=partial)
-    return Plan(kind, phases, scope, partial, stop, disable, previous, actions)
+    actions = _actions(request, seen, _numbered(phases, Direction.FORWARD, batches), scoped, stop, disable, batches)
+    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches)
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
@@ -297,30 +360,34 @@ def taken(seen: Seen, plan: Plan) -> Seen:
 def _actions(
     request: Request,
     seen: Seen,
-    phases: tuple[Phase, ...],
+    steps: tuple[Step, ...],
     scoped: tuple[str, ...],
     stop: tuple[str, ...],
     disable: tuple[str, ...],
+    batches: tuple[tuple[int, ...], ...],
 ) -> tuple[str, ...]:
-    """What the phases will change, in words; the driver says the same words as it does it."""
+    """What the steps will change, in words; the driver says the same words as it does it."""
     actions: list[str] = []
     enabled = {unit.name for unit in seen.units if unit.enabled}
-    for phase in phases:
+    phases = {step.phase for step in steps}
+    for step in steps:
+        phase, places = step.phase, () if step.batch is None else batches[step.batch]
+        ours = [scoped[place] for place in places] or scoped
         if phase is Phase.CLOSE:
-            actions.append(CLOSE_ACTION)
+            actions.append(close_action(places))
         elif phase is Phase.DRAIN:
             actions += [f"disable {name}" for name in disable]
         elif phase is Phase.STOP:
-            actions += [f"stop {name}" for name in stop]
+            actions += [f"stop {name}" for name in stop if not places or name in ours]
         elif phase is Phase.START:
-            if seen.rendering is not None and seen.rendering != seen.live:
+            if seen.rendering is not None and seen.rendering != seen.live and not step.batch:
                 actions.append(place_action(seen.rendering, seen.back))
-            actions += [f"start {unit}" for unit in scoped]
+            actions += [f"start {unit}" for unit in ours]
         elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
             cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
             actions += [record_action(seen.target.name, cases)] if cases else []
         elif phase is Phase.OPEN:
-            actions.append(open_action(seen.target_name or ""))
+            actions.append(open_action(seen.target_name or "", places))
         elif phase is Phase.ENABLE:
             if Phase.DRAIN not in phases:
                 actions += [f"disable {name}" for name in disable]
@@ -330,15 +397,21 @@ def _actions(
     return tuple(actions)
 
 
-CLOSE_ACTION = "close the frontdoor"
+def close_action(places: Sequence[int] = ()) -> str:
+    return f"close the frontdoor{_for_replicas(places)}"
+
+
+def _for_replicas(places: Sequence[int]) -> str:
+    several = "s" if len(places) > 1 else ""
+    return f" for replica{several} {', '.join(map(str, places))}" if places else ""
 
 
 def place_action(rendering: Rendering, back: Rendering | None) -> str:
     return f"put the {'verified' if rendering == back else 'new'} rendering of {rendering.name} in place"
 
 
-def open_action(profile: str) -> str:
-    return f"open the frontdoor for {profile}"
+def open_action(profile: str, places: Sequence[int] = ()) -> str:
+    return f"open the frontdoor for {profile}{_for_replicas(places).replace(' for', ',')}"
 
 
 def record_action(profile: str, cases: tuple[str, ...]) -> str:
@@ -351,19 +424,34 @@ def commit_action(profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """Run this phase in this direction."""
+    """Run this phase in this direction. batch: the number of the plan's batch it is about; None: all engines."""
 
     phase: Phase
     direction: Direction
+    batch: int | None = None
+
+
+def _numbered(
+    phases: Sequence[Phase], direction: Direction, batches: Sequence[object], order: Sequence[int] | None = None
+) -> tuple[Step, ...]:
+    """The steps of these phases. Each CLOSE begins the next batch in this order."""
+    numbers = iter(range(len(batches)) if order is None else order)
+    steps: list[Step] = []
+    batch: int | None = None
+    for phase in phases:
+        if phase is Phase.CLOSE:
+            batch = next(numbers, None)
+        steps.append(Step(phase, direction, batch if phase in _OF_BATCH else None))
+    return tuple(steps)
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is. todo: the phases left in this direction. opened: this run opened the frontdoor."""
+    """Where a run is. todo: the steps left in this direction. opened: clients may be served by what it stops next."""
 
     on_failure: OnFailure
     direction: Direction = Direction.FORWARD
-    todo: tuple[Phase, ...] = (Phase.LOCK, Phase.RESOLVE)
+    todo: tuple[Step, ...] = (Step(Phase.LOCK, Direction.FORWARD), Step(Phase.RESOLVE, Direction.FORWARD))
     plan: Plan | None = None
     failures: tuple[Failure, ...] = ()
     opened: bool = False
@@ -377,16 +465,17 @@ def begin(on_failure: OnFailure) -> State:
 
 def command(state: State) -> Step | None:
     """The next phase to run, or None at the end."""
-    return None if state.end is not None else Step(state.todo[0], state.direction)
+    return None if state.end is not None else state.todo[0]
 
 
 def advance(state: State, result: Plan | Failure | None) -> State:
     """The state after the current phase ended with `result`."""
-    phase = state.todo[0]
+    phase = state.todo[0].phase
     if isinstance(result, Failure):
         return _failed(state, phase, result)
     if isinstance(result, Plan):
-        state = replace(state, plan=result, todo=(phase, *result.forward))
+        forward = _numbered(result.forward, Direction.FORWARD, result.batches)
+        state = replace(state, plan=result, todo=(state.todo[0], *forward))
     if phase is Phase.OPEN:
         state = replace(state, opened=True)
     elif phase is Phase.CLOSE:
@@ -426,19 +515,32 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE):
         return replace(state, todo=(), end=End.UNTOUCHED)
     unharmed = state.plan.kind is Kind.RECHECK and failure.told
-    if phase in (Phase.CLOSE, Phase.DRAIN) or state.plan.kind is Kind.FINISH or unharmed:
+    batch = state.todo[0].batch
+    first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch
+    if first or state.plan.kind is Kind.FINISH or unharmed:
         # The engine is as it was: what the frontdoor was told before holds again.
-        return replace(state, direction=Direction.BACK, todo=(Phase.RESTORE,))
+        return replace(state, direction=Direction.BACK, todo=(Step(Phase.RESTORE, Direction.BACK),))
+    if state.plan.batches:
+        return _back_in_batches(state, len(state.plan.batches) - 1 if batch is None else batch)
     if state.on_failure is OnFailure.LEAVE:
         return _halt(state, leave=True)
     if state.on_failure is OnFailure.STOP or state.plan.previous is None:
         return _halt(state, leave=False)
     drain = (Phase.DRAIN,) if state.opened else ()
     back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *VERIFYING, *FINISHING)
-    return replace(state, direction=Direction.BACK, todo=back)
+    return replace(state, direction=Direction.BACK, todo=_numbered(back, Direction.BACK, ()))
+
+
+def _back_in_batches(state: State, last: int) -> State:
+    """The way back of the batches that were touched, the last one first: it is closed already."""
+    order = range(last, -1, -1)
+    phases = (*_OF_BATCH * len(order), *FINISHING[1:])
+    todo = _numbered(phases, Direction.BACK, order, order)
+    return replace(state, direction=Direction.BACK, opened=True, todo=todo)
 
 
 def _halt(state: State, *, leave: bool) -> State:
     drain = (Phase.DRAIN,) if state.opened and not leave else ()
     stop = () if leave else (Phase.STOP,)
-    return replace(state, direction=Direction.HALT, left=leave, todo=(Phase.CLOSE, *drain, *stop, Phase.COMMIT))
+    todo = _numbered((Phase.CLOSE, *drain, *stop, Phase.COMMIT), Direction.HALT, ())
+    return replace(state, direction=Direction.HALT, left=leave, todo=todo)

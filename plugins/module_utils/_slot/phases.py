@@ -18,7 +18,7 @@ from .progress import engine_hint
 from .rendering import committed, put_in_place
 from .run import EngineRun, Load, Run
 from .symptoms import diagnose
-from .types import CardMemory, Holder, SlotFault, UnitState
+from .types import CardMemory, Direction, Holder, SlotFault, UnitState
 from .unit_checks import came_up, healthy, is_down, stayed_up
 
 ALIVE_LIMIT_S = 90.0
@@ -164,8 +164,11 @@ def _put_in_place(run: Run) -> None:
     if back is not None and replaced and committed(run.fx.files, run.layout) != back:
         # What the way back needs.
         run.fx.files.write(run.layout.committed_file, back.to_json())
-    if put_in_place(run.fx, run.layout, new):
-        run.did(place_action(new, back))
+    action = place_action(new, back)
+    # What describes all engines is that of before until the last of them is replaced.
+    whole = not run.rolling or run.last_batch or run.direction is Direction.BACK
+    if put_in_place(run.fx, run.layout, new, run.places, whole=whole) and action not in run.actions:
+        run.did(action)
 
 
 def alive(run: Run) -> None:

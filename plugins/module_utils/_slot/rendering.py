@@ -12,7 +12,7 @@ last two are one file each, so that none is ever half-written.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -126,15 +126,19 @@ def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
     return profile
 
 
-def put_in_place(fx: Effects, layout: Layout, rendering: Rendering) -> bool:
+def put_in_place(
+    fx: Effects, layout: Layout, rendering: Rendering, only: Collection[int] = (), *, whole: bool = True
+) -> bool:
     """Replaces what differs, and has systemd read its units. Returns whether anything differed.
 
+    only: the places of the engines whose unit and environment it is about; none: all. whole: the profile, too.
     What is left of engines that the profile has no longer is removed; their units are down, or this is not called.
     """
     changed = []
     paths = places(layout, rendering.name, len(rendering.engines))
-    for path, text in zip(paths, rendering.texts, strict=True):
-        if fx.files.read(path) != text:
+    for number, (path, text) in enumerate(zip(paths, rendering.texts, strict=True)):
+        wanted = whole if path == paths[-1] else not only or number // 2 in only
+        if wanted and fx.files.read(path) != text:
             fx.files.write(path, text)
             changed.append(path.suffix)
     if changed:

@@ -45,9 +45,13 @@ def entry(
     }
 
 
-def known(state: SlotState | None, profile: Profile) -> Sequence[Entry | None]:
-    """What the state says of each engine of the profile; None of one that it does not know."""
-    rows = () if state is None or state.fingerprint != profile.fingerprint else state.replicas or ()
+def known(state: SlotState | None, profile: Profile, *, any_rendering: bool = False) -> Sequence[Entry | None]:
+    """What the state says of each engine of the profile; None of one that it does not know.
+
+    any_rendering: also of those that were started from another rendering of it.
+    """
+    same = state is not None and (any_rendering or state.fingerprint == profile.fingerprint)
+    rows = state.replicas or () if state is not None and same else ()
     said = {row.get("index"): row for row in rows if state is not None and state.profile_name == profile.name}
     return [said.get(single.replica) for single in profile.singles]
 

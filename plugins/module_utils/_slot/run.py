@@ -16,7 +16,7 @@ from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
 from .kinds.table import kind_of
 from .load_times import driver_of, key_of
-from .machine import Kind, Plan, Seen
+from .machine import Kind, Plan, Seen, Step
 from .profile import Profile
 from .progress import Progress
 from .published import reason_of
@@ -71,7 +71,8 @@ class Run:
     plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
     direction: Direction = Direction.FORWARD
     beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
-    scope: tuple[int, ...] | None = None  # the profile's engines that a partial plan is about now; None: all of them
+    scope: tuple[int, ...] | None = None  # the profile's engines that the run is about now; None: all of them
+    batch: int | None = None  # the number of the plan's batch that these are
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
     engine: EngineRun | None = None  # the one that is looked at, or was last
     wrong: tuple[EngineRun, ...] = ()  # those that a canary found wrong while they served
@@ -109,9 +110,35 @@ class Run:
         )
 
     @property
+    def rolling(self) -> bool:
+        """Are engines replaced in batches? Where that failed both ways, all of them stop together."""
+        return bool(self.plan.batches) and self.direction is not Direction.HALT
+
+    @property
     def partial(self) -> bool:
-        """Does this run leave other engines of its profile as they are?"""
-        return self.plan.partial
+        """Does what is done now leave other engines of the profile as they are?"""
+        return self.plan.partial or self.rolling
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of the batch that is being replaced; none where all engines are."""
+        return self.scope or () if self.rolling else ()
+
+    @property
+    def last_batch(self) -> bool:
+        """Have all engines been replaced after this batch?"""
+        return self.direction is Direction.FORWARD and self.batch in (None, len(self.plan.batches) - 1)
+
+    def shown(self, *, opens: bool = False) -> Profile:
+        """The profile that the state file describes: until the last batch is open, that of before."""
+        before = self.plan.previous
+        return before if self.rolling and before is not None and not (opens and self.last_batch) else self.profile
+
+    def about(self, step: Step) -> None:
+        """From here on the run is about the engines of this step."""
+        self.direction, self.batch = step.direction, step.batch
+        if self.plan.batches:
+            self.scope = None if step.batch is None else self.plan.batches[step.batch]
 
     @property
     def picking(self) -> bool:

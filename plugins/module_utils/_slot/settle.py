@@ -11,7 +11,7 @@ from typing import Any
 from . import alike, guards, quarantine, replicas
 from .journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
 from .kinds.table import kind_of
-from .machine import CLOSE_ACTION, Kind, commit_action, open_action
+from .machine import Kind, close_action, commit_action, open_action
 from .observe import slot_units
 from .phases import current_engine, disable_all
 from .rendering import committed, put_in_place
@@ -108,6 +108,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         at=stamp(run.fx.clock.now()),
         outcome=str(outcome),
         kind=str(run.plan.kind),
+        way=str(run.plan.way),
         profile=profile,
         fingerprint=fingerprint,
         verified=run.verified,
@@ -147,8 +148,9 @@ def close(run: Run) -> None:
     if run.closed_at is None:
         run.closed_at = run.fx.clock.monotonic()
     halting = run.direction is Direction.HALT
-    if CLOSE_ACTION not in run.actions:
-        run.did(CLOSE_ACTION)
+    action = close_action(run.places)
+    if action not in run.actions:
+        run.did(action)
     run.verified = False
     run.served = None
     now, begun = stamp(run.fx.clock.now()), run.fx.clock.monotonic()
@@ -196,17 +198,17 @@ def _close_reason(run: Run) -> str:
 def drain(run: Run) -> None:
     """Lets running generations finish. What is left at the limit ends with the engine; that is no failure.
 
-    A partial run waits for none: they are those of engines that stay.
+    A partial run waits for none: they are those of engines that stay. A batch waits for its own.
 
-    On the way forward this is the last moment at which the engine is as it was, so it is here that it stops being what
+    Of the plain way forward this is the last moment at which the engine is as it was, so it is here that it stops being what
     boots: where systemd can't do that, the switch ends without harm.
     """
-    if run.partial:
+    if run.plan.partial:
         return
-    left = run.front.drain(run.request.drain_timeout_s)
+    left = run.front.drain(run.request.drain_timeout_s, run.places)
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
-    if run.direction is Direction.FORWARD:
+    if run.direction is Direction.FORWARD and not run.rolling:
         disable_all(run)
 
 
@@ -274,15 +276,14 @@ def _entries(run: Run, reason: str, *, is_open: bool = False) -> list[dict[str, 
     if run.partial:
         _look_back(run)
     rows = []
-    for single, own, before in zip(
-        profile.singles, profile.replicas, replicas.known(run.front.current(), profile), strict=True
-    ):
+    told = replicas.known(run.front.current(), profile, any_rendering=run.rolling)
+    for single, own, before in zip(profile.singles, profile.replicas, told, strict=True):
         if single.unit in ours:
             part = engines.get(single.unit)
             verified = is_open and run.canary_passed
             rows.append(replicas.entry(single, own.cards, part, is_open=is_open, verified=verified, reason=reason))
         elif before is not None and replicas.still_open(before, live):
-            rows += replicas.as_rendered([before], profile)
+            rows += [dict(before)] if run.rolling else replicas.as_rendered([before], profile)
         else:
             was_open = before is not None and before["open"]
             why = replicas.GONE if was_open else (before or {}).get("reason") or replicas.WAITS
@@ -307,13 +308,13 @@ def _with_others(run: Run, phase: str, reason: str) -> dict[str, Any]:
     if state is not None:
         kept = {"verified_at": state.verified_at, "gate": state.gate}
     return {
-        **profile_part(run.profile),
+        **profile_part(run.shown()),
         **fields,
         **kept,
         "phase": "serving",
         "reason": "",
         "retry_after_s": None,
-        "switch": None,
+        "switch": switch_part(run) if run.rolling else None,
     }
 
 
@@ -330,7 +331,7 @@ def open_frontdoor(run: Run) -> None:
     state = run.seen.state
     now = stamp(run.fx.clock.now())
     fields: dict[str, Any] = {
-        **profile_part(profile),
+        **profile_part(run.shown(opens=True)),
         "phase": "serving",
         "open": True,
         "reason": run.reason() and f"went back after: {run.reason()}",
@@ -358,7 +359,7 @@ def open_frontdoor(run: Run) -> None:
     except SlotFault as fault:
         run.warn(f"{fault.message}; the engine is served as soon as it does")
     run.served = profile
-    run.did(open_action(profile.name))
+    run.did(open_action(profile.name, run.places))
 
 
 def _check_verified(run: Run, state: SlotState) -> None:

@@ -59,6 +59,14 @@ class OnFailure(StrEnum):
     LEAVE = "leave"
 
 
+class Way(StrEnum):
+    """How engines are replaced. PLAIN: all stop before the first one starts. ROLLING: the replicas of a profile in
+    batches, while the others serve."""
+
+    PLAIN = "plain"
+    ROLLING = "rolling"
+
+
 class Mode(StrEnum):
     """SWITCH: what the caller asks for. RECOVER: what the slot should serve, chosen under the lock. BOOT: the same,
     without a person: an engine that was started by hand is left alone."""
@@ -261,6 +269,7 @@ class Request:
     drain_timeout_s: float = 60.0
     health_timeout_s: float | None = None
     lock_timeout_s: float = 0.0
+    min_serving: int | None = None  # replicas that serve on while others are replaced; None: all but one where possible
     canary_repeats: int | None = None
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()

@@ -225,6 +225,7 @@ class FakeHost:
         self.frontdoor_stuck = False
         self.frontdoor_sequence = 0
         self.generations: list[float] = []  # monotonic ends of running generations
+        self.generations_on: list[list[float]] = []  # the same of each replica
         self.readonly: set[PurePosixPath] = set()
         self.hidden: set[PurePosixPath] = set()  # what only root can read
         self.unreadable: set[PurePosixPath] = set()  # no files, but something in their place
@@ -631,9 +632,13 @@ class FakeHttp:
         if not fake_host.frontdoor_present:
             return Reply(0, error="refused")
         active = sum(1 for end in fake_host.generations if end > fake_host.mono)
+        rows = [
+            {"index": index, "active_generations": sum(1 for end in ends if end > fake_host.mono)}
+            for index, ends in enumerate(fake_host.generations_on)
+        ]
         part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
         part |= {"queued_generations": 0, "max_active_generations": 2}
-        return Reply(200, json.dumps({"ok": True, "frontdoor": part}))
+        return Reply(200, json.dumps({"ok": True, "frontdoor": part, "replicas": rows}))
 
     def _ready(self, url: str = BACKEND) -> FakeUnit | None:
         engine = self._host.engine(urlsplit(url).port or 80)

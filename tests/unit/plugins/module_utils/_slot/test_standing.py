@@ -23,6 +23,7 @@ PARAMS: dict[str, Any] = {
     "gate": "verified",
     "on_failure": "rollback",
     "drain_timeout": 60.0,
+    "min_serving": None,
     "health_timeout": None,
     "lock_timeout": 0.0,
     "canary_repeats": None,

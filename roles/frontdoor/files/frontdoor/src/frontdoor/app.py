@@ -31,6 +31,7 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
+from frontdoor.policy.llm_pool import Served
 from frontdoor.policy.routes import REMOTE_PATHS, Kind
 from frontdoor.policy.routing import Reader, replica_named
 from frontdoor.slot.current import STOPPING, Slot, kind_of
@@ -46,10 +47,11 @@ _OPEN_PATHS = ("/", "/health", "/ready")
 
 
 def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """What bodies are checked and edited by."""
+    """What bodies are checked and edited by. Another stack of the same model is no reason to turn away who waits."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
-    names = ("name", "fingerprint", "served_model_name", "modalities", "reasoning", "engine_version", "remote")
-    return state.rules, lengths, *(profile.get(name) for name in names)
+    names = ("name", "served_model_name", "modalities", "reasoning", "remote")
+    served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
+    return state.rules, lengths, served.kind, served.templates_responses, *(profile.get(name) for name in names)
 
 
 class App:
