@@ -81,10 +81,10 @@ options:
     default: 60
   min_serving:
     description:
-      - How many replicas serve on while others are replaced, where the new and the old ones are of the same profile and look
-        the same to clients (a new stack or setting, or a restart). They are replaced in batches, each verified.
-      - The default is all but one where that is possible. A number above 0 that can't be kept fails the switch before
-        anything is touched. V(0) replaces all together.
+      - How many replicas serve on while others of the same profile are replaced, such as for a new stack or a restart.
+        They are replaced in batches, each verified.
+      - The default is all but one where clients can't tell old and new ones apart. V(0) replaces all together.
+      - A number above 0 that can't be kept fails the switch before anything is touched.
     type: int
   health_timeout:
     description:

@@ -200,8 +200,8 @@ def drain(run: Run) -> None:
 
     A partial run waits for none: they are those of engines that stay. A batch waits for its own.
 
-    Of the plain way forward this is the last moment at which the engine is as it was, so it is here that it stops being what
-    boots: where systemd can't do that, the switch ends without harm.
+    Of the plain way forward this is the last moment at which the engine is as it was, so it is here that it stops being
+    what boots: where systemd can't do that, the switch ends without harm.
     """
     if run.plan.partial:
         return
