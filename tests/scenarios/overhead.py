@@ -2,11 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`; and what Ansible
-takes beyond the switches: `overhead.py rollout A B`.
+takes beyond the switches: `overhead.py rollout A B`; and what clients notice of both ways to replace replicas:
+`overhead.py ways HOST PROFILE`.
 
 Switches a converged lab host to and fro between two profiles and prints, for each switch: the engine's own time (the
 old unit's stop as systemd has it, and the new unit's start until it says that it is ready), the whole command, the
 difference, and how long clients were kept out. Then the time of a switch to what is served already.
+
+With `ways` it renders a served profile of several engines anew, again and again, and replaces its engines all together
+and one after the other in turns, while two clients never stop asking.
 
 With `rollout` it runs rollout.yml on one, two and four hosts, and prints the time of the play, that of the switches
 (the longest of each wave), and the rest for each host.
@@ -28,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 
 from labkit.layout import open_lab
+from scenarios.anew import render_anew
+from scenarios.recording import Watch
 from scenarios.rig import PREFIX, Rig
 
 READY = "Application startup complete"
@@ -119,16 +125,42 @@ def rollouts(old: str, new: str) -> None:
     print("\n".join(table(rows)))
 
 
+def ways(rig: Rig, profile: str, rounds: int) -> None:
+    rig.wipe()
+    if rig.ctl("switch", profile, limit_s=900).code != 0:
+        raise SystemExit(f"{profile} cannot be served")
+    watch, rows = Watch(rig), []
+    for number in range(2 * rounds):
+        rig.wait_settled()
+        render_anew(rig, profile)
+        recording = watch.begin()
+        done = rig.ctl("switch", profile, *([] if number % 2 else ["--min-serving", "0"]), limit_s=900)
+        watch.end()
+        recording.check()
+        away, asked = rig.journal()[-1]["turned_away_s"], len(recording.answers)
+        rows.append((done.data["way"], done.seconds, away, asked, len(recording.refusals())))
+    watch.stop()
+    print("way        whole  turned away  requests  refused")
+    for way, whole, away, asked, refused in rows:
+        print(f"{way:8} {whole:6.1f} s {away:10.1f} s {asked:9} {refused:8}")
+    whole = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in ("plain", "rolling")}
+    print(f"rolling takes {whole['rolling'] / whole['plain']:.2f} times as long as plain")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names; or rollout")
-    parser.add_argument("profiles", nargs=2)
+    parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names; or rollout, or ways")
+    parser.add_argument("profiles", nargs=2, help="two profiles; of ways: the host and the profile")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     if given.host == "rollout":
         rollouts(*given.profiles)
         return
     lab = open_lab()
+    if given.host == "ways":
+        host, profile = given.profiles
+        ways(Rig(lab, int(host.removeprefix(lab.name))), profile, given.rounds)
+        return
     rig = Rig(lab, int(given.host.removeprefix(lab.name)))
     old, new = given.profiles
     if rig.ctl("switch", old, limit_s=900).code != 0:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from scenarios.anew import VARIABLE, render_anew
 from scenarios.outcome import assert_journal_closed, assert_serves
 from scenarios.recording import Answer, Recording, ask, status
 from scenarios.rig import PREFIX, SIM_DIR, Rig, wait_for
@@ -73,33 +74,12 @@ def test_a_switch_there_and_back(rig: Rig) -> None:
     assert_serves(rig, "sim-a")
 
 
-def render_anew(rig: Rig) -> str:
-    """Write what the role writes after the profile was changed, to wait for a switch; return what tells it apart."""
-    live, number = json.loads(rig.read(f"etc/b70-vllm-slot/profiles/{PROFILE}.json")), str(time.time_ns())
-    profile = {**live, "fingerprint": f"sha256:{int(number):064x}"}
-    texts = []
-    for row in profile["engine"]["replicas"]:
-        # A variable that no engine reads: another command line, or another stack, takes the same way.
-        row["env"] = {**row["env"], "B70_ROLL": number}
-        unit, env = rig.read(f"etc/systemd/system/{row['unit']}"), rig.read(env_file(row["index"]))
-        lines = [line for line in env.splitlines() if not line.startswith("B70_ROLL=")]
-        texts.append([unit, "\n".join([*lines, f'B70_ROLL="{number}"']) + "\n"])
-    data = {"schema": 1, "name": PROFILE, "unit": texts[0][0], "env": texts[0][1], "more": texts[1:]}
-    rig.must("mkdir", "-p", "/etc/b70-vllm-slot/pending")
-    rig.write(f"etc/b70-vllm-slot/pending/{PROFILE}.json", json.dumps({**data, "profile": json.dumps(profile)}))
-    return number
-
-
-def env_file(replica: int) -> str:
-    return f"etc/b70-vllm-slot/profiles/{PROFILE}@{replica}.env"
-
-
 def rolled(rig: Rig) -> list[str]:
     """Which rendering the process of each replica was started from."""
     found = []
     for pid in sorted(rig.engines()):
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        found += [word.partition(b"=")[2].decode() for word in words if word.startswith(b"B70_ROLL=")]
+        found += [word.partition(b"=")[2].decode() for word in words if word.startswith(f"{VARIABLE}=".encode())]
     return found
 
 
@@ -107,7 +87,7 @@ def test_a_new_setting_goes_from_replica_to_replica_and_turns_no_client_away(
     rig: Rig, recorded: Callable[[], Recording]
 ) -> None:
     have(rig)
-    number = render_anew(rig)
+    number = render_anew(rig, PROFILE)
     predicted = rig.ctl("switch", PROFILE, "--check").data
     assert predicted["way"] == "rolling", predicted
     before, recording = shown(rig, "InvocationID"), recorded()
@@ -131,7 +111,7 @@ def test_a_corrupt_second_engine_takes_the_first_one_back_while_the_third_serves
     rig: Rig, recorded: Callable[[], Recording]
 ) -> None:
     have(rig)
-    number = render_anew(rig)
+    number = render_anew(rig, PROFILE)
     before, recording = shown(rig, "InvocationID"), recorded()
     told = rig.root / f"{SIM_DIR.lstrip('/')}/{PROFILE}@18081.json"
     rig.tell(f"{PROFILE}@18081", "wrong-answer")
