@@ -143,8 +143,8 @@ def ways(rig: Rig, profile: str, rounds: int) -> None:
     print("way        whole  turned away  requests  refused")
     for way, whole, away, asked, refused in rows:
         print(f"{way:8} {whole:6.1f} s {away:10.1f} s {asked:9} {refused:8}")
-    whole = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in ("plain", "rolling")}
-    print(f"rolling takes {whole['rolling'] / whole['plain']:.2f} times as long as plain")
+    medians = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in ("plain", "rolling")}
+    print(f"rolling takes {medians['rolling'] / medians['plain']:.2f} times as long as plain")
 
 
 def main() -> None:

@@ -44,12 +44,10 @@ class FrontdoorLink:
         return read_state(self._fx, self._layout)
 
     def status(self) -> Mapping[str, Any] | None:
-        """The `frontdoor` part of its /status, {} when it can't be understood, None when nobody answers."""
-        whole = self._whole_status()
-        return None if whole is None else whole.get("frontdoor", {})
+        """What its /status says of the slot, {} when it can't be understood, None when nobody answers.
 
-    def _whole_status(self) -> Mapping[str, Any] | None:
-        """/status, {} when it can't be understood, None when nobody answers."""
+        An older frontdoor has one slot, and tells of it elsewhere.
+        """
         reply = self._fx.http.get(f"{self._layout.frontdoor_url}/status", _HTTP_TIMEOUT_S)
         if reply.status == 0 and reply.error == "refused":
             return None
@@ -57,7 +55,13 @@ class FrontdoorLink:
             whole = json.loads(reply.text)
         except ValueError:
             return {}
-        return whole if isinstance(whole, Mapping) and isinstance(whole.get("frontdoor"), Mapping) else {}
+        if not isinstance(whole, Mapping):
+            return {}
+        slots = whole.get("slots")
+        part = slots.get(self._layout.slot) if isinstance(slots, Mapping) else whole.get("frontdoor")
+        if not isinstance(part, Mapping):
+            return {}
+        return part if isinstance(slots, Mapping) else {**part, "replicas": whole.get("replicas")}
 
     def publish(self, fields: Mapping[str, Any]) -> bool:
         """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
@@ -128,10 +132,10 @@ class FrontdoorLink:
         limit; None when nobody answers."""
         active: int | None = None
         for _waited in poll(self._fx.clock, limit_s, _DRAIN_INTERVAL_S):
-            whole = self._whole_status()
-            if whole is None:
+            seen = self.status()
+            if seen is None:
                 return None
-            active = _generations(whole, places)
+            active = _generations(seen, places)
             if active == 0:
                 return 0
         return active
@@ -140,7 +144,7 @@ class FrontdoorLink:
 def _generations(status: Mapping[str, Any], places: Collection[int]) -> int:
     """How many generations run, in all or on these replicas; 1 where /status does not tell."""
     if not places:
-        return _number(status.get("frontdoor"), "active_generations", 0 if status else 1)
+        return _number(status, "active_generations", 0 if status else 1)
     rows = status.get("replicas")
     ours = [row for row in rows if row.get("index") in places] if isinstance(rows, list) else []
     return sum(_number(row, "active_generations", 1) for row in ours) if len(ours) == len(places) else 1

@@ -18,7 +18,7 @@ from setuptools import setup
 # Not all modules: the others take as long to compile again, save nothing, and some read their own annotations. A class
 # and its base must be on the same side.
 COMPILED = [
-    *("app", "admission/connections", "admission/limiter", "admission/memory", "admission/permits"),
+    *("app", "follower", "admission/connections", "admission/limiter", "admission/memory", "admission/permits"),
     "admission/router",
     *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/measured"),
     *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),

@@ -204,19 +204,21 @@ class Bench:
     async def settled(self) -> None:
         """Wait until nothing is under way and all slots are free."""
         app = self.app
-        await until(lambda: not (app.running or app.limiter.active or app.limiter.queued or self.engine.active))
+        await until(
+            lambda: not (app.running or app.first.limiter.active or app.first.limiter.queued or self.engine.active)
+        )
 
     async def arrived(self, count: int) -> None:
         """Wait until so many generations are in the gate."""
-        await until(lambda: self.app.limiter.active + self.app.limiter.queued == count)
+        await until(lambda: self.app.first.limiter.active + self.app.first.limiter.queued == count)
 
     async def queued(self, count: int) -> None:
         """Wait until so many wait for a slot."""
-        await until(lambda: self.app.limiter.queued == count)
+        await until(lambda: self.app.first.limiter.queued == count)
 
     async def in_turn(self, *clients: Client, path: str = "/v1/chat/completions") -> None:
         """Let clients ask, each when the one before it has arrived."""
-        gate = self.app.limiter
+        gate = self.app.first.limiter
         for client in clients:
             before = gate.active + gate.queued
             client.request("POST", path, b"{}")

@@ -91,7 +91,7 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
             await run.settled()
             while run.app.connections:
                 await asyncio.sleep(0.001)
-            run.app.replicas.all[0].pool.drop_idle()
+            run.app.first.replicas.all[0].pool.drop_idle()
             assert await left_behind(run) == []
         finally:
             gc.enable()

@@ -123,7 +123,7 @@ async def test_who_was_turned_away_is_counted_by_key(tmp_path: Path) -> None:
         run.engine.script = hold
         first, second = await run.client(), await run.client()
         first.request("POST", CHAT, b"{}", "Authorization: Bearer s-alice")
-        while not run.app.limiter.active:
+        while not run.app.first.limiter.active:
             await asyncio.sleep(0.001)
         for _ in range(3):
             answer = await second.ask("POST", CHAT, b"{}", "Authorization: Bearer s-bob")

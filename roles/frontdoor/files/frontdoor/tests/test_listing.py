@@ -137,7 +137,7 @@ async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, mo
         await run.engine.kill()
         answer = await client.ask("GET", MODELS)
         assert (answer.status, answer.json["error"]["code"]) == (502, "engine_unreachable")
-        assert run.app.replicas.all[0].health.reachable is False
+        assert run.app.first.replicas.all[0].health.reachable is False
         assert run.outcomes() == {"upstream_timeout": 1, "upstream_error": 1}
 
 

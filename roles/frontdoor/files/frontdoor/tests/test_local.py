@@ -173,7 +173,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
     # nobody asks but this test
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
-        vitals, told = run.app.replicas.all[0].vitals, {"tokens": 1000.0}
+        vitals, told = run.app.first.replicas.all[0].vitals, {"tokens": 1000.0}
 
         async def engine(call: Call) -> None:
             if call.request.line.startswith("GET /metrics "):
@@ -195,7 +195,9 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
 
         run.engine.script = engine
         client, loop = await run.client(), asyncio.get_running_loop()
-        await until(lambda: run.app.replicas.all[0].health.reachable and run.app.replicas.all[0].probe._task is None)
+        await until(
+            lambda: run.app.first.replicas.all[0].health.reachable and run.app.first.replicas.all[0].probe._task is None
+        )
         await client.chat()
         began = loop.time()
         await asked()
@@ -224,7 +226,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
         told["tokens"] = 0
         await asked()
         assert vitals.tokens_per_s is None
-        run.app.replicas.all[0].health.note(False, "gone")
+        run.app.first.replicas.all[0].health.note(False, "gone")
         await asked()
         assert vitals.cache_used is None
 
@@ -264,7 +266,7 @@ async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_pat
         busy = [await run.client() for _ in range(2)]
         for one in busy:
             one.request("POST", "/v1/chat/completions", b"{}")
-        await until(lambda: door.limiter.active == 2)
+        await until(lambda: door.first.limiter.active == 2)
         for number in range(100):
             assert (await client.ask("POST", "/v1/chat/completions", b"{}")).status == 503
             if number % 10 == 0:
@@ -300,7 +302,7 @@ def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> No
 def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
     reading, writing = os.pipe()
     route = Route(Kind.ENGINE, '/v1/100%d/"x"', gated=True)
-    ledger = Ledger(EventLog(writing), lambda: 1.23456, lambda _s, _work: None, lambda _s: None)
+    ledger = Ledger(EventLog(writing), lambda: 1.23456, lambda _s, _work: None, lambda _slot, _s: None)
     ledger.note(Entry("::1%eth0", None, route, True, OK, 200, None, 0.0, 1.23456, 0.25, 0.1, 99))
     before = int(time.time() * 1000)
     ledger.sweep()

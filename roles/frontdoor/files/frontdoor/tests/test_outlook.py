@@ -166,7 +166,7 @@ async def hold_both(run: Bench) -> tuple[Hold, list[Client]]:
     for client in clients:
         client.request("POST", CHAT, b"{}")
     await until(lambda: run.engine.active == 2)
-    run.app.permits.outlook.lasted([40.0] * 64)
+    run.app.first.permits.outlook.lasted([40.0] * 64)
     return hold, clients
 
 
@@ -204,11 +204,11 @@ async def test_what_ended_tells_how_long_the_next_will_take(tmp_path: Path) -> N
         # who was refused held no slot
         assert (await client.chat()).status == 503
         run.app.ledger.settle()
-        assert len(run.app.permits.outlook._lasted) == 0, "another engine"
+        assert len(run.app.first.permits.outlook._lasted) == 0, "another engine"
         run.write_state(limits=LIMITS)
         assert (await client.chat()).status == 200
         run.app.ledger.settle()
-        assert len(run.app.permits.outlook._lasted) == 1
+        assert len(run.app.first.permits.outlook._lasted) == 1
 
 
 @on_loop

@@ -94,11 +94,11 @@ async def test_who_needs_several_waits_for_all_of_them(tmp_path: Path) -> None:
         holds[0].go.set()
         assert (await first.answer()).status == 200
         # two are free, and kept for whose turn it is: nobody passes by
-        assert (run.app.limiter.active, run.app.limiter.queued) == (2, 4)
+        assert (run.app.first.limiter.active, run.app.first.limiter.queued) == (2, 4)
         holds[1].go.set()
         assert (await second.answer()).status == 200
         await run.queued(0)
-        assert run.app.limiter.active == 4
+        assert run.app.first.limiter.active == 4
         holds[2].go.set()
         for client in (wide, late):
             assert (await client.answer()).status == 200

@@ -19,12 +19,12 @@ SILENT = {"probe_interval_s": 0.1, "silence_limit_s": 3600.0}
 
 
 async def reachable(run: Bench, wanted: bool) -> None:
-    await until(lambda: run.app.replicas.all[0].health.reachable is wanted)
+    await until(lambda: run.app.first.replicas.all[0].health.reachable is wanted)
 
 
 def give_up_after(run: Bench, seconds: float) -> None:
     """Change after how long a silent engine is taken for hung."""
-    run.app.replicas.all[0].probe._limit_s = seconds
+    run.app.first.replicas.all[0].probe._limit_s = seconds
 
 
 async def ready(client: Client) -> tuple[int, str, str | None]:
@@ -63,10 +63,10 @@ async def test_an_engine_that_was_started_anew_is_asked_at_once(tmp_path: Path) 
         await run.engine.kill()
         run.write_state(engine=None)
         await reachable(run, False)
-        assert "refused" in run.app.replicas.all[0].health.error
+        assert "refused" in run.app.first.replicas.all[0].health.error
         # nothing about the engine changed, so nothing is asked
         run.write_state(engine=None, sequence=9)
-        assert run.app.replicas.all[0].health.reachable is False
+        assert run.app.first.replicas.all[0].health.reachable is False
 
 
 @on_loop
@@ -123,11 +123,11 @@ async def test_an_engine_that_streams_is_alive_however_silent_its_health_is(tmp_
         run.engine.wedged.set()
         for _ in range(2):
             # nothing is heard for a while, until there is another token: that is a sign of life
-            await until(lambda: run.app.replicas.all[0].probe.silent_s)
+            await until(lambda: run.app.first.replicas.all[0].probe.silent_s)
             go_on.set()
             await client.reader.readuntil(b"token")
-            await until(lambda: run.app.replicas.all[0].probe.silent_s is None)
-            assert run.app.replicas.all[0].health.reachable
+            await until(lambda: run.app.first.replicas.all[0].probe.silent_s is None)
+            assert run.app.first.replicas.all[0].health.reachable
         assert (await ready(other))[0] == 200
         end = True
         go_on.set()
@@ -171,7 +171,7 @@ async def test_an_engine_that_fails_whatever_it_is_asked_is_not_well(tmp_path: P
         run.engine.script = failing
         run.engine.health = "503 Service Unavailable"
         asked = 0
-        while run.app.replicas.all[0].health.reachable:
+        while run.app.first.replicas.all[0].health.reachable:
             answer = await client.chat()
             assert (answer.status, answer.body) == (500, b"{}")
             asked += 1
@@ -180,15 +180,15 @@ async def test_an_engine_that_fails_whatever_it_is_asked_is_not_well(tmp_path: P
         for _ in range(20):
             assert (await client.chat()).status == 500
             asked += 1
-            assert run.app.replicas.all[0].health.reachable is False
+            assert run.app.first.replicas.all[0].health.reachable is False
         assert run.outcomes() == {"engine_5xx": asked}
         rows = (await other.ask("GET", "/metrics")).body.decode()
         assert f'\nb70_frontdoor_engine_errors_total{{code="http_500"}} {asked}\n' in rows
         assert f'requests_total{{path="/v1/chat/completions",outcome="engine_5xx"}} {asked}\n' in rows
         # a client's own mistake is no failure of the engine's, as far as nobody asks for its health meanwhile
         run.stop("probe")
-        run.app.replicas.all[0].probe.stop()
+        run.app.first.replicas.all[0].probe.stop()
         run.engine.script = lambda call: call.json({"error": 1}, "400 Bad Request")
         assert (await client.chat()).status == 400
-        assert run.app.replicas.all[0].health.reachable is True
+        assert run.app.first.replicas.all[0].health.reachable is True
         assert run.outcomes() == {"engine_5xx": asked, "ok": 1}

@@ -122,8 +122,8 @@ async def test_of_several_engines_the_fullest_counts(tmp_path: Path, monkeypatch
         run.engine.script = engine
         client = await run.client()
         await client.chat()
-        run.app.replicas.all[0].vitals.run()
-        await until(lambda: run.app.replicas.all[0].vitals.cache_used is not None)
+        run.app.first.replicas.all[0].vitals.run()
+        await until(lambda: run.app.first.replicas.all[0].vitals.cache_used is not None)
         assert (await client.ask("GET", "/status")).json["engine"]["cache_used"] == 0.8
 
 

@@ -38,7 +38,7 @@ def unreachable(slot: Slot, *replicas: int) -> Unreachable:
     """Let no connection to these replicas be made."""
     loop = Unreachable()  # type: ignore[abstract]
     for one in replicas:
-        slot.run.app.replicas.all[one].pool._loop = loop
+        slot.run.app.first.replicas.all[one].pool._loop = loop
     return loop
 
 
@@ -193,8 +193,8 @@ async def test_a_request_that_was_not_sent_is_tried_on_another_replica(tmp_path:
         assert [event["replica"] for event in slot.run.events() if event["event"] == "engine_unreachable"] == [0, 1]
         # the probe finds it again
         await slot.engines[0].start()
-        slot.run.app.replicas.run_probes()
-        await until(lambda: slot.run.app.replicas.all[0].health.reachable)
+        slot.run.app.first.replicas.run_probes()
+        await until(lambda: slot.run.app.first.replicas.all[0].health.reachable)
         assert await answers(await ask(slot, 2)) == [200] * 2
         assert slot.asked[0] == 1
 
@@ -224,7 +224,7 @@ async def test_a_strict_session_does_not_wait_in_a_slot_that_has_closed(tmp_path
         loop.go.set()
         refused = await client.answer()
         assert (refused.status, refused.json["error"]["code"]) == (503, "switching")
-        assert (slot.run.app.limiter.queued, slot.run.app.limiter.active) == (0, 0)
+        assert (slot.run.app.first.limiter.queued, slot.run.app.first.limiter.active) == (0, 0)
 
 
 @pytest.mark.parametrize("counts", [(1, 3), (3, 1)])
@@ -244,7 +244,7 @@ async def test_who_is_dismissed_may_have_sent_more_when_the_number_of_replicas_c
 
     before, after = counts
     async with bench(tmp_path, state=told(before)) as run:
-        slot, limiter = Slot(run, engines), run.app.limiter
+        slot, limiter = Slot(run, engines), run.app.first.limiter
         hold = holds(slot)
         # one permit of the last replica is free, and whoever needs two waits for the other one
         running = await ask(slot, 2 * before - 1)
@@ -307,7 +307,7 @@ async def test_streams_of_a_replica_that_dies_end_validly_and_others_go_on(tmp_p
         for client in clients:
             await client.reader.readuntil(b"one\n\n\r\n")
         await slot.engines[0].kill()
-        await until(lambda: slot.run.app.limiter.held == [0, 2])
+        await until(lambda: slot.run.app.first.limiter.held == [0, 2])
         step.set()
         ends = [await client.reader.readuntil(b"0\r\n\r\n") for client in clients]
         cut = [end for end in ends if b"engine_cut" in end]
@@ -340,7 +340,7 @@ async def test_a_session_stays_with_its_replica_and_a_strict_one_waits_for_it(tm
         # and holds up nobody
         other = await say("d")
         await until(lambda: slot.active == [1, 1, 1])
-        assert slot.run.app.limiter.queued == 1
+        assert slot.run.app.first.limiter.queued == 1
         hold.go.set()
         assert await answers([first, strict, prefers, other]) == [200] * 4
         assert slot.asked[0] == 5
@@ -357,7 +357,7 @@ async def test_a_strict_session_waits_for_a_replica_that_cannot_be_reached(tmp_p
         await slot.run.queued(1)
         assert await answers(await ask(slot, 2)) == [200, 200]
         await slot.engines[0].start()
-        slot.run.app.replicas.run_probes()
+        slot.run.app.first.replicas.run_probes()
         assert await answers(waiting) == [200]
         assert slot.asked == [2, 2]
 
@@ -438,7 +438,7 @@ async def test_requests_without_permits_are_spread_too(tmp_path: Path) -> None:
         await until(lambda: slot.active == [2, 2, 2])
         hold.go.set()
         assert await answers(clients) == [200] * 6
-        assert [replica.passing for replica in slot.run.app.replicas.all] == [0, 0, 0]
+        assert [replica.passing for replica in slot.run.app.first.replicas.all] == [0, 0, 0]
 
 
 @on_loop
@@ -473,12 +473,12 @@ async def test_each_replica_is_shown(tmp_path: Path) -> None:
             engine.script = counting(index)
         app = slot.run.app
         slot.tell(sequence=8)
-        app.replicas.run_probes()
-        await until(lambda: all(one.health.reachable for one in app.replicas.all))
+        app.first.replicas.run_probes()
+        await until(lambda: all(one.health.reachable for one in app.first.replicas.all))
         for _look in range(2):
             assert await answers(await ask(slot, 4)) == [200] * 4
-            app.replicas.run_vitals()
-            await until(lambda: all(one.vitals._task is None for one in app.replicas.all))
+            app.first.replicas.run_vitals()
+            await until(lambda: all(one.vitals._task is None for one in app.first.replicas.all))
             # two looks in one step of the clock tell no rate
             looked = app.loop.time()
             await until(lambda looked=looked: app.loop.time() > looked)  # type: ignore[misc]
@@ -514,12 +514,12 @@ async def test_a_switch_waits_for_the_answers_of_all_replicas_and_changes_their_
         assert (await status(slot))["frontdoor"]["active_generations"] == 3
         # one engine takes their place while they run
         slot.run.write_state(sequence=9, backend_url=slot.engines[1].url, replicas=None, routing=None)
-        assert len(slot.run.app.replicas.all) == 1
+        assert len(slot.run.app.first.replicas.all) == 1
         assert (await status(slot))["frontdoor"]["active_generations"] == 3
         hold.go.set()
         assert await answers(clients) == [200] * 3
         await slot.run.settled()
-        assert slot.run.app.limiter.held == [0, 0, 0]
+        assert slot.run.app.first.limiter.held == [0, 0, 0]
         assert await answers(await ask(slot, 1)) == [200]
         assert slot.asked == [1, 2, 1]
         # and three again
@@ -532,7 +532,7 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
     """Replicas die, close, open and come back while requests end in every way there is."""
     rng = random.Random(20260607)
     async with several(tmp_path, count=3, permits=2, queue_s=30) as slot:
-        limiter = slot.run.app.limiter
+        limiter = slot.run.app.first.limiter
         most = [0, 0, 0]
         asked_while_closed: list[int] = []
 
@@ -581,7 +581,7 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
                     await engine.kill()
                     await asyncio.sleep(0.02)
                     await engine.start()
-                    slot.run.app.replicas.run_probes()
+                    slot.run.app.first.replicas.run_probes()
                     await asyncio.sleep(0.03)
             going = False
 

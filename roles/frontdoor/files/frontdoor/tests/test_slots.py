@@ -69,7 +69,7 @@ async def test_a_slow_upload_holds_no_slot(tmp_path: Path) -> None:
         for client in slow:
             client.send(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
         await until(lambda: run.app.memory.held == len(slow))
-        assert run.app.limiter.active == 0
+        assert run.app.first.limiter.active == 0
         client = await run.client()
         assert (await client.chat()).status == 200
 
@@ -223,7 +223,7 @@ async def test_a_changed_limit_takes_effect_at_once(tmp_path: Path) -> None:
         await run.queued(3)
         run.write_state(limits={**QUEUE, "max_active_generations": 3})
         await until(lambda: run.engine.active == 3)
-        assert run.app.limiter.queued == 1
+        assert run.app.first.limiter.queued == 1
         hold.go.set()
         for client in clients:
             assert (await client.answer()).status == 200
@@ -284,7 +284,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
         held: list[int] = []
 
         async def script(call: Call) -> None:
-            held.append(run.app.limiter.active)
+            held.append(run.app.first.limiter.active)
             await moody(call, rng)
 
         run.engine.script = script
@@ -295,7 +295,7 @@ async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
         await asyncio.gather(*(visitor() for _ in range(10)))
         first.leave()
         await run.settled()
-        assert run.app.limiter.active == 0
+        assert run.app.first.limiter.active == 0
         assert 1 <= max(held) <= 3
         assert sum(run.outcomes().values()) <= 401
 

@@ -232,6 +232,6 @@ async def test_an_older_state_counts_and_is_told(tmp_path: Path) -> None:
         run.app.poll_state()
         assert not [event for event in run.events() if event["event"] == "state_went_back"]
         run.write_state(sequence=3)
-        assert run.app.slot.state.sequence == 3
+        assert run.app.first.slot.state.sequence == 3
         (told,) = [event for event in run.events() if event["event"] == "state_went_back"]
         assert (told["sequence"], told["was"]) == (3, 9)

@@ -330,7 +330,7 @@ async def test_an_engine_that_reads_nothing_holds_one_copy_of_the_body(tmp_path:
         run.write_state(backend_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         client = await run.client()
         client.request("POST", CHAT, b"x" * 30_000_000)
-        await until(lambda: run.app.limiter.active)
+        await until(lambda: run.app.first.limiter.active)
         client.request("POST", CHAT, b"x" * 10_000_000)
         (connection,) = run.app.connections
         await until(lambda: connection._close_after and not client.writer.transport.get_write_buffer_size())
@@ -338,7 +338,7 @@ async def test_an_engine_that_reads_nothing_holds_one_copy_of_the_body(tmp_path:
         assert run.app.memory.held == 30_000_000
         assert len(connection._buffer) < 512 * 1024
         client.leave()
-        await until(lambda: not (run.app.limiter.active or run.app.memory.held or run.app.connections))
+        await until(lambda: not (run.app.first.limiter.active or run.app.memory.held or run.app.connections))
         for link in links:
             link.transport.abort()
         server.close()

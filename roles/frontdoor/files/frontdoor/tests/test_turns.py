@@ -243,7 +243,7 @@ async def test_a_longer_wait_counts_as_well(tmp_path: Path) -> None:
         run.write_state(limits={**ONE, "queue_timeout_s": 0.05})
         run.write_state(limits=ONE)
         await asyncio.sleep(0.1)
-        assert run.app.limiter.queued == 1
+        assert run.app.first.limiter.queued == 1
         hold.go.set()
         for client in clients:
             assert (await client.answer()).status == 200
@@ -282,7 +282,7 @@ async def test_nobody_waits_from_one_model_to_another(tmp_path: Path, changes: d
         await run.in_turn(running, client)
         run.write_state(limits=ONE, **changes)
         if stays:
-            assert run.app.limiter.queued == 1
+            assert run.app.first.limiter.queued == 1
             hold.go.set()
             assert (await client.answer()).status == 200
         else:
@@ -359,7 +359,7 @@ async def test_many_clients_at_a_narrow_door_lose_nothing(tmp_path: Path) -> Non
             number = json.loads(call.request.body)["at"]
             engine_has[number] += 1
             # the engine itself may have one more, whose client left, until it looks
-            at_work.add(run.app.limiter.active)
+            at_work.add(run.app.first.limiter.active)
             at_work.add(sum(isinstance(one, Exchange) and one._connection is not None for one in run.app.running))
             await go.wait()
             await asyncio.sleep(rng.uniform(0, 0.004))

@@ -78,7 +78,7 @@ async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -
             run.app.ledger.settle()
             assert (metrics.prompt_tokens, metrics.completion_tokens) == (7 * counted, 5 * counted), cuts
         assert len(bodies) == 1
-        run.app.replicas.all[0].pool.drop_idle()
+        run.app.first.replicas.all[0].pool.drop_idle()
 
 
 @on_loop

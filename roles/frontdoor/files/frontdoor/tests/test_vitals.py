@@ -45,8 +45,8 @@ class Counting:
 async def ask_vitals(run: Bench) -> None:
     # the loop's clock counts milliseconds
     await asyncio.sleep(0.003)
-    run.app.replicas.all[0].vitals.run()
-    await until(lambda: run.app.replicas.all[0].vitals._task is None)
+    run.app.first.replicas.all[0].vitals.run()
+    await until(lambda: run.app.first.replicas.all[0].vitals._task is None)
 
 
 @contextlib.asynccontextmanager
@@ -55,16 +55,16 @@ async def generating(tmp_path: Path) -> AsyncIterator[tuple[Bench, Client, Count
     async with bench(tmp_path, backend={"metrics_interval_s": 3600, "probe_interval_s": 3600}) as run:
         engine = run.engine.script = Counting()
         client = await run.client()
-        await until(lambda: run.app.replicas.all[0].health.reachable)
+        await until(lambda: run.app.first.replicas.all[0].health.reachable)
         for _ in range(2):
             await client.chat()
             await ask_vitals(run)
-        assert run.app.replicas.all[0].vitals.tokens_per_s
+        assert run.app.first.replicas.all[0].vitals.tokens_per_s
         yield run, client, engine
 
 
 def told(run: Bench) -> tuple[object, object]:
-    return run.app.replicas.all[0].vitals.tokens_per_s, run.app.replicas.all[0].vitals.cache_used
+    return run.app.first.replicas.all[0].vitals.tokens_per_s, run.app.first.replicas.all[0].vitals.cache_used
 
 
 @pytest.mark.parametrize("mood", [SILENT, BROKEN, GONE])
@@ -81,7 +81,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
         engine.mood = ""
         await client.chat()
         await ask_vitals(run)
-        assert run.app.replicas.all[0].vitals.tokens_per_s
+        assert run.app.first.replicas.all[0].vitals.tokens_per_s
 
 
 @on_loop
@@ -99,11 +99,11 @@ async def test_another_engine_is_not_said_to_have_the_pace_of_the_one_before(
     async with generating(tmp_path) as (run, _, engine):
         # asked of the one before, and answered by nobody
         engine.mood, asked = SILENT, engine.asked
-        run.app.replicas.all[0].vitals.run()
+        run.app.first.replicas.all[0].vitals.run()
         await until(lambda: engine.asked > asked)
         run.write_state(engine={"unit": "b70-slot-main-tiny-b.service", "invocation_id": "1" * 32})
         assert told(run) == (None, None)
-        assert run.app.replicas.all[0].vitals._task is None
+        assert run.app.first.replicas.all[0].vitals._task is None
 
 
 @on_loop
@@ -134,9 +134,9 @@ async def test_the_slot_says_how_the_engine_names_its_metrics(tmp_path: Path) ->
 
         run.engine.script = script
         client = await run.client()
-        await until(lambda: run.app.replicas.all[0].health.reachable)
+        await until(lambda: run.app.first.replicas.all[0].health.reachable)
         for _ in range(2):
             await client.chat()
             await ask_vitals(run)
-        assert run.app.replicas.all[0].vitals.tokens_per_s
-        assert run.app.replicas.all[0].vitals.cache_used is None
+        assert run.app.first.replicas.all[0].vitals.tokens_per_s
+        assert run.app.first.replicas.all[0].vitals.cache_used is None

@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure, Phase
 from unit.plugins.module_utils._slot.calls import check, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, Rendering, profile_data, rendering
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, profile_data, rendering
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
 STACK = "/opt/b70/stacks/cpu-2222222222"
@@ -118,7 +119,7 @@ def test_a_restart_goes_from_replica_to_replica(fake_host):
 
 def test_clients_are_told_of_the_old_profile_until_the_last_replica_is_open(fake_host):
     hold(fake_host)
-    told = []
+    told: list[tuple[str, tuple[bool, ...]]] = []
     seen = fake_host.check
 
     def look():

@@ -7,18 +7,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from frontdoor import errors
 from frontdoor.admin.api import Admin
 from frontdoor.admission.connections import ConnectionLimiter
-from frontdoor.admission.limiter import Limiter
 from frontdoor.admission.memory import MemoryBudget
-from frontdoor.admission.outlook import Outlook
-from frontdoor.admission.permits import Permits
-from frontdoor.admission.router import Router, Wish
+from frontdoor.admission.router import Wish
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
+from frontdoor.follower import Follower
 from frontdoor.http.client import ClientConnection, Server, Work
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
@@ -31,27 +29,17 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
-from frontdoor.policy.llm_pool import Served
 from frontdoor.policy.routes import REMOTE_PATHS, Kind
-from frontdoor.policy.routing import Reader, replica_named
-from frontdoor.slot.current import STOPPING, Slot, kind_of
+from frontdoor.policy.routing import replica_named
+from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.journal import History
 from frontdoor.slot.records import Records
-from frontdoor.slot.replicas import Replicas
-from frontdoor.slot.state import SlotState, StateFile
+from frontdoor.slot.state import SlotState
 
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
 _STALL_S = 1.0
 _OPEN_PATHS = ("/", "/health", "/ready")
-
-
-def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """What bodies are checked and edited by. Another stack of the same model is no reason to turn away who waits."""
-    profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
-    names = ("name", "served_model_name", "modalities", "reasoning", "remote")
-    served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
-    return state.rules, lengths, served.kind, served.templates_responses, *(profile.get(name) for name in names)
 
 
 class App:
@@ -68,24 +56,17 @@ class App:
         self.config = config
         self.loop = loop
         self.events = events
-        limits, backend, admission = config.limits, config.backend, config.admission
+        limits = config.limits
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
-        outlook = Outlook()
-        self.ledger = Ledger(events, loop.time, loop.call_later, outlook.lasted)
-        self.limiter = Limiter(admission.max_active_generations, admission.max_queued)
-        self.router = Router()
-        self.replicas = Replicas(
-            loop, backend, events, changed=self._replicas_changed, active=lambda index: self.limiter.held[index]
-        )
-        self.permits = Permits(
-            self.limiter,
-            self.router,
-            outlook,
-            loop,
-            loads=self.replicas.loads,
-            waited=self.ledger.metrics.queue_wait.observe,
-            settle=self.ledger.settle,
-        )
+        self.ledger = Ledger(events, loop.time, loop.call_later, self._lasted)
+        slots = (config.slot, *config.slots)
+        self.followers = [
+            Follower(index, config._replace(slot=slot), loop, events, self.ledger, self._applied)
+            for index, slot in enumerate(slots)
+        ]
+        #: the slot that takes what names no model
+        self.first = self.followers[0]
+        self._several = len(self.followers) > 1
         per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
         self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
         #: requests for the engine that are under way
@@ -94,13 +75,8 @@ class App:
             limits, networks(config.listen.allowed_networks), networks(config.listen.trusted_proxies)
         )
         self.connections = self.connection_limiter.connections
-        #: the last switches
-        self.history = History(config.slot.journal_file)
-        self._state_file = StateFile(config)
-        first = self._state_file.poll()
-        assert first is not None
-        self.slot = Slot(first)
-        self._sequence = first.sequence
+        #: the last switches of each slot
+        self.histories = [History(slot.journal_file) for slot in slots]
         origin = config.cors.allow_origin
         cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
             "" if origin == "*" else "Vary: Origin\r\n"
@@ -111,11 +87,10 @@ class App:
             route=self.route,
             refusal_before_body=self.refusal_before_body,
             connections=self.connection_limiter,
-            replicas=self.replicas,
-            permits=self.permits,
+            targets=tuple(one.target for one in self.followers),
+            by_model={},
             memory=self.memory,
             ledger=self.ledger,
-            slot=self.slot,
             running=self.running,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
@@ -129,7 +104,7 @@ class App:
         self._local = LocalAnswers(
             config=config,
             server=self.server,
-            history=self.history,
+            histories=self.histories,
             records=records,
             keys_error=lambda: self.keys_error,
         )
@@ -140,11 +115,11 @@ class App:
             records=records,
             events=events,
             reload=self.reload,
-            poll_state=self.poll_state,
+            poll_state=self.first.poll,
         )
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._state_applied(first, first)
+        self._state_applied(self.first.slot.state)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -153,9 +128,9 @@ class App:
         self._every("state", self.config.slot.poll_interval_s, self.poll_state)
         self._every("sweep", _SWEEP_S, self._sweep)
         self._every("sample", 1.0, self._sample)
-        self._every("vitals", self.config.backend.metrics_interval_s, self.replicas.run_vitals)
-        self._every("probe", self.config.backend.probe_interval_s, self.replicas.run_probes)
-        self.replicas.run_probes()
+        self._every("vitals", self.config.backend.metrics_interval_s, self._run_vitals)
+        self._every("probe", self.config.backend.probe_interval_s, self._run_probes)
+        self._run_probes()
 
     def stop(self) -> None:
         """End the periodic work and every connection."""
@@ -165,13 +140,14 @@ class App:
         self._admin.drain()
         for connection in list(self.connections):
             connection.abort()
-        self.replicas.stop()
+        for one in self.followers:
+            one.replicas.stop()
         self.ledger.sweep()
 
     def drain(self) -> None:
         """Take no more work; idle clients are sent away, running answers go on."""
-        self.slot.drain()
-        self.permits.dismiss(STOPPING)
+        for one in self.followers:
+            one.drain()
         self._admin.drain()
         for connection in list(self.connections):
             if connection.idle:
@@ -199,13 +175,29 @@ class App:
                 connection.expired()
             for exchange in list(self.running):
                 exchange.expire(now)
-        self.replicas.sweep()
+        for one in self.followers:
+            one.replicas.sweep()
         self.refresh_keys()
         self.ledger.sweep()
 
     def _sample(self) -> None:
-        self.slot.count_down()
-        self.ledger.activity.sample(time.time(), self.limiter.active, self.limiter.queued, self.replicas.tokens_per_s)
+        for one in self.followers:
+            one.slot.count_down()
+        first = self.first
+        told = (first.limiter.active, first.limiter.queued, first.replicas.tokens_per_s)
+        self.ledger.activity.sample(time.time(), *told)
+
+    def _run_vitals(self) -> None:
+        for one in self.followers:
+            one.replicas.run_vitals()
+
+    def _run_probes(self) -> None:
+        for one in self.followers:
+            one.replicas.run_probes()
+
+    def _lasted(self, slot: int, seconds: Iterable[float]) -> None:
+        """Note how long generations of a slot held their permits."""
+        self.followers[slot].permits.outlook.lasted(seconds)
 
     @property
     def keys_error(self) -> str:
@@ -223,29 +215,25 @@ class App:
     def reload(self) -> None:
         """Read the state file and the keys now, whether they look changed or not."""
         self.refresh_keys()
-        self._state_file.forget()
+        for one in self.followers:
+            one.forget()
         self.poll_state()
 
     def poll_state(self) -> None:
-        """Apply the state file when it changed."""
-        state = self._state_file.poll()
-        if state is None:
-            return
-        before = self.slot.state
-        if 0 < state.sequence < self._sequence:
-            # what the file says counts, but whoever put it there should know
-            self.events.emit("state_went_back", sequence=state.sequence, was=self._sequence)
-        self._sequence = state.sequence or self._sequence
-        # what ended before is logged by the rules of before
-        self.ledger.settle()
-        self.slot.apply(state)
-        count = len(self.replicas.all)
-        self._state_applied(state, before)
-        if len(self.replicas.all) > count:
-            self.replicas.run_probes()
-        self._admin.state_applied(state)
+        """Apply each state file that changed."""
+        for one in self.followers:
+            one.poll()
+
+    def _applied(self, follower: Follower, before: SlotState) -> None:
+        """Tell everybody else what a slot has become."""
+        state = follower.slot.state
+        self._state_applied(state)
+        if follower is self.first:
+            self._admin.state_applied(state)
+        about = {"slot": follower.name} if self._several else {}
         self.events.emit(
             "state_applied",
+            **about,
             sequence=state.sequence,
             phase=state.phase,
             open=state.open,
@@ -255,31 +243,19 @@ class App:
             max_active_generations=state.max_active_generations,
         )
 
-    def _state_applied(self, state: SlotState, before: SlotState) -> None:
-        """Tell the parts what is so from now on."""
-        profile = str((state.profile or {}).get("name") or "")
-        self.ledger.activity.phase(time.time(), state.phase, profile, state.reason)
-        self.events.requests = self.config.log.events and state.event_log
-        if self.replicas.apply(state, anew=before.phase != state.phase):
-            self.permits.outlook.forget()
-            self.router.forget()
-        self._reader = Reader(state.routing, [one.max_model_len or 0 for one in state.replicas], kind_of(state))
-        self.permits.outlook.crowded_until = 0.0
-        refusal = self.slot.closed
-        if refusal is None and _judged_by(state) != _judged_by(before):
-            # their bodies are edited as it was right for what was served before
-            refusal = errors.outdated(before, state)
-        self._set_permits(refusal)
-
-    def _set_permits(self, refusal: Refusal | None = None) -> None:
-        """Let requests in where they may go now; with a refusal those who wait are told that."""
-        limits = [one.state.max_active_generations for one in self.replicas.all]
-        self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, refusal)
-
-    def _replicas_changed(self) -> None:
-        """One of them answers, or does not any more."""
-        if self.replicas.several:
-            self._set_permits()
+    def _state_applied(self, state: SlotState) -> None:
+        """What follows from the states of all slots; the page's activity is that of the first one."""
+        if state is self.first.slot.state:
+            profile = str((state.profile or {}).get("name") or "")
+            self.ledger.activity.phase(time.time(), state.phase, profile, state.reason)
+        self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
+        by_model = self.server.by_model
+        by_model.clear()
+        for one in self.followers:
+            told = one.slot.state
+            name = str((told.profile or {}).get("served_model_name") or "")
+            for model in (name, *told.rules.model_aliases) if name else ():
+                by_model.setdefault(model, one.target)
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -311,7 +287,9 @@ class App:
             return refusal
         if head.route.kind is Kind.UNKNOWN:
             return errors.unknown_path(head.route.path)
-        return self.slot.closed if head.route.kind is Kind.ENGINE else None
+        if head.route.kind is not Kind.ENGINE or any(one.slot.closed is None for one in self.followers):
+            return None
+        return self.first.slot.closed
 
     def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
@@ -339,57 +317,75 @@ class App:
 
     def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine for a generation, when there are permits for it."""
-        if self.slot.closed is not None:
-            return self.slot.closed
-        if self.limiter.full and not self.permits.timeout_s:
-            return self.permits.busy(id(client))
+        follower = self.first
+        if self._several:
+            follower = self._of_model(head, document := Document(body))
+        slot, permits = follower.slot, follower.permits
+        if slot.closed is not None:
+            return slot.closed
+        if follower.limiter.full and not permits.timeout_s:
+            return permits.busy(id(client))
+        if not self._several:
+            document = Document(body)
         # a compressed body is read by no engine
-        document = Document(body)
-        permits = 1 if head.coded else permits_of(head.route.path, document, self.limiter.most)
-        if isinstance(permits, Refusal):
-            return permits
+        count = 1 if head.coded else permits_of(head.route.path, document, follower.limiter.most)
+        if isinstance(count, Refusal):
+            return count
         # whatever it calls itself: who reads it as JSON must not find what was not looked at
-        wanted = self._edited(head, document)
+        wanted = _edited(slot, head, document)
         if isinstance(wanted, Refusal):
             return wanted
         wish: Wish | None = None
-        if self.replicas.several and not head.coded:
-            found = self._reader.wish(head.route.path, head.fields, document, wanted, self.replicas.open)
+        replicas = follower.replicas
+        if replicas.several and not head.coded:
+            found = follower.reader.wish(head.route.path, head.fields, document, wanted, replicas.open)
             if isinstance(found, Refusal):
                 return found
             wish = found
         if document.measured:
-            return Measured(client, head, len(body), wanted, permits, wish)
-        return Exchange(client, head, len(body), wanted, permits, wish)
+            return Measured(client, follower.target, head, len(body), wanted, count, wish)
+        return Exchange(client, follower.target, head, len(body), wanted, count, wish)
+
+    def _of_model(self, head: RequestHead, document: Document) -> Follower:
+        """The slot that serves the model a request names; the first one where it names none that is served."""
+        content = None if head.coded or document.foreign else document.content
+        name = content.get("model") if isinstance(content, dict) else None
+        target = self.server.by_model.get(name) if isinstance(name, str) else None
+        return self.first if target is None else self.followers[target.index]
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
         """Ask the engine what takes no permits."""
         if head.route.methods and head.method not in head.route.methods:
             return errors.method_not_allowed(head.route.label, head.route.methods)
         # who asks all the time would keep the process from ending
-        if self.slot.closed is not None and (self.slot.draining or not head.route.always):
-            return self.slot.closed
+        follower, document = self.first, None
+        if self._several and head.method == b"POST":
+            follower = self._of_model(head, document := Document(body))
+        elif self._several and head.route.lists_models:
+            follower = next((one for one in self.followers if one.slot.closed is None), self.first)
+        slot, replicas, target = follower.slot, follower.replicas, follower.target
+        if slot.closed is not None and (slot.draining or not head.route.always):
+            return slot.closed
         limit = self.config.admission.max_passthrough
-        if len(self.running) - self.limiter.requests >= limit:
+        if len(self.running) - sum(one.limiter.requests for one in self.followers) >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
-            return Listing(client, head)
-        if self.slot.remote and not head.route.always and head.method != b"OPTIONS":
+            return Listing(client, target, head)
+        if slot.remote and not head.route.always and head.method != b"OPTIONS":
             if head.route.path not in REMOTE_PATHS:
                 return errors.not_remote(head.route.label)
             if head.method != b"POST":
                 return errors.method_not_allowed(head.route.label, (b"POST",))
-        wanted = self._edited(head, Document(body)) if head.method == b"POST" else body
+        wanted = _edited(slot, head, document or Document(body)) if head.method == b"POST" else body
         if isinstance(wanted, Refusal):
             return wanted
-        only = replica_named(head.line) if head.route.always and self.replicas.several else -1
-        if only >= len(self.replicas.all):
-            return Refusal(
-                404, "unknown_path", f"there is no replica {only} here, only 0 to {len(self.replicas.all) - 1}"
-            )
-        return Exchange(client, head, len(body), wanted, only=only)
+        only = replica_named(head.line) if head.route.always and replicas.several else -1
+        if only >= len(replicas.all):
+            return Refusal(404, "unknown_path", f"there is no replica {only} here, only 0 to {len(replicas.all) - 1}")
+        return Exchange(client, target, head, len(body), wanted, only=only)
 
-    def _edited(self, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
-        """What the engine is sent, or why it is not asked."""
-        rules = self.slot.rules.get(head.route.path)
-        return document.body if rules is None else rules.apply(document, coded=head.coded)
+
+def _edited(slot: Slot, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
+    """What the engine is sent, or why it is not asked."""
+    rules = slot.rules.get(head.route.path)
+    return document.body if rules is None else rules.apply(document, coded=head.coded)

@@ -82,9 +82,9 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         "frontdoor_start",
         host=listen.host,
         port=listen.port,
-        backend=app.slot.state.backend_url,
-        max_active_generations=app.limiter.limit,
-        phase=app.slot.state.phase,
+        backend=app.first.slot.state.backend_url,
+        max_active_generations=app.first.limiter.limit,
+        phase=app.first.slot.state.phase,
         auth="none" if app.keys is None else "api_key",
         tls=tls is not None,
         version=__version__,
@@ -96,7 +96,9 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     notify("STOPPING=1")
     # it goes on listening: who comes now is told to come again, and not that nobody is there
     app.drain()
-    events.emit("frontdoor_draining", active_generations=app.limiter.active, limit_s=config.limits.drain_timeout_s)
+    events.emit(
+        "frontdoor_draining", active_generations=app.first.limiter.active, limit_s=config.limits.drain_timeout_s
+    )
     events.flush()
     await _until(lambda: not app.running, config.limits.drain_timeout_s)
     cut = app.interrupt()

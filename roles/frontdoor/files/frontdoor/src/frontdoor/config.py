@@ -193,6 +193,8 @@ class Config(NamedTuple):
 
     listen: Listen = Listen()
     slot: Slot = Slot()
+    #: further slots; requests go to that which serves the model they name, and else to the one above
+    slots: tuple[Slot, ...] = ()
     backend: Backend = Backend()
     admission: Admission = Admission()
     request: Request = Request()
@@ -216,6 +218,10 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     # The exact class: a boolean is an int too, and never meant as one.
     if kind is float and value.__class__ is int:
         value = float(value)
+    item = (get_args(hint) or (str,))[0]
+    if kind is tuple and hasattr(item, "_fields"):
+        tables = value if value.__class__ is list else [value]
+        return tuple(_section(item, table, f"{where}[{index}]") for index, table in enumerate(tables))
     if kind is tuple and value.__class__ is list and all(isinstance(item, str) for item in value):
         value = tuple(value)
     if value.__class__ is not kind:
@@ -263,6 +269,14 @@ def from_table(table: dict[str, Any]) -> Config:
             networks(getattr(config.listen, name))
         except ValueError as exc:
             raise ConfigError(f"listen.{name}: {exc}") from exc
+    slots = (config.slot, *config.slots)
+    for member in ("name", "state_file"):
+        values = [getattr(slot, member) for slot in slots]
+        for index, value in enumerate(values[1:]):
+            if not value or value in values[: index + 1]:
+                raise ConfigError(
+                    f"slots[{index}].{member}: {value!r} is {'that of another slot' if value else 'empty'}"
+                )
     several = [name for name in NUMBERS if name in config.request.sampling_defaults]
     if several:
         raise ConfigError(f"request.sampling_defaults.{several[0]}: only a client asks for several generations at once")

@@ -156,7 +156,7 @@ class Admin:
 
     def _reload(self, key: str) -> Answer:
         self.reload()
-        state = self.server.slot.state
+        state = self.server.targets[0].slot.state
         found = self._profiles.reload(_served(state), (state.profile or {}).get("fingerprint") or "")
         if isinstance(found, Refusal):
             return found
@@ -180,7 +180,7 @@ class Admin:
     def _obstacle(self, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
         """Why this cannot be done now, or not over HTTP."""
         status = profile.get("status")
-        for other, what in models.under_way(self.server.slot.state, self._running).items():
+        for other, what in models.under_way(self.server.targets[0].slot.state, self._running).items():
             words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
             return Refusal(409, f"model_{what}", words, details={"model": other})
         if verb == "unload" or status not in self._profiles.refused_statuses():
@@ -192,20 +192,20 @@ class Admin:
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
     def _runtime(self, name: str) -> str:
-        return models.runtime_state(name, self.server.slot.state, self._running, name in self._failures)
+        return models.runtime_state(name, self.server.targets[0].slot.state, self._running, name in self._failures)
 
     def _rows(self, *names: str) -> list[dict[str, Any]]:
         """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
         profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
-        limiter, refusals = self.server.permits.limiter, self.server.ledger.metrics.refusals
+        limiter, refusals = self.server.targets[0].permits.limiter, self.server.ledger.metrics.refusals
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
-        opened = len(self.server.replicas.used)
+        opened = len(self.server.targets[0].replicas.used)
         now = models.traffic(opened, limiter.active, limiter.queued, limiter.shares(), turned_away)
         rows = []
         for name in names or profiles:
             profile = profiles.get(name, {})
             status = str(profile.get("status") or "")
-            here = status_here(status, self.records.of(self.server.slot.state.slot, profile))
+            here = status_here(status, self.records.of(self.server.targets[0].slot.state.slot, profile))
             told = (self._runtime(name), self._failures.get(name), now, status not in refused)
             rows.append(models.row(name, {**profile, "status": here}, *told))
         return rows
@@ -236,7 +236,11 @@ class Admin:
         self._running, self._job = {}, None
         # the slot's newest word, before anybody is told
         self.poll_state()
-        if verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and _served(self.server.slot.state) != name:
+        if (
+            verb == "load"
+            and code not in (DONE, LOCKED, REFUSED, STOPPING)
+            and _served(self.server.targets[0].slot.state) != name
+        ):
             self._failures[name] = message
         self.events.emit(f"admin_{verb}_ended", model=name, exit=code, message=message)
         if code == DONE:

@@ -52,6 +52,18 @@ class Work(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """One slot, as the requests for its model see it."""
+
+    #: its number; what names no model that is served goes to number 0
+    index: int
+    name: str
+    slot: Slot
+    replicas: Replicas
+    permits: Permits
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Server:
     """What all connections and requests share."""
 
@@ -62,11 +74,12 @@ class Server:
     #: what is known to be refused before the client sends its body
     refusal_before_body: Callable[[ClientConnection, RequestHead], Refusal | None]
     connections: ConnectionLimiter[ClientConnection]
-    replicas: Replicas
-    permits: Permits
+    #: at least one
+    targets: tuple[Target, ...]
+    #: where each model is served, by its name and its aliases
+    by_model: dict[str, Target]
     memory: MemoryBudget
     ledger: Ledger
-    slot: Slot
     #: exchanges with the engine that are under way
     running: set[Any]
     #: gives numbers from 0 to 1, by which refused clients are spread over time
@@ -347,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""
-        if not head.keep_alive or self._close_after or self.server.slot.draining:
+        if not head.keep_alive or self._close_after or self.server.targets[0].slot.draining:
             return CLOSE
         return b"" if head.http11 else KEPT
 
@@ -363,7 +376,7 @@ class ClientConnection(asyncio.Protocol):
         self._work = None
         if self._stage == CLOSED:
             return
-        if not keep or self._close_after or self.server.slot.draining:
+        if not keep or self._close_after or self.server.targets[0].slot.draining:
             if self._buffer or self._close_after:
                 self._linger()
             else:

@@ -11,7 +11,7 @@ from frontdoor import errors
 from frontdoor.admission.permits import Permit
 from frontdoor.admission.router import Wish
 from frontdoor.errors import Refusal
-from frontdoor.http.client import ClientConnection
+from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import Relay, relay_for
 from frontdoor.http.upstream import UpstreamConnection
@@ -47,12 +47,13 @@ class Exchange:
     __slots__ = (
         *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s", "_gaps"),
         *("_head", "_head_bytes", "_last_activity", "_only", "_paused", "_permit", "_received", "_relay", "_replica"),
-        *("_response", "_server", "_shut_client", "_size", "_started", "_tail", "_tried"),
+        *("_response", "_server", "_shut_client", "_size", "_started", "_tail", "_target", "_tried"),
     )
 
     def __init__(
         self,
         client: ClientConnection,
+        target: Target,
         head: RequestHead,
         size: int,
         body: bytes | bytearray,
@@ -65,13 +66,13 @@ class Exchange:
         `wish` says to which replica a generation should go, `only` to which one anything else has to.
         """
         self._server = server = client.server
-        self._client = client
+        self._client, self._target = client, target
         self._head = head
         self._size, self._body = size, body
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = now = server.loop.time()
         self._permit = (
-            Permit(server.permits, self, id(client), client.client_key, permits, now, wish) if permits else None
+            Permit(target.permits, self, id(client), client.client_key, permits, now, wish) if permits else None
         )
         # whom it is asked of, the one it has to be, and those that could not be reached, as bits
         self._replica: Replica | None = None
@@ -109,7 +110,7 @@ class Exchange:
     # --- towards the engine ----------------------------------------------------------------------------------------
 
     def _forward(self) -> None:
-        replicas = self._server.replicas
+        replicas = self._target.replicas
         if self._permit is not None:
             replica = replicas.all[self._permit.replica]
         else:
@@ -129,7 +130,7 @@ class Exchange:
         assert replica is not None
         replica.health.note(False, reason)
         self._tried |= 1 << replica.index
-        closed = self._server.slot.closed
+        closed = self._target.slot.closed
         if closed is not None and not self._head.route.always:
             # whom it would go to now was not verified, or is on its way out
             self.refuse(closed)
@@ -140,7 +141,7 @@ class Exchange:
                 self._forward()
             if moved is not None:
                 return
-        elif self._only < 0 and self._server.replicas.usable & ~self._tried:
+        elif self._only < 0 and self._target.replicas.usable & ~self._tried:
             replica.passing -= 1
             self._forward()
             return
@@ -365,7 +366,7 @@ class Exchange:
     @property
     def _limit_s(self) -> float:
         """For how long the engine may be silent."""
-        return self._server.slot.state.backend_timeout_s
+        return self._target.slot.state.backend_timeout_s
 
     def expire(self, now: float) -> None:
         """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
@@ -414,7 +415,7 @@ class Exchange:
         if self._done:
             return
         self._done = True
-        server, client, response = self._server, self._client, self._response
+        server, client, target, response = self._server, self._client, self._target, self._response
         if self._size >= _SMALL:
             self._release_body()
         server.running.discard(self)
@@ -440,7 +441,9 @@ class Exchange:
                 self._received,
                 bytes(self._tail[-KEPT:]),
                 response is not None and response.event_stream and response.status == 200,
-                replica.index if replica is not None and server.replicas.several else -1,
+                # by number: of the first slot, which all numbers without a slot's name are of
+                replica.index if replica is not None and target.replicas.several and not target.index else -1,
+                target.index,
             )
         )
         client.exchange_done(keep)

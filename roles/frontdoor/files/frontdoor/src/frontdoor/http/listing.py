@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from frontdoor.errors import Refusal
-from frontdoor.http.client import ClientConnection
+from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import relay_for
@@ -36,11 +36,11 @@ class Listing(Exchange):
     _listed: ResponseHead
     _content: bytes
 
-    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
+    def __init__(self, client: ClientConnection, target: Target, head: RequestHead) -> None:
         _path, mark, query = head.line.split(b" ")[1].partition(b"?")
         line = b"GET %b%b%b HTTP/1.1\r\n" % (MODELS.encode(), mark, query)
         asked = dataclasses.replace(head, line=line, fields=_NOT_SENT.sub(b"", head.fields))
-        super().__init__(client, asked, 0, b"")
+        super().__init__(client, target, asked, 0, b"")
 
     @property
     def _limit_s(self) -> float:
@@ -89,7 +89,10 @@ class Listing(Exchange):
         listed = _list(content) if response.status == 200 else None
         # no list, or a failure, passes as it came
         if listed is not None:
-            models = _complete(listed["data"], self._server.slot.state)
+            models = _complete(listed["data"], self._target.slot.state)
+            for other in self._server.targets:
+                if other is not self._target and other.slot.closed is None:
+                    _add(listed["data"], models, other.slot.state)
             wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
             if wanted and wanted not in models:
                 served = list(models)
@@ -132,6 +135,18 @@ def _complete(data: list[Any], state: SlotState) -> dict[str, dict[str, Any]]:
             models[alias] = {**models[name], "id": alias, "parent": name, _KEY: {**about, "alias_of": name}}
             data.append(models[alias])
     return models
+
+
+def _add(data: list[Any], models: dict[str, dict[str, Any]], state: SlotState) -> None:
+    """Add what another slot serves, by its state: its engine is not asked. A name that is there already stays."""
+    profile = state.profile or {}
+    row = {"id": profile.get("served_model_name") or "", "object": "model", "created": 0, "owned_by": "b70"}
+    row["max_model_len"] = profile.get("max_model_len")
+    rows: list[Any] = [row]
+    for name, model in _complete(rows, state).items():
+        if name and name not in models:
+            models[name] = model
+            data.append(model)
 
 
 def _about(state: SlotState) -> dict[str, Any]:

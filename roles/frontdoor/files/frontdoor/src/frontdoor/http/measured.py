@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from frontdoor.admission.router import Wish
-from frontdoor.http.client import ClientConnection
+from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseHead
 from frontdoor.http.listing import ABOUT_BYTES
@@ -97,6 +97,7 @@ class Measured(Exchange):
     def __init__(
         self,
         client: ClientConnection,
+        target: Target,
         head: RequestHead,
         size: int,
         body: bytes | bytearray,
@@ -105,7 +106,7 @@ class Measured(Exchange):
     ) -> None:
         # nobody can add to what is compressed
         fields = _ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n"
-        super().__init__(client, dataclasses.replace(head, fields=fields), size, body, permits, wish)
+        super().__init__(client, target, dataclasses.replace(head, fields=fields), size, body, permits, wish)
         self._first_s: float | None = None
         # of a chat that is streamed: its report of tokens, and what else its chunks say
         self._usage: Any = None

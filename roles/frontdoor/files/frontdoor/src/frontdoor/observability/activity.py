@@ -46,8 +46,10 @@ class Entry:
     tail: bytes = b""
     #: an event stream that began well
     streamed: bool = False
-    #: which of several replicas was asked; -1 where there is one, or none was asked
+    #: which of several replicas of the first slot was asked; -1 where there is one, or none was asked
     replica: int = -1
+    #: the number of the slot
+    slot: int = 0
 
 
 class Activity:

@@ -47,9 +47,11 @@ class Ledger:
         events: EventLog,
         clock: Callable[[], float],
         later: Callable[[float, Callable[[], None]], object],
-        lasted: Callable[[Iterable[float]], None],
+        lasted: Callable[[int, Iterable[float]], None],
     ) -> None:
-        """`clock` and `later` are those of the loop; `lasted` is told how long generations held their slots."""
+        """`clock` and `later` are those of the loop; `lasted` is told how long generations of each slot held
+        their permits.
+        """
         self.metrics = Metrics()
         self.activity = Activity(self.metrics)
         self._events = events
@@ -113,7 +115,9 @@ class Ledger:
             for entry in generations:
                 self._log(entry, offset)
         # who was refused held none
-        self._lasted([e.ended - e.started - e.waited_s for e in generations if e.code is None])
+        for slot in {entry.slot for entry in generations}:
+            held = (e.ended - e.started - e.waited_s for e in generations if e.code is None and e.slot == slot)
+            self._lasted(slot, held)
 
     def _count(self, entry: Entry) -> None:
         metrics, path, outcome = self.metrics, self.metrics.paths[entry.route.label], entry.outcome

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
@@ -156,6 +157,15 @@ REPLICA_SHOWN = {
     "replica_tokens_per_second": ("tokens_per_s", "Tokens that the replica generates, as it counts them."),
     "replica_cache_used_ratio": ("cache_used", "Share of the replica's cache in use, from 0 to 1."),
 }
+# The same of each slot; the samples without a label are those of the first one.
+SLOT_SHOWN = {
+    "by_slot_open": ("open", "Whether the slot takes requests."),
+    "by_slot_verified": ("verified", "Whether the slot's running engines are verified."),
+    "by_slot_ready": ("ok", "Whether a request to the slot would be served now."),
+    "by_slot_generation_slots": ("max_active_generations", "Permits of the slot."),
+    "by_slot_active_generations": ("active_generations", "Permits of the slot that are in use."),
+    "by_slot_queued_generations": ("queued_generations", "Requests that wait for permits of the slot."),
+}
 # Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {
     "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
@@ -215,10 +225,11 @@ def render(
     version: str,
     *,
     replicas: Sequence[Mapping[str, Any]] = (),
+    slots: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> bytes:
     """The body of /metrics in the text format of Prometheus (version 0.0.4).
 
-    `now` is what the status shows, by name, `served` are labels, and `replicas` are the status' rows. Not with
+    `now` is what the status shows, by name, `served` are labels, `replicas` and `slots` are the status' rows. Not with
     `prometheus_client`: to import it takes 14 MB, as much as is left of what the frontdoor may take.
     """
     lines: list[str] = []
@@ -240,6 +251,8 @@ def render(
         # what a replica does not tell has no sample
         told = [("", {"replica": str(row["index"])}, row[key]) for row in replicas if row[key] is not None]
         add(name, "gauge", text, told)
+    for name, (key, text) in SLOT_SHOWN.items():
+        add(name, "gauge", text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items()])
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,

@@ -18,7 +18,7 @@ from typing import Any
 from frontdoor import __version__, errors
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
-from frontdoor.http.client import ClientConnection, Server
+from frontdoor.http.client import ClientConnection, Server, Target
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
@@ -64,7 +64,8 @@ class LocalAnswers:
 
     config: Config
     server: Server
-    history: History
+    #: of each slot
+    histories: list[History]
     records: Records
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
@@ -90,7 +91,7 @@ class LocalAnswers:
             respond(client, head, self._status())
         elif path == "/frontdoor/activity":
             self.server.ledger.settle()
-            respond(client, head, self.server.ledger.activity.report() | {"switches": self.history.switches()})
+            respond(client, head, self.server.ledger.activity.report() | {"switches": self.histories[0].switches()})
         elif path == "/health":
             respond(client, head, {"status": "ok"})
         else:
@@ -99,22 +100,23 @@ class LocalAnswers:
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
         asked = urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
-        (ready, reason, seconds), state = self._ready(self.server.spread()), self.server.slot.state
-        model, served = asked.get("model", [""])[0], str((state.profile or {}).get("served_model_name") or "")
-        if ready and model and model not in (served, *state.rules.model_aliases):
+        model, first = asked.get("model", [""])[0], self.server.targets[0]
+        target = self.server.by_model.get(model, first)
+        (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
+        if ready and model and model not in self.server.by_model:
             ready, reason = False, f"the model {model!r} is not served here"
         about = {"phase": state.phase, "reason": reason, "verified": state.verified, "gate": state.gate}
         fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
         unready = _UNREADY.get(asked.get("unready_status", [""])[0], 503)
         respond(client, head, {"ready": ready, **about}, status=200 if ready else unready, fields=fields)
 
-    def _ready(self, spread: float = 0.0) -> tuple[bool, str, int | None]:
-        """Whether a request would be served now, by a verified engine; else why not, and in how many seconds to ask.
+    def _ready(self, target: Target, spread: float = 0.0) -> tuple[bool, str, int | None]:
+        """Whether a request to the slot would be served now, by a verified engine; else why not, and when to ask again.
 
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
         for. The seconds are what generations are told that are refused now.
         """
-        slot, replicas = self.server.slot, self.server.replicas
+        slot, replicas = target.slot, target.replicas
         state, reason = slot.state, ""
         if slot.draining:
             reason = "the frontdoor is stopping"
@@ -130,13 +132,13 @@ class LocalAnswers:
 
     def _status(self) -> dict[str, Any]:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
-        config, replicas, metrics = self.config, self.server.replicas, self.server.ledger.metrics
-        limiter, state = self.server.permits.limiter, self.server.slot.state
+        config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
+        replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
         profile, engine = state.profile or {}, state.engine or {}
         records = self.records.of(state.slot, profile)
         # what is shown counts what has ended by now
         self.server.ledger.settle()
-        is_ready, why_not, retry_after_s = self._ready()
+        is_ready, why_not, retry_after_s = self._ready(first)
         return {
             "ok": is_ready,
             **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
@@ -144,15 +146,16 @@ class LocalAnswers:
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),
-            "last_switch": next((switch for switch in self.history.switches() if switch["outcome"]), None),
+            "last_switch": self._last_switch(first),
             "model_slot": {
                 "slot": state.slot,
                 **{name: profile.get(name, "") for name in PROFILE_TEXTS},
                 "status": status_here(profile.get("status", ""), records),
                 "modalities": ",".join(profile.get("modalities", ())),
                 "max_model_len": profile.get("max_model_len"),
-                "remote": self.server.slot.remote,
+                "remote": first.slot.remote,
             },
+            "slots": {target.name: self._slot(target) for target in self.server.targets},
             "records": newest(records),
             "engine": {
                 "reachable": replicas.reachable,
@@ -165,7 +168,7 @@ class LocalAnswers:
                 "connections": sum(len(one.pool.open) for one in replicas.all),
                 "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
             },
-            "replicas": [self._replica(one) for one in replicas.all],
+            "replicas": [self._replica(first, one) for one in replicas.all],
             "frontdoor": {
                 "version": __version__,
                 "compiled": COMPILED,
@@ -181,7 +184,8 @@ class LocalAnswers:
                 "active_generations": limiter.active,
                 "queued_generations": limiter.queued,
                 # from their arrival on
-                "total_generation_requests": metrics.generation_requests + limiter.requests,
+                "total_generation_requests": metrics.generation_requests
+                + sum(one.permits.limiter.requests for one in self.server.targets),
                 "refused_requests": +metrics.refusals,
                 "outcomes": metrics.outcomes(),
                 "active_requests": len(self.server.running),
@@ -194,12 +198,38 @@ class LocalAnswers:
                 "admin": bool(config.admin.keys_file),
                 "tls": bool(config.tls.cert_file),
                 "state_sequence": state.sequence,
-                "draining": self.server.slot.draining,
+                "draining": first.slot.draining,
                 "started_at": self.started_at,
             },
         }
 
-    def _replica(self, replica: Replica) -> dict[str, Any]:
+    def _last_switch(self, target: Target) -> dict[str, Any] | None:
+        """The last switch of a slot that has ended."""
+        return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
+
+    def _slot(self, target: Target) -> dict[str, Any]:
+        """What is told of each slot, the first one included: whoever looks for one finds it here."""
+        state, limiter = target.slot.state, target.permits.limiter
+        profile = state.profile or {}
+        is_ready, why_not, retry_after_s = self._ready(target)
+        return {
+            "ok": is_ready,
+            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
+            "reason": why_not or state.reason,
+            "retry_after_s": retry_after_s,
+            "since": state.updated_at,
+            "last_switch": self._last_switch(target),
+            "profile": profile.get("name", ""),
+            "served_model_name": profile.get("served_model_name", ""),
+            "model_aliases": state.rules.model_aliases,
+            "state_sequence": state.sequence,
+            "max_active_generations": limiter.limit,
+            "active_generations": limiter.active,
+            "queued_generations": limiter.queued,
+            "replicas": [self._replica(target, one) for one in target.replicas.all],
+        }
+
+    def _replica(self, target: Target, replica: Replica) -> dict[str, Any]:
         """What is told of one of the slot's engines; a slot with one engine has one row."""
         state, health, vitals = replica.state, replica.health, replica.vitals
         return {
@@ -215,8 +245,8 @@ class LocalAnswers:
             "silent_s": _rounded(replica.probe.silent_s),
             "max_active_generations": state.max_active_generations,
             "max_model_len": state.max_model_len,
-            "active_generations": self.server.permits.limiter.held[replica.index],
-            "active_requests": self.server.permits.loads()[replica.index],
+            "active_generations": target.permits.limiter.held[replica.index],
+            "active_requests": target.permits.loads()[replica.index],
             "tokens_per_s": vitals.tokens_per_s,
             "cache_used": vitals.cache_used,
             **{name: (state.engine or {}).get(name) for name in ("unit", "invocation_id", "started_at")},
@@ -235,9 +265,8 @@ class LocalAnswers:
         model = status["model_slot"]
         served = {"slot": model["slot"], "profile": model["name"]}
         served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
-        return render(
-            self.server.ledger.metrics, now, served, status["phase"], __version__, replicas=status["replicas"]
-        )
+        told = {name: status[name] for name in ("replicas", "slots")}
+        return render(self.server.ledger.metrics, now, served, status["phase"], __version__, **told)
 
 
 def _rounded(seconds: float | None) -> float | None:

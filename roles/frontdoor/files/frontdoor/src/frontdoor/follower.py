@@ -1,0 +1,127 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Follows the state file of one slot, and keeps all that its requests need as the file says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from frontdoor import errors
+from frontdoor.admission.limiter import Limiter
+from frontdoor.admission.outlook import Outlook
+from frontdoor.admission.permits import Permits
+from frontdoor.admission.router import Router
+from frontdoor.config import Config
+from frontdoor.errors import Refusal
+from frontdoor.http.client import Target
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.ledger import Ledger
+from frontdoor.policy.llm_pool import Served
+from frontdoor.policy.routing import Reader
+from frontdoor.slot.current import STOPPING, Slot, kind_of
+from frontdoor.slot.replicas import Replicas
+from frontdoor.slot.state import SlotState, StateFile
+
+
+def _judged_by(state: SlotState) -> tuple[object, ...]:
+    """What bodies are checked and edited by. Another stack of the same model is no reason to turn away who waits."""
+    profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
+    names = ("name", "served_model_name", "modalities", "reasoning", "remote")
+    served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
+    return state.rules, lengths, served.kind, served.templates_responses, *(profile.get(name) for name in names)
+
+
+class Follower:
+    """One slot: its file, its engines, the permits to ask them. What changes is told to `applied`."""
+
+    def __init__(
+        self,
+        index: int,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        events: EventLog,
+        ledger: Ledger,
+        applied: Callable[[Follower, SlotState], None],
+    ) -> None:
+        """`config` has this slot for its `slot`. `applied` is told who has a new state, and the one before."""
+        self.name = config.slot.name
+        self._ledger, self._events, self._applied = ledger, events, applied
+        admission = config.admission
+        self.limiter = Limiter(admission.max_active_generations, admission.max_queued)
+        self.router = Router()
+        self.replicas = Replicas(
+            loop,
+            config.backend,
+            events,
+            changed=self._replicas_changed,
+            active=lambda number: self.limiter.held[number],
+        )
+        self.permits = Permits(
+            self.limiter,
+            self.router,
+            Outlook(),
+            loop,
+            loads=self.replicas.loads,
+            waited=ledger.metrics.queue_wait.observe,
+            settle=ledger.settle,
+        )
+        self._state_file = StateFile(config)
+        first = self._state_file.poll()
+        assert first is not None
+        self.slot = Slot(first)
+        self._sequence = first.sequence
+        self.target = Target(index, self.name, self.slot, self.replicas, self.permits)
+        self.reader = Reader(first.routing, (), "")
+        self._take(first, first)
+
+    def drain(self) -> None:
+        """Let nobody in any more."""
+        self.slot.drain()
+        self.permits.dismiss(STOPPING)
+
+    def forget(self) -> None:
+        """Read the file again at the next poll, changed or not."""
+        self._state_file.forget()
+
+    def poll(self) -> None:
+        """Apply the state file when it changed."""
+        state = self._state_file.poll()
+        if state is None:
+            return
+        before = self.slot.state
+        if 0 < state.sequence < self._sequence:
+            # what the file says counts, but whoever put it there should know
+            self._events.emit("state_went_back", slot=self.name, sequence=state.sequence, was=self._sequence)
+        self._sequence = state.sequence or self._sequence
+        # what ended before is logged by the rules of before
+        self._ledger.settle()
+        self.slot.apply(state)
+        count = len(self.replicas.all)
+        self._take(state, before)
+        if len(self.replicas.all) > count:
+            self.replicas.run_probes()
+        self._applied(self, before)
+
+    def _take(self, state: SlotState, before: SlotState) -> None:
+        """Tell the parts what is so from now on."""
+        if self.replicas.apply(state, anew=before.phase != state.phase):
+            self.permits.outlook.forget()
+            self.router.forget()
+        self.reader = Reader(state.routing, [one.max_model_len or 0 for one in state.replicas], kind_of(state))
+        self.permits.outlook.crowded_until = 0.0
+        refusal = self.slot.closed
+        if refusal is None and _judged_by(state) != _judged_by(before):
+            # their bodies are edited as it was right for what was served before
+            refusal = errors.outdated(before, state)
+        self._set_permits(refusal)
+
+    def _set_permits(self, refusal: Refusal | None = None) -> None:
+        """Let requests in where they may go now; with a refusal those who wait are told that."""
+        limits = [one.state.max_active_generations for one in self.replicas.all]
+        self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, refusal)
+
+    def _replicas_changed(self) -> None:
+        """One of them answers, or does not any more."""
+        if self.replicas.several:
+            self._set_permits()

@@ -1,0 +1,191 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two slots behind one frontdoor: who names a model reaches it, and neither slot is in the other's way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import Bench, Call, Engine, Hold, bench, changed_state, on_loop, until
+
+from frontdoor.config import ConfigError, from_table
+
+CHAT, EMBED, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models"
+AUX = {"name": "vec", "title": "Vectors", "served_model_name": "vec", "modalities": ["text"], "max_model_len": 256}
+MAIN = {"name": "tiny-a", "served_model_name": "tiny-a"}
+
+
+class Two:
+    """A frontdoor with the slot of the kit, and one more whose engine is another."""
+
+    def __init__(self, run: Bench, engine: Engine, path: Path) -> None:
+        self.run, self.engine, self._path = run, engine, path
+
+    def write(self, **changes: Any) -> None:
+        """Write the state of the second slot, and have it applied."""
+        state = changed_state(self.engine.url, {"slot": "aux", "profile": AUX, **changes})
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        os.replace(new, self._path)
+        self.run.app.poll_state()
+
+    async def status(self) -> dict[str, Any]:
+        client = await self.run.client()
+        found: dict[str, Any] = (await client.ask("GET", "/status")).json
+        return found
+
+
+@contextlib.asynccontextmanager
+async def two(tmp_path: Path, **sections: Any) -> AsyncIterator[Two]:
+    engine, path = Engine(), tmp_path / "aux.json"
+    await engine.start()
+    state = {"slot": "aux", "profile": AUX, "limits": {"max_active_generations": 1, "queue_timeout_s": 60}}
+    state["limits"]["backend_timeout_s"] = 60
+    path.write_text(json.dumps(changed_state(engine.url, state)))
+    slots = [{"name": "aux", "state_file": str(path), "units_dir": str(tmp_path)}]
+    async with bench(tmp_path, state={"profile": MAIN}, slots=slots, **sections) as run:
+        try:
+            yield Two(run, engine, path)
+        finally:
+            await engine.kill()
+
+
+def listing(name: str) -> Callable[[Call], Awaitable[None]]:
+    """An engine that has one model."""
+
+    async def script(call: Call) -> None:
+        await call.json({"object": "list", "data": [{"id": name, "object": "model"}]})
+
+    return script
+
+
+def body(model: str | None) -> bytes:
+    return json.dumps({"input": "x"} if model is None else {"model": model, "input": "x"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("model", "aux"), [("vec", True), ("vector", True), ("tiny-a", False), ("nobody", False), (None, False)]
+)
+@pytest.mark.parametrize("path", [CHAT, EMBED, "/tokenize"])
+@on_loop
+async def test_the_model_decides_which_engine_is_asked(tmp_path: Path, model: str | None, aux: bool, path: str) -> None:
+    async with two(tmp_path) as door:
+        door.write(request={"model_aliases": ["vector"]})
+        client = await door.run.client()
+        assert (await client.ask("POST", path, body(model))).status == 200
+        asked = [json.loads(one.body).get("model") for one in door.engine.requests if one.body]
+        assert bool(asked) == aux
+        others = [one for one in door.run.engine.requests if one.body]
+        assert bool(others) != aux
+
+
+@on_loop
+async def test_a_request_that_names_no_slot_of_ours_is_judged_by_the_first(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.run.write_state(profile=MAIN, request={"model_policy": "reject"})
+        client = await door.run.client()
+        refused = await client.ask("POST", CHAT, body("nobody"))
+        assert refused.status == 404
+        assert refused.json["error"]["code"] == "model_not_found"
+        assert (await client.ask("POST", CHAT, body("vec"))).status == 200
+
+
+@on_loop
+async def test_permits_of_one_slot_are_not_those_of_the_other(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.engine.script = hold = Hold()
+        busy, queued, other = [await door.run.client() for _ in range(3)]
+        busy.request("POST", CHAT, body("vec"))
+        await until(lambda: door.engine.active == 1)
+        queued.request("POST", CHAT, body("vec"))
+        aux = door.run.app.followers[1]
+        await until(lambda: aux.limiter.queued == 1)
+        assert (await other.ask("POST", CHAT, body("tiny-a"))).status == 200
+        told = (await door.status())["slots"]
+        assert [told[name]["active_generations"] for name in ("main", "aux")] == [0, 1]
+        assert [told[name]["queued_generations"] for name in ("main", "aux")] == [0, 1]
+        hold.go.set()
+        assert ((await busy.answer()).status, (await queued.answer()).status) == (200, 200)
+
+
+@on_loop
+async def test_closing_one_slot_leaves_the_other_open(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        move = {"from": "vec", "to": "vec-2"}
+        door.write(sequence=9, phase="switching", open=False, switch=move, reason="")
+        client = await door.run.client()
+        refused = await client.ask("POST", EMBED, body("vec"))
+        assert refused.status == 503
+        assert "from vec to vec-2" in refused.json["error"]["message"]
+        assert (await client.ask("POST", CHAT, body("tiny-a"))).status == 200
+        told = await door.status()
+        assert (told["ok"], told["slots"]["aux"]["ok"], told["slots"]["aux"]["state_sequence"]) == (True, False, 9)
+        assert (told["slots"]["main"]["open"], told["slots"]["aux"]["open"]) == (True, False)
+        door.write(sequence=10)
+        door.run.write_state(sequence=9, profile=MAIN, phase="switching", open=False, switch=move)
+        assert (await client.ask("POST", CHAT, body("tiny-a"))).status == 503
+        assert (await client.ask("POST", EMBED, body("vec"))).status == 200
+        assert (await client.ask("GET", "/ready")).status == 503
+        assert (await client.ask("GET", "/ready?model=vec")).status == 200
+
+
+@on_loop
+async def test_the_list_has_the_models_of_all_open_slots(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.run.engine.script, door.engine.script = listing("tiny-a"), listing("vec")
+        client = await door.run.client()
+
+        async def listed() -> list[str]:
+            return [model["id"] for model in (await client.ask("GET", MODELS)).json["data"]]
+
+        assert await listed() == ["tiny-a", "vec"]
+        assert (await client.ask("GET", f"{MODELS}/vec")).json["b70"]["profile"] == "vec"
+        door.write(sequence=9, phase="stopped", open=False, profile=None)
+        assert await listed() == ["tiny-a"]
+        door.write(sequence=10)
+        door.run.write_state(sequence=9, profile=MAIN, phase="stopped", open=False)
+        assert await listed() == ["vec"]
+
+
+@on_loop
+async def test_the_metrics_tell_each_slot(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.write(sequence=9, phase="failed", open=False, verified=False, reason="broken")
+        client = await door.run.client()
+        text = (await client.ask("GET", "/metrics")).body.decode()
+        for name, value in (("main", 1), ("aux", 0)):
+            assert f'by_slot_open{{slot="{name}"}} {value}' in text
+        assert 'by_slot_generation_slots{slot="aux"} 2' in text
+
+
+@on_loop
+async def test_the_frontdoor_drains_all_slots(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.run.app.drain()
+        for model in ("vec", "tiny-a"):
+            client = await door.run.client()
+            refused = await client.ask("POST", CHAT, body(model))
+            assert refused.json["error"]["code"] == "stopping"
+
+
+@pytest.mark.parametrize(
+    ("slots", "message"),
+    [
+        ([{"name": "main", "state_file": "/x"}], r"slots\[0\]\.name: 'main' is that of another slot"),
+        ([{"name": "aux"}], r"slots\[0\]\.state_file: '.*' is that of another slot"),
+        ([{"name": "aux", "state_file": ""}], r"slots\[0\]\.state_file: '' is empty"),
+        ([{"name": "aux", "stat_file": "/x"}], r"slots\[0\]\.stat_file: unknown key; did you mean state_file\?"),
+        ([7], r"slots\[0\]: expected a table"),
+        (7, r"slots\[0\]: expected a table"),
+    ],
+)
+def test_slots_that_cannot_be(slots: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_table({"slots": slots})
