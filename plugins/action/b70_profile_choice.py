@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
+from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import slot_places
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "host": {"type": "dict", "required": True},
@@ -18,10 +21,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stacks": {"type": "dict", "required": True},
     "requested": {"type": "str", "default": ""},
     "initial": {"type": "str", "default": ""},
+    "slots": {"type": "dict", "default": {}},
+    "slot": {"type": "str", "default": "main"},
     "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
     "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
     "models_dir": {"type": "path", "default": f"{_paths.DATA_DIR}/llm-models"},
 }
+_ANY_PORT = 18080
 
 
 class ActionModule(ControllerAction):
@@ -37,7 +43,12 @@ class ActionModule(ControllerAction):
             models_dir=given["models_dir"],
             refused=given["refused_statuses"],
         )
-        choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"])
+        try:
+            # Where the engines listen is the slot's business.
+            slots = slot_places(plain(given["slots"]), _ANY_PORT) if given["slots"] else {}
+        except ValueError as error:
+            raise AnsibleActionFail(f"b70_profile_choice: {error}") from error
+        choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"], slots, given["slot"])
         name = variables.get("inventory_hostname", "the host")
         if choice["problems"]:
             why = " ".join(choice["problems"])

@@ -42,6 +42,14 @@ options:
     description: The profile for an empty slot.
     type: str
     default: ""
+  slots:
+    description: The slots of the host (C(b70_slots)). The choice is about the slot C(main), within its cards.
+    type: dict
+    default: {}
+  slot:
+    description: The name of the slot where there is only one.
+    type: str
+    default: main
   refused_statuses:
     description: Statuses of profiles that no host may serve.
     type: list
@@ -81,6 +89,26 @@ profile:
   description: The profile, or empty if none is chosen.
   returned: always
   type: str
+profiles:
+  description: The profile, and those that the other slots name.
+  returned: always
+  type: list
+  elements: str
+slots:
+  description: The slots in the order in which they are served, C(main) last.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The slot.
+      type: str
+    requested:
+      description: The profile that was asked for; may be empty.
+      type: str
+    initial:
+      description: The profile for the slot if it is empty; may be empty.
+      type: str
 reason:
   description: The reason for this choice.
   returned: always

@@ -181,11 +181,24 @@ def check_port(fx: Effects, profile: Profile, ours: Sequence[str]) -> None:
                 raise SlotFault(f"the engine's port is held by a process that is not ours: {holder.describe()}")
 
 
-def check_cards(fx: Effects, profile: Profile) -> None:
+def check_cards(fx: Effects, layout: Layout, profile: Profile) -> None:
     if profile.cards > 0:
         nodes = fx.processes.render_nodes()
+        several = f" ({len(profile.units)} replicas of {profile.cards})" if profile.replicas else ""
+        own = read_slot_file(fx, layout).cards
+        if own is not None and len(own) < profile.all_cards:
+            raise SlotFault(
+                f"profile {profile.name} needs more cards than slot {layout.slot} has (b70_slots)",
+                expected=f"{profile.all_cards} cards{several}",
+                got=f"{len(own)} ({', '.join(map(str, own)) or 'none'})",
+            )
+        if own is not None and max(own, default=-1) >= len(nodes):
+            raise SlotFault(
+                f"slot {layout.slot} has a card that this host does not show (b70_slots)",
+                expected=f"card {max(own)}",
+                got=f"{len(nodes)} cards, counted from 0 ({', '.join(nodes) or 'none'})",
+            )
         if len(nodes) < profile.all_cards:
-            several = f" ({len(profile.units)} replicas of {profile.cards})" if profile.replicas else ""
             raise SlotFault(
                 f"profile {profile.name} needs more cards than this host shows",
                 expected=f"{profile.all_cards} cards{several}",
@@ -218,7 +231,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         # The role that renders a unit writes its keys, too.
         check_credentials(fx, profile)
     check_space(fx, layout, profile, plan, seen)
-    check_cards(fx, profile)
+    check_cards(fx, layout, profile)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:

@@ -16,10 +16,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class SlotFile:
-    """legacy_units: other units that must never run beside an engine. refused: statuses that need to be accepted."""
+    """legacy_units: other units that must never run beside an engine. refused: statuses that need to be accepted.
+
+    cards: the slot's own by their numbers on the host; None where it has all of them.
+    """
 
     legacy_units: tuple[str, ...] = ()
     refused: tuple[str, ...] = ("rejected", "blocked")
+    cards: tuple[int, ...] | None = None
 
 
 def parse_slot_file(text: str, where: str) -> SlotFile:
@@ -29,7 +33,10 @@ def parse_slot_file(text: str, where: str) -> SlotFile:
     unknown = [status for status in refused if status not in STATUSES]
     if unknown:
         raise read.fault("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")
-    return SlotFile(read.strings("legacy_units"), refused)
+    cards = read.get("cards", list) if read.has("cards") else None
+    if cards is not None and not all(type(card) is int for card in cards):
+        raise read.fault("cards", "holds something that is not a number")
+    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards))
 
 
 def read_slot_file(fx: Effects, layout: Layout) -> SlotFile:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 
 from .._catalogue.checking import PER_CARD, cards_needed
 from .._catalogue.places import weights_path
+from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import stack_id
+from .._slots import SlotPlace
 from .._stacks import planning
 
 # Best first.
@@ -62,6 +65,14 @@ class Here:
     stack_root: str
     models_dir: str
     refused: Sequence[str] = REFUSED
+
+    def of_slot(self, place: SlotPlace | None) -> Here:
+        """Return the host as a slot with these cards sees it."""
+        if place is None or place.cards is None:
+            return self
+        cards = self.host["cards"]
+        own = [cards[number] for number in place.cards if number < len(cards)]
+        return dataclasses.replace(self, host={**self.host, "cards": own})
 
     def against(self, profile: Profile) -> list[str]:
         """Return why the host cannot serve a profile; empty when it can."""
@@ -117,13 +128,25 @@ def recommended(profiles: Iterable[Profile], cards: int) -> list[Profile]:
     return [item[-1] for item in sorted(ranked, key=lambda item: item[:-1])]
 
 
-def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", default: str = "") -> dict[str, Any]:
+def choose(
+    profiles: Mapping[str, Profile],
+    here: Here,
+    requested: str = "",
+    default: str = "",
+    slots: Mapping[str, SlotPlace] | None = None,
+    only: str = "main",
+) -> dict[str, Any]:
     """Return `profile` (or ""), `reason`, `stacks` (names), `compiles`, `cards`, `notes` and `problems` for a host.
 
     What the slot serves, or served last, stays unless another one is `requested`; an empty slot gets `default`, else
-    what is recommended for the host's cards. A request for what runs or boots now is never refused. With `problems`
+    what is recommended for its cards. Of several `slots`, this is about the slot main; `stacks` has those of the
+    profiles that the others name, too. `slots` lists all: `name`, what is `requested`, and `initial` for an empty one;
+    without several it is the `only` one. A request for what runs or boots now is never refused. With `problems`
     nothing may be changed; `advice` says what to do then.
     """
+    whole, places = here, dict(slots or {})
+    here = whole.of_slot(places.pop("main", None))
+    others = {name: place for name, place in places.items() if place.profile}
     cards = len(here.host["cards"])
     slot = here.host["slot"] or {"profile": None, "profiles": []}
     present = {item["name"] for item in slot["profiles"]}
@@ -138,16 +161,29 @@ def choose(profiles: Mapping[str, Profile], here: Here, requested: str = "", def
         name, reason = _recommendation(profiles.values(), here, cards)
     taken = "" if stays else name
     problems = here.against(profiles[taken]) if taken else []
-    stacks, notes = _stacks(profiles, here, taken, slot["profiles"])
+    for other, place in others.items():
+        if place.profile not in profiles:
+            near = did_you_mean(place.profile, profiles)
+            problems.append(f'b70_slots.{other}: there is no profile "{place.profile}"{near}.')
+            continue
+        problems += [f"b70_slots.{other}: {text}" for text in whole.of_slot(place).against(profiles[place.profile])]
+    beside = [place.profile for place in others.values() if place.profile in profiles]
+    stacks, notes = _stacks(profiles, here, [*([taken] if taken else []), *beside], slot["profiles"])
     return {
         "profile": name,
+        "profiles": [*([name] if name else []), *beside],
+        # The slot main last: what it is asked for is what a play ends with.
+        "slots": [
+            *({"name": other, "requested": "", "initial": place.profile} for other, place in places.items()),
+            {"name": "main" if slots else only, "requested": requested, "initial": name},
+        ],
         "reason": reason,
         "stacks": stacks,
         "compiles": any(here.stacks[stack].get("oneapi") for stack in stacks),
         "cards": cards,
         "notes": notes,
         "problems": problems,
-        "advice": _advice(profiles[taken], profiles.values(), here, cards) if problems else "",
+        "advice": _advice(profiles[taken], profiles.values(), here, cards) if problems and taken else "",
     }
 
 
@@ -169,10 +205,11 @@ def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tupl
 
 
 def _stacks(
-    profiles: Mapping[str, Profile], here: Here, taken: str, present: Iterable[Mapping[str, Any]]
+    profiles: Mapping[str, Profile], here: Here, taken: Iterable[str], present: Iterable[Mapping[str, Any]]
 ) -> tuple[list[str], list[str]]:
-    """Return the stacks of the new profile and of those that run or boot now, and a note for each that is left out."""
-    needed, notes = [profiles[taken]["stack"]] if taken else [], []
+    """Return the stacks of the new profiles and of those that run or boot now, and a note for each that is left out."""
+    needed: list[str] = list(dict.fromkeys(profiles[name]["stack"] for name in taken))
+    notes: list[str] = []
     for item in present:
         stack = profiles[item["name"]]["stack"] if item["name"] in profiles else item["stack"]
         if stack in needed or stack not in here.stacks:

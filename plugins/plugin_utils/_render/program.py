@@ -12,7 +12,6 @@ from pathlib import Path
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot
 
 PACKAGE = "b70slot"
-COMMAND = "b70ctl"
 _SOURCES = Path(_slot.__file__).parent
 _PROGRAM = '''\
 #!/usr/bin/python3 -I
@@ -36,8 +35,8 @@ _SETTINGS = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoo
 
 
 def program_path(settings: Mapping[str, str]) -> str:
-    """Return the path of the command on the host."""
-    return f"{settings['bin_dir']}/{COMMAND}"
+    """Return the path of the slot's command on the host."""
+    return f"{settings['bin_dir']}/{settings['command']}"
 
 
 def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
@@ -22,6 +22,7 @@ from .._catalogue.places import COMPANIONS, companion_paths, weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
+from .._slots import slot_places
 from .engine import engine_argv, engine_environment
 from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
@@ -46,6 +47,7 @@ _TEXT = (
     "user",
     "group",
     "backend_host",
+    "command",
 )
 _NETWORKS = ("any", "localhost", "link-local", "multicast")  # systemd's words for some
 # systemd reads paths in several ways (quoted, raw, with specifiers); these characters mean the same in all of them.
@@ -56,14 +58,17 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot's settings, complete and of the right types; raise ValueError naming the key.
 
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
-    cache_dir, hf_home, user, group, backend_host, frontdoor_url; the directories absolute. backend_port: 1 to 65535.
+    cache_dir, hf_home, user, group, backend_host, frontdoor_url, command (b70ctl); the directories absolute. backend_port: 1 to 65535.
     stacks: ``{name: manifest}``. env: names to text. legacy_units: names. refused_statuses: statuses of profiles.
     cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
+    slots: what b70_slots says; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's words for some.
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
+    known.add("slots")
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
-    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", "cards": None, **settings}
+    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", "cards": None, "command": "b70ctl"}
+    checked |= settings
     for key in settings:
         if key not in known:
             raise ValueError(f'unknown slot setting "{key}"{did_you_mean(key, known)}')
@@ -82,6 +87,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["backend_port"] = int(checked.get("backend_port") or 0)
     if not 1 <= checked["backend_port"] <= 65535:
         raise ValueError(f"the slot setting backend_port must be 1 to 65535, not {settings.get('backend_port')!r}")
+    place = slot_places(checked.pop("slots", None) or {}, checked["backend_port"], checked["slot"])[checked["slot"]]
+    checked |= {"backend_port": place.port, "ports": place.ports, "card_numbers": place.cards}
+    if place.cards is not None:
+        checked["cards"] = len(place.cards)
     checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
@@ -169,6 +178,25 @@ def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
     return any(profile["replicas"] == PER_CARD for profile in profiles.values())
 
 
+def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: int) -> dict[str, Any]:
+    """Return the profile with the cards of its slot, where that has some of the host's alone.
+
+    :raises ValueError: where it names a card that belongs to no slot, or to another one.
+    """
+    devices = profile["engine"]["devices"]
+    if numbers is None or not profile["cards"]:
+        return dict(profile)
+    for device in devices or ():
+        if device not in numbers:
+            told = ", ".join(map(str, numbers)) or "none"
+            raise ValueError(
+                f"profile {profile['name']}: engine.devices names card {device}, and the slot has {told} (b70_slots)"
+            )
+    # A profile that needs more than there are is refused when it is to be served.
+    own = devices or list(numbers)[: profile["cards"] * count]
+    return {**profile, "engine": {**profile["engine"], "devices": own}}
+
+
 def _replica(profile: Mapping[str, Any], index: int) -> dict[str, Any]:
     """Return the profile with the cards of one of its replicas."""
     count = profile["cards"]
@@ -178,9 +206,11 @@ def _replica(profile: Mapping[str, Any], index: int) -> dict[str, Any]:
     return {**profile, "engine": {**profile["engine"], "devices": list(known[index * count : (index + 1) * count])}}
 
 
-def _check_ports(name: str, first: int, count: int) -> None:
-    if first + count - 1 > 65535:
-        raise ValueError(f"profile {name}: {count} replicas need the ports from {first} on, and the last one is 65535")
+def _check_ports(name: str, first: int, count: int, ports: int) -> None:
+    if count > ports:
+        raise ValueError(
+            f"profile {name}: {count} replicas need the ports from {first} on, and the last one is {first + ports - 1}"
+        )
 
 
 def _frontdoor(profile: Mapping[str, Any], count: int) -> dict[str, Any]:
@@ -206,8 +236,10 @@ def resolve(
         hint = did_you_mean(profile["stack"], settings["stacks"])
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
     count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
-    _check_ports(profile["name"], port, count)
-    written = [profile] if count == 1 else [_replica(profile, index) for index in range(count)]
+    _check_ports(profile["name"], port, count, settings["ports"])
+    # Which cards of the host they are changes no token, so the fingerprint is that of the profile as it is written.
+    placed = _on_cards(profile, settings["card_numbers"], count)
+    written = [placed] if count == 1 else [_replica(placed, index) for index in range(count)]
     singles = [expanded(single, manifest) for single in written]
     profile = expanded(profile, manifest)
     identity = stack_id(manifest)
@@ -296,6 +328,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "slot": settings["slot"],
         "legacy_units": list(settings["legacy_units"]),
         "refused_statuses": list(settings["refused_statuses"]),
+        **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
     }
     return {"path": f"{settings['config_dir']}/slot.json", "content": json.dumps(data, indent=2) + "\n", "mode": "0644"}
 

@@ -174,3 +174,21 @@ def test_a_rule_that_is_broken_on_purpose_is_said_at_every_switch(fake_host):
     result = switch(fake_host, "b")
     assert result["outcome"] == "committed"
     assert "profile b breaks a rule of its stack on purpose: tp2-hangs: both cards hang" in result["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "words"),
+    [
+        ([3], 2, "profile b needs more cards than slot main has (b70_slots) (expected 2 cards; got 1 (3))"),
+        ([], 1, "expected 1 cards; got 0 (none)"),
+        ([0, 9], 2, "slot main has a card that this host does not show (b70_slots) (expected card 9; got 4 cards"),
+    ],
+)
+def test_a_profile_has_the_cards_of_its_slot_alone(fake_host, own, wanted, words):
+    fake_host.cards = 4
+    slot = json.loads(fake_host.texts[LAYOUT.slot_file][0])
+    fake_host.render("b", cards=wanted)
+    fake_host.put(LAYOUT.slot_file, json.dumps({**slot, "cards": own}))
+    result = switch(fake_host, "b")
+    assert result["outcome"] == "untouched"
+    assert words in result["msg"]

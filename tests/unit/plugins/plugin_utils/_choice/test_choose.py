@@ -13,6 +13,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose, nearest, recommended
+from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import slot_places
 
 ROOT = "/opt/b70/stacks"
 MODELS = "/mnt/fast-ai/llm-models"
@@ -245,3 +246,28 @@ def test_no_two_shipped_profiles_are_recommended_for_the_same_number_of_cards() 
     for profile in shipped:
         assert profile["status"] not in ("rejected", "blocked")
         assert STACKS[profile["stack"]]["installable"]
+
+
+def test_several_slots_choose_within_their_cards() -> None:
+    slots = slot_places({"main": {"cards": [0, 1]}, "aux": {"cards": [2], "port": 1, "profile": "spare-one"}}, 18080)
+    found = choose(CATALOGUE, Here(STACKS, host(3), ROOT, MODELS), slots=slots)
+    assert (found["profile"], found["cards"]) == ("on-two", 2)
+    assert found["profiles"] == ["on-two", "spare-one"]
+    assert found["slots"] == [
+        {"name": "aux", "requested": "", "initial": "spare-one"},
+        {"name": "main", "requested": "", "initial": "on-two"},
+    ]
+    assert not found["problems"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "problem"),
+    [
+        ("on-two", "b70_slots.aux: on-two needs 2 cards, this host has 1 card."),
+        ("on-tow", 'b70_slots.aux: there is no profile "on-tow"; did you mean on-two?.'),
+        ("parked", "b70_slots.aux: parked is blocked: no kernel"),
+    ],
+)
+def test_the_profile_of_another_slot_has_to_fit_its_cards(profile: str, problem: str) -> None:
+    slots = slot_places({"main": {"cards": [0, 1]}, "aux": {"cards": [2], "port": 1, "profile": profile}}, 18080)
+    assert choose(CATALOGUE, Here(STACKS, host(3), ROOT, MODELS), slots=slots)["problems"] == [problem]

@@ -23,5 +23,5 @@ def test_the_role_makes_every_directory_of_the_package() -> None:
         one["path"].replace("{{ slot_bin_dir }}", "/bin_dir").replace("{{ slot_lib_dir }}", "/lib_dir")
         for one in roles_own
     }
-    files = program_files({**SETTINGS, "frontdoor_url": "http://127.0.0.1:8000"})
+    files = program_files({**SETTINGS, "frontdoor_url": "http://127.0.0.1:8000", "command": "b70ctl"})
     assert {str(PurePosixPath(file["path"]).parent) for file in files} <= made
