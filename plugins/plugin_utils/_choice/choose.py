@@ -46,12 +46,15 @@ def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[
     return [f"{profile['name']} is {profile['status']}: {' '.join(profile['status_reason'].split())}"]
 
 
-def against_cards(profile: Profile, cards: int) -> list[str]:
-    """Return why a profile cannot run on this number of cards; empty when it can."""
+def against_cards(profile: Profile, cards: int, *, dealt: bool = False) -> list[str]:
+    """Return why a profile cannot run on this number of cards; empty when it can.
+
+    :param dealt: whether the slot decides which cards they are.
+    """
     last, needed = max(profile["engine"]["devices"] or [-1]), cards_needed(profile)
     if needed > cards:
         return [f"{profile['name']} needs {counted(needed)}{replicas(profile)}, this host has {counted(cards)}."]
-    if profile["cards"] and last >= cards:
+    if profile["cards"] and last >= cards and not dealt:
         return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
     return []
 
@@ -65,6 +68,7 @@ class Here:
     stack_root: str
     models_dir: str
     refused: Sequence[str] = REFUSED
+    dealt: bool = False  # the cards are those of one of several slots
 
     def of_slot(self, place: SlotPlace | None) -> Here:
         """Return the host as a slot with these cards sees it."""
@@ -72,11 +76,12 @@ class Here:
             return self
         cards = self.host["cards"]
         own = [cards[number] for number in place.cards if number < len(cards)]
-        return dataclasses.replace(self, host={**self.host, "cards": own})
+        return dataclasses.replace(self, host={**self.host, "cards": own}, dealt=True)
 
     def against(self, profile: Profile) -> list[str]:
         """Return why the host cannot serve a profile; empty when it can."""
-        by_profile = [*against_profile(profile, self.refused), *against_cards(profile, len(self.host["cards"]))]
+        cards = against_cards(profile, len(self.host["cards"]), dealt=self.dealt)
+        by_profile = [*against_profile(profile, self.refused), *cards]
         return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
 
     def against_stack(self, name: str) -> list[str]:

@@ -58,8 +58,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot's settings, complete and of the right types; raise ValueError naming the key.
 
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
-    cache_dir, hf_home, user, group, backend_host, frontdoor_url, command (b70ctl); the directories absolute. backend_port: 1 to 65535.
-    stacks: ``{name: manifest}``. env: names to text. legacy_units: names. refused_statuses: statuses of profiles.
+    cache_dir, hf_home, user, group, backend_host, frontdoor_url, command; the directories absolute.
+    backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
+    refused_statuses: statuses of profiles.
     cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
     slots: what b70_slots says; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's words for some.
@@ -67,7 +68,14 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
     known.add("slots")
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
-    checked = {"env": {}, **lists, "backend_host": "127.0.0.1", "slot": "main", "cards": None, "command": "b70ctl"}
+    checked: dict[str, Any] = {
+        "env": {},
+        **lists,
+        "backend_host": "127.0.0.1",
+        "slot": "main",
+        "cards": None,
+        "command": "b70ctl",
+    }
     checked |= settings
     for key in settings:
         if key not in known:
@@ -179,22 +187,13 @@ def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: int) -> dict[str, Any]:
-    """Return the profile with the cards of its slot, where that has some of the host's alone.
+    """Return the profile with the cards of its slot, where that has some of the host's alone: they count instead of
+    those that the profile names.
 
-    :raises ValueError: where it names a card that belongs to no slot, or to another one.
+    A profile that needs more than there are is refused when it is to be served.
     """
-    devices = profile["engine"]["devices"]
-    if numbers is None or not profile["cards"]:
-        return dict(profile)
-    for device in devices or ():
-        if device not in numbers:
-            told = ", ".join(map(str, numbers)) or "none"
-            raise ValueError(
-                f"profile {profile['name']}: engine.devices names card {device}, and the slot has {told} (b70_slots)"
-            )
-    # A profile that needs more than there are is refused when it is to be served.
-    own = devices or list(numbers)[: profile["cards"] * count]
-    return {**profile, "engine": {**profile["engine"], "devices": own}}
+    own = list(numbers or ())[: profile["cards"] * count]
+    return {**profile, "engine": {**profile["engine"], "devices": own}} if own else dict(profile)
 
 
 def _replica(profile: Mapping[str, Any], index: int) -> dict[str, Any]:

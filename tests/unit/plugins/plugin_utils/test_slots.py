@@ -76,9 +76,16 @@ def test_replicas_are_dealt_the_cards_of_the_slot() -> None:
     assert [row["cards"] for row in rows] == [[3], [1]]
 
 
-def test_a_profile_that_names_a_card_of_another_slot_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"profile one: engine\.devices names card 0, and the slot has 3"):
-        rendered(profile(engine={"devices": [0]}), **AUX)
+def test_the_slot_decides_which_cards_not_the_profile() -> None:
+    data = json.loads(rendered(profile(engine={"devices": [0]}), **AUX)["one.json"])
+    assert data["engine"]["env"]["ZE_AFFINITY_MASK"] == "3"
+
+
+@pytest.mark.parametrize("cards", [[], [3]])
+def test_a_profile_that_needs_more_than_the_slot_has_is_rendered_nevertheless(cards: list[int]) -> None:
+    slots = {"main": {"cards": cards}}
+    data = json.loads(rendered(profile(cards=2), slots=slots)["one.json"])
+    assert data["cards"] == 2, "the switch refuses it, and names both numbers"
 
 
 def test_replicas_that_would_take_the_ports_of_the_next_slot_are_refused() -> None:

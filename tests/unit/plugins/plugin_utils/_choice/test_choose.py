@@ -264,7 +264,7 @@ def test_several_slots_choose_within_their_cards() -> None:
     ("profile", "problem"),
     [
         ("on-two", "b70_slots.aux: on-two needs 2 cards, this host has 1 card."),
-        ("on-tow", 'b70_slots.aux: there is no profile "on-tow"; did you mean on-two?.'),
+        ("on-tow", 'b70_slots.aux: there is no profile "on-tow"; did you mean "on-two"?.'),
         ("parked", "b70_slots.aux: parked is blocked: no kernel"),
     ],
 )

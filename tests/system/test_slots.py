@@ -1,0 +1,178 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two slots on a real host: a chat model and one that embeds, each by a real vLLM, behind one frontdoor.
+
+The tests are one story, in this order. They have a lab of their own, which is taken down afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from testinfra.host import Host
+
+from demo import inventory_hosts
+from system.product import INVENTORY, QUESTION, Play, bare_hosts, lab_command, play, reach
+
+LAB = "slots"
+LIMIT_S = 180.0
+MAIN, AUX = "b70-slot-main-tiny-a.service", "b70-slot-aux-vectors.service"
+
+
+def embedder(name: str) -> dict[str, Any]:
+    """A profile with the weights of tiny-a, asked for vectors."""
+    texts = ["Who are you?", "A box holds 3 red and 4 blue blocks."]
+    return {
+        "extends": "tiny-a",
+        "title": f"Tiny A as vectors ({name})",
+        "status": "candidate",
+        "engine": {"task": "embed", "served_model_name": name, "cache_key": "vectors"},
+        "canary": {"cases": [{"name": "vectors", "texts": texts, "compare": "vector", "dimension": 96}]},
+    }
+
+
+@dataclass
+class Two:
+    """The host, and what a play on it is told."""
+
+    name: str
+    host: Host
+    url: str
+    variables: Path
+
+    def run(self, playbook: str, *more: str) -> Play:
+        return play(playbook, "--limit", self.name, "-e", f"@{self.variables}", *more)
+
+    def slots(self) -> dict[str, Any]:
+        found: dict[str, Any] = requests.get(f"{self.url}/status", timeout=20).json()["slots"]
+        return found
+
+    def chat(self) -> requests.Response:
+        body = {"model": "tiny-a", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 12}
+        return requests.post(f"{self.url}/v1/chat/completions", json={**body, "temperature": 0}, timeout=60)
+
+    def vector(self, model: str = "vectors") -> requests.Response:
+        return requests.post(f"{self.url}/v1/embeddings", json={"model": model, "input": QUESTION}, timeout=60)
+
+    def invocation(self, unit: str) -> str:
+        return str(self.host.check_output("systemctl show --value --property=InvocationID %s", unit))
+
+    def wait_verified(self, *names: str) -> None:
+        end = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                found = self.slots()
+                if all(found[name]["open"] and found[name]["verified"] for name in names):
+                    return
+            except (requests.RequestException, KeyError):
+                found = {}
+            assert time.monotonic() < end, found
+            time.sleep(1)
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    variables = tmp_path_factory.mktemp("slots") / "variables.json"
+    slots = {"main": {"cards": []}, "aux": {"cards": [], "port": 18090, "profile": "vectors"}}
+    profiles = {name: embedder(name) for name in ("vectors", "vectors-2")}
+    profiles["vectors-wrong"] = embedder("vectors-wrong")
+    profiles["vectors-wrong"]["canary"]["cases"][0]["dimension"] = 97
+    variables.write_text(json.dumps({"b70_slots": slots, "b70_profiles": profiles}))
+    with bare_hosts(LAB, 1):
+        ((name, found),) = inventory_hosts(str(INVENTORY), "b70_hosts").items()
+        yield Two(name, reach(found), f"http://{found['ansible_host']}:8000", variables)
+
+
+@dataclass
+class Chatting(threading.Thread):
+    """A client of the chat model that never stops asking."""
+
+    two: Two
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    enough: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    # A thread is looked up by itself, and has no other equal.
+    __hash__ = threading.Thread.__hash__
+
+    def run(self) -> None:
+        while not self.enough.wait(0.1):
+            answer = self.two.chat()
+            said = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else answer.text
+            self.answers.append((answer.status_code, said.strip()))
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.join(90)
+        assert len(self.answers) > 5
+        assert {*self.answers} == {(200, "I am tiny-a.")}
+
+
+def test_one_play_serves_both(two: Two) -> None:
+    done = two.run("site.yml", "-e", "profile=tiny-a")
+    assert done.code == 0, done.output
+    two.wait_verified("main", "aux")
+    assert two.chat().json()["choices"][0]["message"]["content"].strip() == "I am tiny-a."
+    assert len(two.vector().json()["data"][0]["embedding"]) == 96
+    listed = requests.get(f"{two.url}/v1/models", timeout=20).json()["data"]
+    assert [model["id"] for model in listed] == ["tiny-a", "vectors"]
+    assert (two.slots()["main"]["profile"], two.slots()["aux"]["profile"]) == ("tiny-a", "vectors")
+
+
+def test_a_second_run_changes_nothing(two: Two) -> None:
+    done = two.run("site.yml", "-e", "profile=tiny-a")
+    assert (done.code, done.changed) == (0, 0), done.output
+
+
+def test_a_switch_of_one_slot_leaves_the_other_alone(two: Two) -> None:
+    client, before = Chatting(two), two.invocation(MAIN)
+    client.start()
+    done = two.run("switch.yml", "-e", "slot_name=aux", "-e", "profile=vectors-2")
+    assert done.code == 0, done.output
+    assert two.vector("vectors-2").status_code == 200
+    failed = two.run("switch.yml", "-e", "slot_name=aux", "-e", "profile=vectors-wrong")
+    assert failed.code != 0
+    assert two.vector("vectors-2").status_code == 200
+    client.stop()
+    assert two.invocation(MAIN) == before
+    told = json.loads(two.host.check_output("b70ctl-aux status --json"))
+    assert (told["slot"], told["profile"], told["verified"]) == ("aux", "vectors-2", True)
+    assert json.loads(two.host.check_output("b70ctl status --json"))["profile"] == "tiny-a"
+
+
+def test_an_engine_that_dies_is_verified_while_the_other_slot_serves(two: Two) -> None:
+    client, unit = Chatting(two), "b70-slot-aux-vectors-2.service"
+    client.start()
+    before = two.invocation(unit)
+    two.host.check_output("systemctl kill --signal=KILL %s", unit)
+    end = time.monotonic() + LIMIT_S
+    while two.invocation(unit) == before:
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    two.wait_verified("aux")
+    client.stop()
+    assert two.vector("vectors-2").status_code == 200
+
+
+def test_both_come_back_after_a_reboot(two: Two) -> None:
+    lab_command("reboot", two.name)
+    two.wait_verified("main", "aux")
+    assert two.chat().status_code == 200
+    assert two.vector("vectors-2").status_code == 200
+
+
+def test_a_slot_that_is_stopped_says_so_to_those_who_ask_for_its_model(two: Two) -> None:
+    two.host.check_output("b70ctl-aux stop")
+    assert (two.slots()["aux"]["phase"], two.slots()["main"]["phase"]) == ("stopped", "serving")
+    assert two.chat().status_code == 200
