@@ -122,6 +122,54 @@ def test_a_profile_that_breaks_a_rule_of_its_stack_is_refused_without_reaching_a
     assert "breaks the rule graphs-on-several-cards of the stack on purpose" in " ".join(shown.stdout.split())
 
 
+IMAGE = {
+    "extends": "qwen38-27b-int4-image",
+    "stack": "vllm-openai-xpu-0.30.0",
+    "cards": 2,
+    "engine": {"devices": [0, 1], "settings": {"tensor_parallel_size": 2}},
+}
+LLAMA = {
+    "extends": "qwen38-27b-q8-gguf",
+    "engine": {"kind": "llama-server", "settings": {"split_mode": "row"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("profile", "rule", "stack", "reason", "remedy"),
+    [
+        (
+            IMAGE,
+            "two-cards-hang",
+            "vllm-openai-xpu-0.30.0",
+            "two cards hang in the all-reduce of oneCCL",
+            "Use the stack vllm-openai-xpu-0.30.0-runtime-26.35, or one card.",
+        ),
+        (
+            LLAMA,
+            "rows-over-cards",
+            "llama-sycl",
+            "Rows that are split over cards gave broken answers.",
+            "Set split_mode to layer",
+        ),
+    ],
+    ids=["image", "llama.cpp"],
+)
+def test_a_switch_in_check_mode_refuses_what_is_known_to_be_bad_in_the_words_of_the_rule(
+    tmp_path: Path, profile: dict[str, Any], rule: str, stack: str, reason: str, remedy: str
+) -> None:
+    inventory = tmp_path / "hosts.json"
+    mine = {"title": "Mine", "status": "experiment", "status_reason": "a trial", **profile}
+    hosts = {"hosts": {"h1": {"ansible_host": "192.0.2.1"}}, "vars": {"b70_profiles": {"mine": mine}}}
+    inventory.write_text(json.dumps({"b70_hosts": hosts}))
+    done = play("switch", "profile=mine", inventory=str(inventory), check=True)
+    said = " ".join(done.stdout.split())
+    assert done.returncode != 0
+    assert f'breaks the rule "{rule}" of the stack {stack}' in said
+    assert reason in said
+    assert remedy in said
+    assert "UNREACHABLE" not in done.stdout
+
+
 def chosen(tmp_path: Path, **words: str) -> subprocess.CompletedProcess[str]:
     """What the module says of a host with two cards, as the role calls it."""
     free = {"exists": False, "is_dir": False, "free_mib": 900_000}

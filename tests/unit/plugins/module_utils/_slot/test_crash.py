@@ -15,12 +15,25 @@ from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 
+REMOTE = {"base_url": "https://a/v1", "model": "m", "api_key_file": None, "ca_file": None}
+STACK = {"name": "img", "id": "img-0123456789", "dir": "/opt/b70/stacks/img-0123456789", "device": "cpu"}
+KINDS = {
+    "vllm": {},
+    "llama-server": {"engine__kind": "llama-server"},
+    "image": {"stack": {**STACK, "image": f"docker.io/vllm/vllm-openai-xpu@sha256:{'f' * 64}", "user": "b70"}},
+    "openai": {
+        **{"engine__kind": "openai", "engine__argv": ["/usr/sbin/haproxy"], "engine__remote": REMOTE},
+        **{"stack__dir": "", "model__path": ""},
+    },
+}
+
+
 def make(fault="", kinds=()):
     """A host that serves a; kinds: what kind of engine a profile has, where it is not vLLM."""
     fake_host = FakeHost()
     for name in "abc":
-        kind = dict(kinds).get(name)
-        fake_host.render(name, **({"engine__kind": kind} if kind else {}))
+        kind = dict(kinds).get(name, "vllm")
+        fake_host.render(name, **KINDS[kind])
         if kind == "llama-server":
             fake_host.put(PurePosixPath(f"/models/{name}/{name}.gguf"), "GGUF")
         fake_host.unit(name).load_s = 1.0
@@ -73,11 +86,15 @@ def test_killed_anywhere_then_settled(fault, then, want):
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer", "exit_at_start"])
 @pytest.mark.parametrize(
-    "kinds", [{"b": "llama-server"}, {"a": "llama-server"}], ids=["to llama.cpp", "from llama.cpp"]
+    "kinds",
+    [{side: kind} for kind in ("llama-server", "image", "openai") for side in "ba"],
+    ids=["to llama.cpp", "from llama.cpp", "to an image", "from an image", "to a remote", "from a remote"],
 )
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
-    for number in range(1, effects_of(fault, kinds) + 1, 5):
+    # Every case takes another part of the moments.
+    first = 1 + len(fault) % 3 + 2 * (then == "reboot")
+    for number in range(first, effects_of(fault, kinds) + 1, 11):
         fake_host = killed(fault, number, kinds)
         if then == "reboot":
             fake_host.mono += 30
@@ -87,7 +104,7 @@ def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
         assert not run(fake_host, "b")["failed"], number
         fake_host.assert_invariants()
         assert fake_host.running == [B]
-        assert fake_host.state.engine["kind"] == kinds.get("b", "vllm")
+        assert fake_host.state.engine["kind"] == KINDS[kinds.get("b", "vllm")].get("engine__kind", "vllm")
         assert run(fake_host, "b")["changed"] is False, number
 
 
