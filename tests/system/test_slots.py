@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     profiles = {name: embedder(name) for name in ("vectors", "vectors-2")}
     profiles["vectors-wrong"] = embedder("vectors-wrong")
     profiles["vectors-wrong"]["canary"]["cases"][0]["dimension"] = 97
+    # Another model under the name that clients use.
+    profiles["twin"] = {"extends": "tiny-b", "status": "candidate", "engine": {"served_model_name": "tiny-a"}}
+    # One engine per card, but for the cards.
+    profiles["four"] = {"extends": "tiny-a", "status": "candidate", "replicas": 4, "engine": {"start_stagger_s": 3}}
     variables.write_text(json.dumps({"b70_slots": slots, "b70_profiles": profiles}))
     with bare_hosts(LAB, 1):
         ((name, found),) = inventory_hosts(str(INVENTORY), "b70_hosts").items()
@@ -112,11 +117,12 @@ class Chatting(threading.Thread):
             said = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else answer.text
             self.answers.append((answer.status_code, said.strip()))
 
-    def stop(self) -> None:
+    def stop(self, *texts: str) -> None:
+        """Every answer came, and was one of these."""
         self.enough.set()
         self.join(90)
         assert len(self.answers) > 5
-        assert {*self.answers} == {(200, "I am tiny-a.")}
+        assert {*self.answers} == {(200, text) for text in texts or ("I am tiny-a.",)}
 
 
 def test_one_play_serves_both(two: Two) -> None:
@@ -172,7 +178,55 @@ def test_both_come_back_after_a_reboot(two: Two) -> None:
     assert two.vector("vectors-2").status_code == 200
 
 
-def test_a_slot_that_is_stopped_says_so_to_those_who_ask_for_its_model(two: Two) -> None:
+def test_a_move_between_slots_turns_nobody_away(two: Two) -> None:
+    """The aux slot has free cards where main serves; clients ask for one name throughout."""
     two.host.check_output("b70ctl-aux stop")
+    client = Chatting(two)
+    client.start()
+    there = two.run("playbooks/move.yml", "-e", "profile=twin", "-e", "to=aux")
+    assert there.code == 0, there.output
+    assert (two.slots()["aux"]["profile"], two.slots()["main"]["phase"]) == ("twin", "stopped")
+    assert two.chat().json()["choices"][0]["message"]["content"].strip() == "I am tiny-b."
+    back = two.run("playbooks/move.yml", "-e", "profile=tiny-a", "-e", "to=main", "-e", "from=aux")
+    assert back.code == 0, back.output
+    client.stop("I am tiny-a.", "I am tiny-b.")
+    assert two.chat().json()["choices"][0]["message"]["content"].strip() == "I am tiny-a."
+
+
+def test_a_slot_that_is_stopped_says_so_to_those_who_ask_for_its_model(two: Two) -> None:
     assert (two.slots()["aux"]["phase"], two.slots()["main"]["phase"]) == ("stopped", "serving")
+    refused = two.vector("vectors-2")
+    assert refused.status_code in (404, 503), refused.text
     assert two.chat().status_code == 200
+
+
+def test_four_engines_of_one_profile_lose_one_under_load(two: Two) -> None:
+    """Only what the dead engine was generating fails, and that ends validly."""
+    done = two.run("switch.yml", "-e", "profile=four")
+    assert done.code == 0, done.output
+    enough, answers = threading.Event(), list[tuple[float, int, str]]()
+
+    def client() -> None:
+        while not enough.is_set():
+            began, answer = time.time(), two.chat()
+            answers.append((began, answer.status_code, answer.text))
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client) for _ in range(8)]
+        time.sleep(3)
+        killed_at = time.time()
+        two.host.check_output("systemctl kill --signal=KILL b70-slot-main-four@1.service")
+        end = time.monotonic() + LIMIT_S
+        while [row["open"] for row in two.slots()["main"]["replicas"]] != [True, False, True, True]:
+            assert time.monotonic() < end
+        while not all(row["open"] and row["verified"] for row in two.slots()["main"]["replicas"]):
+            assert time.monotonic() < end
+            time.sleep(1)
+        enough.set()
+        for one in clients:
+            one.result()
+    failed = [answer for answer in answers if answer[1] != 200]
+    assert len(answers) > 50
+    for began, status, text in failed:
+        assert began <= killed_at + 1.0, "it was asked for after the engine had died"
+        assert (status, json.loads(text)["error"]["code"]) == (502, "engine_closed"), text

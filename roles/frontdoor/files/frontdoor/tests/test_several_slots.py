@@ -137,6 +137,28 @@ async def test_closing_one_slot_leaves_the_other_open(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_of_two_slots_that_serve_one_name_the_first_open_one_is_asked(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        twin = {**AUX, "name": "tiny-b", "served_model_name": "tiny-a"}
+        door.write(sequence=9, profile=twin)
+        door.engine.script = door.run.engine.script = hold = Hold()
+        running, client = await door.run.client(), await door.run.client()
+        running.request("POST", CHAT, body("tiny-a"))
+        await until(lambda: door.run.engine.active == 1)
+        assert not door.engine.requests
+        # what runs in the slot that closes goes on there
+        door.run.write_state(sequence=9, profile=MAIN, phase="switching", open=False, switch={"from": "tiny-a"})
+        client.request("POST", CHAT, body("tiny-a"))
+        await until(lambda: door.engine.active == 1)
+        hold.go.set()
+        assert ((await running.answer()).status, (await client.answer()).status) == (200, 200)
+        door.run.write_state(sequence=10, profile=MAIN)
+        asked = len(door.engine.requests)
+        assert (await client.ask("POST", CHAT, body("tiny-a"))).status == 200
+        assert len(door.engine.requests) == asked
+
+
+@on_loop
 async def test_the_list_has_the_models_of_all_open_slots(tmp_path: Path) -> None:
     async with two(tmp_path) as door:
         door.run.engine.script, door.engine.script = listing("tiny-a"), listing("vec")

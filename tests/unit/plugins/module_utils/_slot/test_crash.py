@@ -22,8 +22,11 @@ KINDS = {
     "llama-server": {"engine__kind": "llama-server"},
     "image": {"stack": {**STACK, "image": f"docker.io/vllm/vllm-openai-xpu@sha256:{'f' * 64}", "user": "b70"}},
     "openai": {
-        **{"engine__kind": "openai", "engine__argv": ["/usr/sbin/haproxy"], "engine__remote": REMOTE},
-        **{"stack__dir": "", "model__path": ""},
+        "engine__kind": "openai",
+        "engine__argv": ["/usr/sbin/haproxy"],
+        "engine__remote": REMOTE,
+        "stack__dir": "",
+        "model__path": "",
     },
 }
 

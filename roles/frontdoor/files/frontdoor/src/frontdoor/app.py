@@ -251,7 +251,8 @@ class App:
         self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
         by_model = self.server.by_model
         by_model.clear()
-        for one in self.followers:
+        # of two slots that serve one name, such as before and after a move, the first that is open
+        for one in sorted(self.followers, key=lambda one: one.slot.closed is not None):
             told = one.slot.state
             name = str((told.profile or {}).get("served_model_name") or "")
             for model in (name, *told.rules.model_aliases) if name else ():
