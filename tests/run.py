@@ -134,8 +134,7 @@ STEPS: dict[str, Step] = {
         (
             pytest("bare", "-m", "not exhaustive", "tests/system/test_bare.py", limit_s=3600),
             pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
-            pytest("bare-remote", "tests/system/test_remote.py", limit_s=1800),
-            pytest("bare-slots", "tests/system/test_slots.py", limit_s=1800),
+            pytest("bare-remote", "tests/system/test_remote.py", "tests/system/test_slots.py", limit_s=2700),
         ),
     ),
     # Builds llama.cpp where no earlier run has left it in the cache.

@@ -14,11 +14,18 @@ from clients.line import Line, line, process
 from demo import inventory_hosts
 from machine import free_port
 from shipped import installed, source, tarball
-from system.product import INVENTORY, Frontdoor, reach
+from system.product import INVENTORY, Frontdoor, bare_hosts, reach
 
 __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
 
 _ENGINE_PORT = 18080
+
+
+@pytest.fixture(scope="session")
+def two_hosts() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Two hosts in a lab of their own, by name with their variables, bare for the first module that asks for them."""
+    with bare_hosts("elsewhere", 2):
+        yield sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,11 @@ import pytest
 import requests
 from testinfra.host import Host
 
-from demo import inventory_hosts
-from system.product import INVENTORY, QUESTION, Play, bare_hosts, lab_command, play, reach, words_of
+from system.product import QUESTION, Play, lab_command, play, reach, words_of
 
-LAB = "elsewhere"
 SECRET = "lab-secret-3f9a7c51e2"
 DIGEST = f"sha256:{hashlib.sha256(SECRET.encode()).hexdigest()}"
 LIMIT_S = 90.0
-
-
-@pytest.fixture(scope="session", autouse=True)
-def lab() -> Iterator[None]:
-    with bare_hosts(LAB, 2):
-        yield
 
 
 @dataclass
@@ -116,8 +108,8 @@ def profile(address: str, port: int, identity: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def site(lab: None, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    hosts = sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())
+def site(two_hosts: list[tuple[str, dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory) -> Site:
+    hosts = two_hosts
     names, addresses = (hosts[0][0], hosts[1][0]), (hosts[0][1]["ansible_host"], hosts[1][1]["ansible_host"])
     variables = tmp_path_factory.mktemp("site") / "variables.json"
     profiles = {

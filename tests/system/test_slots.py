@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Two slots on a real host: a chat model and one that embeds, each by a real vLLM, behind one frontdoor.
 
-The tests are one story, in this order. They have a lab of their own, which is taken down afterwards.
+The tests are one story, in this order. The host may have served something else before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +20,8 @@ import pytest
 import requests
 from testinfra.host import Host
 
-from demo import inventory_hosts
-from system.product import INVENTORY, QUESTION, Play, bare_hosts, lab_command, play, reach
+from system.product import QUESTION, Play, lab_command, play, reach
 
-LAB = "slots"
 LIMIT_S = 180.0
 MAIN, AUX = "b70-slot-main-tiny-a.service", "b70-slot-aux-vectors.service"
 
@@ -81,7 +78,7 @@ class Two:
 
 
 @pytest.fixture(scope="session")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+def two(two_hosts: list[tuple[str, dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory) -> Two:
     variables = tmp_path_factory.mktemp("slots") / "variables.json"
     slots = {"main": {"cards": []}, "aux": {"cards": [], "port": 18090, "profile": "vectors"}}
     profiles = {name: embedder(name) for name in ("vectors", "vectors-2")}
@@ -92,9 +89,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     # One engine per card, but for the cards.
     profiles["four"] = {"extends": "tiny-a", "status": "candidate", "replicas": 4, "engine": {"start_stagger_s": 3}}
     variables.write_text(json.dumps({"b70_slots": slots, "b70_profiles": profiles}))
-    with bare_hosts(LAB, 1):
-        ((name, found),) = inventory_hosts(str(INVENTORY), "b70_hosts").items()
-        yield Two(name, reach(found), f"http://{found['ansible_host']}:8000", variables)
+    name, found = two_hosts[1]
+    return Two(name, reach(found), f"http://{found['ansible_host']}:8000", variables)
 
 
 @dataclass

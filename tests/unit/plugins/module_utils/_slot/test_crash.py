@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ A, B, C = (LAYOUT.unit(name) for name in "abc")
 
 REMOTE = {"base_url": "https://a/v1", "model": "m", "api_key_file": None, "ca_file": None}
 STACK = {"name": "img", "id": "img-0123456789", "dir": "/opt/b70/stacks/img-0123456789", "device": "cpu"}
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "vllm": {},
     "llama-server": {"engine__kind": "llama-server"},
     "image": {"stack": {**STACK, "image": f"docker.io/vllm/vllm-openai-xpu@sha256:{'f' * 64}", "user": "b70"}},
