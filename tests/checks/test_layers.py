@@ -87,7 +87,7 @@ def test_a_broken_tree_is_refused(
 def test_a_host_gets_the_slot_engine_and_nothing_else() -> None:
     """What is rendered for a host is the folder that the rules above judge, and the command."""
     places = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
-    files = program_files({**dict.fromkeys(places, "x"), "lib_dir": "/lib", "bin_dir": "/bin"})
+    files = program_files({**dict.fromkeys(places, "x"), "lib_dir": "/lib", "bin_dir": "/bin", "command": "b70ctl"})
     folder = ROOT / "plugins/module_utils/_slot"
     expected = {f"/lib/b70slot/{file.relative_to(folder).as_posix()}" for file in folder.rglob("*.py")}
     assert {file["path"] for file in files} == {*expected, "/bin/b70ctl"}
