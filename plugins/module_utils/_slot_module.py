@@ -62,7 +62,12 @@ def run_switch(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]
     fx, layout = host_effects(clock), layout_of(params)
     if params["state"] != "stopped" and not params["profile"]:
         try:
-            name = api.standing(fx, layout) or (params["initial_profile"] if params["state"] == "active" else None)
+            name, initial = api.standing(fx, layout), params["initial_profile"]
+            if not name and initial and params["state"] == "active":
+                # Nobody asked for it now, so no other slot is stopped for it.
+                if why := api.taken(fx, layout, initial):
+                    return api.nothing(layout, why)
+                name = initial
         except SlotFault as fault:
             return {"failed": True, "changed": False, "msg": fault.message}
         if not name:

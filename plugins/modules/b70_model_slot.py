@@ -48,7 +48,9 @@ options:
         serves, or served last without being told to stop. O(state=restarted) always has that default.
     type: str
   initial_profile:
-    description: The profile to serve if O(profile) is omitted and the slot has none of its own. May be empty.
+    description:
+      - The profile to serve if O(profile) is omitted and the slot has none of its own. May be empty.
+      - The slot stays empty while another slot uses a card that this profile needs.
     type: str
   state:
     description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +60,6 @@ def slot_places(slots: Mapping[str, Any], default_port: int, slot: str = "main")
         if not isinstance(given.get("profile", ""), str):
             raise ValueError(f"{where}.profile is the name of a profile, not {given['profile']!r}")
     for one, other in itertools.combinations(slots, 2):
-        both = sorted({*cards[one]} & {*cards[other]})
-        if both:
-            raise ValueError(f"b70_slots: card {both[0]} belongs to {one} and to {other}; a card has one slot")
         if ports[one] == ports[other]:
             raise ValueError(f"b70_slots: port {ports[one]} belongs to {one} and to {other}; a port has one slot")
     edges = [*sorted(ports.values()), 65536]
@@ -70,6 +67,12 @@ def slot_places(slots: Mapping[str, Any], default_port: int, slot: str = "main")
         name: SlotPlace(port, edges[edges.index(port) + 1] - port, cards[name], str(slots[name].get("profile") or ""))
         for name, port in ports.items()
     }
+
+
+def other_config_dirs(config_dir: str, slot: str, slots: Collection[str]) -> dict[str, str]:
+    """Return the configuration folder of each other slot by its name. config_dir: that of this slot."""
+    main = config_dir if slot == "main" else config_dir.removesuffix(f"-{slot}")
+    return {name: main if name == "main" else f"{main}-{name}" for name in slots if name != slot}
 
 
 def _port(where: str, value: Any) -> int:

@@ -21,7 +21,16 @@ from .effects import Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
 from .machine import Kind, Plan, Seen
-from .observe import engine_answers, installed_profiles, load_profile, load_wanted, read_memory, slot_units
+from .observe import (
+    engine_answers,
+    installed_profiles,
+    load_profile,
+    load_wanted,
+    neighbours,
+    other_slots,
+    read_memory,
+    slot_units,
+)
 from .production import promotion, status_here
 from .progress import last_progress
 from .recorded import recorded, works
@@ -341,12 +350,21 @@ def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
     return {"name": name, "stack": stack.get("name"), "stack_id": stack.get("id")}
 
 
-def nothing(layout: Layout) -> dict[str, Any]:
-    """The result where nobody said what is to be served, and nothing ever was."""
+def taken(fx: Effects, layout: Layout, profile: str) -> str:
+    """Which slots use cards that the profile needs, in words; empty where none does, or it is not rendered yet."""
+    try:
+        found = neighbours(fx, layout, load_wanted(fx, layout, profile)) if other_slots(fx, layout) else ()
+    except SlotFault:
+        return ""
+    return "; ".join(f"slot {one.slot} uses {', '.join(one.cards)} for {one.profile}" for one in found)
+
+
+def nothing(layout: Layout, why: str = "no profile was named") -> dict[str, Any]:
+    """The result where nothing was ever served, and nothing is to be."""
     return {
         "changed": False,
         "failed": False,
-        "msg": f"Slot {layout.slot} serves nothing, and no profile was named.",
+        "msg": f"Slot {layout.slot} serves nothing: {why}.",
         "slot": layout.slot,
         "outcome": str(End.UNCHANGED),
         "wanted": None,

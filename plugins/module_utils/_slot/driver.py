@@ -9,17 +9,18 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from . import asking, machine, phases, quarantine, recover, settle, strangers
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink, read_state
-from .journal import encode
+from .journal import INTERRUPTED, Attempt, Memory, encode
 from .kinds.table import DEFAULT, kind_of
-from .machine import Kind, Plan, Seen, Step
-from .observe import near_end, observe, read_memory, slot_units
+from .machine import Kind, Plan, Seen, Step, clear_action
+from .observe import load_profile, near_end, neighbours, observe, other_slots, read_memory, slot_units
 from .prepare import prepare
-from .profile import Profile
+from .profile import STATUSES, Profile
 from .progress import Progress
 from .run import VERIFYING_PHASES, Run
 from .state_file import stamp
@@ -44,7 +45,7 @@ LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
-_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE)  # nothing was touched yet
+_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR)  # nothing was touched yet
 _LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
 
 
@@ -89,6 +90,7 @@ class Driver:
             Phase.GUARD: settle.guard,
             Phase.JOURNAL: self._journal,
             Phase.PREPARE: prepare,
+            Phase.CLEAR: self._clear,
             Phase.CLOSE: settle.close,
             Phase.DRAIN: settle.drain,
             Phase.STOP: phases.stop,
@@ -124,6 +126,8 @@ class Driver:
                 recover.close_unproven(run, run.reason() or run.chosen)
             if run.journaled and not run.recorded and end is not End.INTERRUPTED:
                 self._record(end)
+            if self._locked and end is not End.INTERRUPTED:
+                self._give_back()
             run.progress.say("end", outcome=str(end))
         return self._outcome(end)
 
@@ -293,6 +297,72 @@ class Driver:
         if not run.rechecking:
             settle.verifying_state(run)
 
+    def _clear(self, run: Run) -> None:
+        """Stops the slots that use cards of the target, each in a run of its own, while this slot still serves."""
+        for other in run.plan.clears:
+            run.progress.say("hint", phase="clear", text=f"slot {other.slot} drains and stops")
+            run.did(clear_action(other))
+            run.cleared.append(other)
+            request = self._of_neighbour(
+                other.slot,
+                switch_id=_stop_id(run.request.switch_id, other.slot),
+                active=False,
+                drain_timeout_s=run.request.drain_timeout_s,
+                why=f"slot {run.layout.slot} needs its cards for {run.profile.name}",
+            )
+            outcome = Driver(self._fx, other.layout, request).run()
+            if outcome.end in (End.COMMITTED, End.UNCHANGED):
+                continue
+            if any(failure.told for failure in outcome.failures):
+                raise ToldToEndFault()
+            raise SlotFault(
+                f"slot {other.slot}, which uses cards of {run.profile.name}, did not stop",
+                got="; ".join(failure.message for failure in outcome.failures) or str(outcome.end),
+            )
+
+    def _of_neighbour(self, slot: str, **fields: Any) -> Request:
+        """What this run asks of another slot."""
+        request = self._run.request
+        patience = max(request.lock_timeout_s, NEAR_END_S)
+        return Request(slot=slot, lock_timeout_s=patience, who=request.who, make_room=False, **fields)
+
+    def _give_back(self) -> None:
+        """Serves again what slots served that this run, or an earlier one, stopped for a switch which then failed.
+
+        A slot whose cards are in use stays stopped, and so does one about which somebody has decided since.
+        """
+        run = self._run
+        cleared = (known for known in reversed(run.seen.memory.attempts) if known.clears)
+        last = next(cleared, None)
+        owed = {} if last is None or last.outcome == End.COMMITTED else dict.fromkeys(last.clears, last.id)
+        owed |= {other.slot: run.request.switch_id for other in run.cleared}
+        for slot, switch_id in owed.items():
+            try:
+                self._serve_again(slot, switch_id)
+            except (Fault, OSError) as fault:
+                run.warn(f"slot {slot} was stopped by the switch {switch_id}, and does not serve again: {fault}")
+
+    def _serve_again(self, slot: str, switch_id: str) -> None:
+        run, layout = self._run, other_slots(self._fx, self._run.layout).get(slot)
+        stopped = None if layout is None else _stopped_by(read_memory(self._fx, layout), switch_id, slot)
+        if layout is None or stopped is None or stopped.source is None:
+            return
+        name = stopped.source
+        if neighbours(self._fx, layout, load_profile(self._fx, layout, name)):
+            return
+        run.progress.say("hint", phase="clear", text=f"slot {slot} gets {name} back")
+        request = self._of_neighbour(
+            slot,
+            switch_id=_back_id(switch_id, slot),
+            profile=name,
+            restart=True,
+            accept_status=STATUSES,
+            why=f"the switch {switch_id} of slot {run.layout.slot} ended without needing its cards",
+        )
+        outcome = Driver(self._fx, layout, request).run()
+        if outcome.end is not End.COMMITTED:
+            raise SlotFault("; ".join(failure.message for failure in outcome.failures) or str(outcome.end))
+
     def _explained(self, step: Step, fault: Fault) -> Failure:
         """The failure with its evidence; without it where the evidence can't be had: the way back goes on."""
         try:
@@ -408,6 +478,32 @@ class Driver:
             if run.plan.partial
             else (),
         )
+
+
+def _stop_id(switch_id: str, slot: str) -> str:
+    """The id of the run that stops another slot for this switch."""
+    return f"{switch_id}-{slot}"
+
+
+def _back_id(switch_id: str, slot: str) -> str:
+    """The same of the run that serves it again."""
+    return f"{switch_id}-{slot}-back"
+
+
+def _stopped_by(memory: Memory, switch_id: str, slot: str) -> Attempt | None:
+    """The stop of that slot for this switch, where it is the last word about the slot.
+
+    An interrupted run, and the stop that has settled it, are none.
+    """
+    attempts = list(memory.attempts)
+    while attempts:
+        last = attempts.pop()
+        if last.id == _stop_id(switch_id, slot):
+            return last
+        settled = bool(attempts) and attempts[-1].outcome == INTERRUPTED and last.target is None
+        if not settled and not (last.id == _back_id(switch_id, slot) and last.outcome in (None, INTERRUPTED)):
+            return None
+    return None
 
 
 def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:

@@ -236,7 +236,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         # What the host serves by itself ran beside that holder before.
-        strangers.check_cards(fx, profile, ours)
+        strangers.check_cards(fx, profile, [*ours, *(name for neighbour in plan.clears for name in neighbour.units)])
     broken = [
         f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
     ]

@@ -57,6 +57,7 @@ class Attempt:
     turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
     way: str = ""  # how engines were replaced; empty: an older version did not tell
     boot: str = ""  # the id of the boot that it was made in
+    clears: Mapping[str, str] = field(default_factory=dict)  # other slots that it stops, and what they serve
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,6 +113,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         gate=_text(line.get("gate")),
         on_failure=_text(line.get("on_failure")),
         boot=_text(line.get("boot")),
+        clears=line.get("clears") or {},
     )
     return replace(memory, attempts=(*memory.attempts, attempt)[-KEPT_ATTEMPTS:])
 

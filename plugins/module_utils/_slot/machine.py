@@ -24,7 +24,7 @@ from .profile import Profile, parse_profile
 from .quarantine import Quarantine
 from .rendering import Rendering, without_a_start
 from .state_file import SlotState
-from .types import Direction, End, Failure, Gate, Mode, OnFailure, Phase, Request, SlotFault, UnitState, Way
+from .types import Direction, End, Failure, Gate, Mode, Neighbour, OnFailure, Phase, Request, SlotFault, UnitState, Way
 
 
 class Kind(StrEnum):
@@ -78,6 +78,7 @@ class Seen:
     back: Rendering | None = None  # what it is started from
     previous_problem: str = ""  # why there is none although the journal names one
     quarantine: Quarantine | None = None
+    neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
 
     @property
     def target_name(self) -> str | None:
@@ -98,7 +99,8 @@ class Plan:
 
     partial: it is about some engines of several, and leaves the others as they are. scope: their places among the
     target's engines; all of them where it is not partial. batches: places of the engines that are replaced together,
-    one batch after the other; empty where all are.
+    one batch after the other; empty where all are. clears: other slots that are stopped before, because they use cards
+    of the target.
     """
 
     kind: Kind
@@ -110,6 +112,7 @@ class Plan:
     previous: Profile | None = None
     actions: tuple[str, ...] = ()
     batches: tuple[tuple[int, ...], ...] = ()
+    clears: tuple[Neighbour, ...] = ()
 
     @property
     def way(self) -> Way:
@@ -222,8 +225,8 @@ def _serves(request: Request, seen: Seen) -> bool:
     return served and request.mode is Mode.SWITCH and seen.memory.interrupted is None
 
 
-def _forward(kind: Kind, gate: Gate, *, served: bool, partial: bool) -> tuple[Phase, ...]:
-    """served: whether clients have an engine until it is stopped."""
+def _forward(kind: Kind, gate: Gate, *, served: bool, partial: bool, clears: bool) -> tuple[Phase, ...]:
+    """served: whether clients have an engine until it is stopped. clears: whether other slots make room."""
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
         return ()
@@ -237,8 +240,9 @@ def _forward(kind: Kind, gate: Gate, *, served: bool, partial: bool) -> tuple[Ph
         return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
     # What the other engines have under way does not end, and they have read the weights.
     prepare = (Phase.PREPARE,) if served and not partial else ()
+    clear = (Phase.CLEAR,) if clears else ()
     drain = () if partial else (Phase.DRAIN,)
-    return (*head, *prepare, Phase.CLOSE, *drain, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
+    return (*head, *prepare, *clear, Phase.CLOSE, *drain, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
 
 
 def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Profile | None:
@@ -329,8 +333,9 @@ def plan(request: Request, seen: Seen) -> Plan:
     partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
     previous = _previous(request, seen, kind, partial=partial)
-    batches = () if partial else _rolling(request, seen, kind, previous)
-    phases = _forward(kind, request.gate, served=_serves(request, seen), partial=partial)
+    batches = () if partial or seen.neighbours else _rolling(request, seen, kind, previous)
+    clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
+    phases = _forward(kind, request.gate, served=_serves(request, seen), partial=partial, clears=bool(clears))
     if batches:
         phases = (Phase.GUARD, Phase.JOURNAL, *_OF_BATCH * len(batches), *FINISHING[1:])
     scoped = tuple(seen.target_units[place] for place in scope)
@@ -343,7 +348,7 @@ def plan(request: Request, seen: Seen) -> Plan:
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
     actions = _actions(request, seen, _numbered(phases, Direction.FORWARD, batches), scoped, stop, disable, batches)
-    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches)
+    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears)
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
@@ -373,7 +378,9 @@ def _actions(
     for step in steps:
         phase, places = step.phase, () if step.batch is None else batches[step.batch]
         ours = [scoped[place] for place in places] or scoped
-        if phase is Phase.CLOSE:
+        if phase is Phase.CLEAR:
+            actions += [clear_action(neighbour) for neighbour in seen.neighbours]
+        elif phase is Phase.CLOSE:
             actions.append(close_action(places))
         elif phase is Phase.DRAIN:
             actions += [f"disable {name}" for name in disable]
@@ -395,6 +402,10 @@ def _actions(
         elif phase is Phase.COMMIT:
             actions.append(commit_action(seen.target_name if request.active else None))
     return tuple(actions)
+
+
+def clear_action(neighbour: Neighbour) -> str:
+    return f"stop slot {neighbour.slot}: {neighbour.profile} uses {', '.join(neighbour.cards)}"
 
 
 def close_action(places: Sequence[int] = ()) -> str:
@@ -512,7 +523,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return _next(state, phase)
     if state.direction is Direction.BACK:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
-    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE):
+    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR):
         return replace(state, todo=(), end=End.UNTOUCHED)
     unharmed = state.plan.kind is Kind.RECHECK and failure.told
     batch = state.todo[0].batch

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Any
 
+from . import strangers
 from .effects import Effects, Files
 from .frontdoor import read_state
 from .identity import command_drift, environment_drift
@@ -22,7 +24,7 @@ from .rendering import Rendering, alike, check_profile, committed, in_place, pen
 from .replicas import as_rendered
 from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, profile_part
-from .types import Gate, Layout, Mode, Request, SlotFault, UnitState
+from .types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
 _HEALTH_TIMEOUT_S = 2.0
@@ -82,6 +84,29 @@ def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tupl
     seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
     own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
     return own, tuple(unit for unit in seen if unit not in own and unit.exists)
+
+
+def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
+    """The other slots of the host by their names."""
+    others = read_slot_file(fx, layout).others
+    return {slot: replace(layout, slot=slot, config_dir=PurePosixPath(folder)) for slot, folder in others.items()}
+
+
+def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
+    """The other slots whose engines use cards that the profile needs.
+
+    Raises SlotFault where one runs a profile that can't be read: its cards are not known then.
+    """
+    needed = strangers.cards_of(fx, profile)
+    found = []
+    for other in other_slots(fx, layout).values() if needed else ():
+        running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
+        for name in dict.fromkeys(map(other.profile_of, running)):
+            used = strangers.cards_of(fx, load_profile(fx, other, name))
+            if both := tuple(card for card in used if card in needed):
+                units = tuple(unit for unit in running if other.profile_of(unit) == name)
+                found.append(Neighbour(other, name, units, both))
+    return tuple(found)
 
 
 def engine_process(fx: Effects, profile: Profile, unit: UnitState) -> int:
@@ -190,6 +215,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         live=live,
         kept=live == stays and (copy == stays or stays is None or not proven),
         looks=looks,
+        neighbours=neighbours(fx, layout, target) if request.mode is Mode.SWITCH else (),
         current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
         published=state is not None
         and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))

@@ -21,6 +21,7 @@ _WENT_WRONG = {
     Phase.GUARD: "something that a switch needs was missing or taken",
     Phase.JOURNAL: "the journal could not be written to",
     Phase.PREPARE: "the preparation was broken off",
+    Phase.CLEAR: "another slot did not make room",
     Phase.CLOSE: "the frontdoor was not closed in time",
     Phase.DRAIN: "the engine could not be taken out of what starts at boot",
     Phase.STOP: "the engine did not stop",

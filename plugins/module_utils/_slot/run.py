@@ -21,7 +21,19 @@ from .profile import Profile
 from .progress import Progress
 from .published import reason_of
 from .rendering import Rendering
-from .types import Direction, Failure, Holder, Layout, Mode, Phase, PhaseRecord, Request, SlotFault, UnitState
+from .types import (
+    Direction,
+    Failure,
+    Holder,
+    Layout,
+    Mode,
+    Neighbour,
+    Phase,
+    PhaseRecord,
+    Request,
+    SlotFault,
+    UnitState,
+)
 
 KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
 DPKG_STATUS = PurePosixPath("/var/lib/dpkg/status")
@@ -91,6 +103,7 @@ class Run:
     verified: bool = False  # what is served now is
     verified_at: str | None = None
     served: Profile | None = None
+    cleared: list[Neighbour] = field(default_factory=list)  # other slots that were told to stop
     closed_at: float | None = None  # monotonic; since then no client is served
     _driver_words: str = ""
 

@@ -74,6 +74,7 @@ def _begin(run: Run) -> None:
         gate=str(run.request.gate),
         on_failure=str(run.request.on_failure),
         boot=quarantine.boot_id(run.fx),
+        clears={neighbour.slot: neighbour.profile for neighbour in run.plan.clears},
         who=run.request.who,
         why=run.request.why,
     )

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .effects import Effects
 from .profile import STATUSES, read_document
@@ -18,12 +19,14 @@ SCHEMA = 1
 class SlotFile:
     """legacy_units: other units that must never run beside an engine. refused: statuses that need to be accepted.
 
-    cards: the slot's own by their numbers on the host; None where it has all of them.
+    cards: the slot's own by their numbers on the host; None where it has all of them. others: the configuration folder
+    of each other slot of the host, by its name.
     """
 
     legacy_units: tuple[str, ...] = ()
     refused: tuple[str, ...] = ("rejected", "blocked")
     cards: tuple[int, ...] | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_slot_file(text: str, where: str) -> SlotFile:
@@ -36,7 +39,10 @@ def parse_slot_file(text: str, where: str) -> SlotFile:
     cards = read.get("cards", list) if read.has("cards") else None
     if cards is not None and not all(type(card) is int for card in cards):
         raise read.fault("cards", "holds something that is not a number")
-    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards))
+    others = read.get("others", dict) if read.has("others") else {}
+    if not all(isinstance(folder, str) for folder in others.values()):
+        raise read.fault("others", "holds something that is not a path")
+    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards), others)
 
 
 def read_slot_file(fx: Effects, layout: Layout) -> SlotFile:

@@ -21,6 +21,7 @@ class Phase(StrEnum):
     GUARD = "guard"
     JOURNAL = "journal"
     PREPARE = "prepare"
+    CLEAR = "clear"
     CLOSE = "close"
     DRAIN = "drain"
     STOP = "stop"
@@ -276,6 +277,7 @@ class Request:
     recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
     restart: bool = False  # start the engine anew, also a verified one, from what was verified last
     planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
+    make_room: bool = True  # stop other slots that use cards which this profile needs; otherwise it is refused
     leave: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of replicas that this settling has dealt with
     switch_id: str = ""
     who: str = ""
@@ -395,6 +397,20 @@ class Layout:
     def profile_of(self, unit: str) -> str:
         """The profile's name inside a unit name of this slot."""
         return unit.removeprefix(self.unit_prefix).removesuffix(".service").partition("@")[0]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another slot of the host that serves a profile. cards: the device files which that and the target both use."""
+
+    layout: Layout
+    profile: str
+    units: tuple[str, ...]  # those that run
+    cards: tuple[str, ...]
+
+    @property
+    def slot(self) -> str:
+        return self.layout.slot
 
 
 def _engine_name(profile: str, replica: int | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -172,6 +173,7 @@ def choose(
             problems.append(f'b70_slots.{other}: there is no profile "{place.profile}"{near}.')
             continue
         problems += [f"b70_slots.{other}: {text}" for text in whole.of_slot(place).against(profiles[place.profile])]
+    problems += _shared(profiles, taken, slots or {}, others)
     beside = [place.profile for place in others.values() if place.profile in profiles]
     stacks, notes = _stacks(profiles, here, [*([taken] if taken else []), *beside], slot["profiles"])
     return {
@@ -190,6 +192,24 @@ def choose(
         "problems": problems,
         "advice": _advice(profiles[taken], profiles.values(), here, cards) if problems and taken else "",
     }
+
+
+def _shared(
+    profiles: Mapping[str, Profile], taken: str, slots: Mapping[str, SlotPlace], others: Mapping[str, SlotPlace]
+) -> list[str]:
+    """Return which cards two of the profiles that empty slots get would both use."""
+    wanted = {"main": taken, **{name: place.profile for name, place in others.items()}}
+    used = {
+        name: (slots[name].cards or ())[: cards_needed(profiles[profile])]
+        for name, profile in wanted.items()
+        if name in slots and profile in profiles
+    }
+    return [
+        f"b70_slots: {wanted[one]} in {one} and {wanted[other]} in {other} both use card {min(both)}; one slot at a time "
+        "has a card, so leave the profile of one of them out."
+        for one, other in itertools.combinations(used, 2)
+        if (both := {*used[one]} & {*used[other]})
+    ]
 
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:

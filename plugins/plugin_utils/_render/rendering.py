@@ -22,7 +22,7 @@ from .._catalogue.places import COMPANIONS, companion_paths, weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
-from .._slots import slot_places
+from .._slots import other_config_dirs, slot_places
 from .engine import engine_argv, engine_environment
 from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
@@ -95,8 +95,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["backend_port"] = int(checked.get("backend_port") or 0)
     if not 1 <= checked["backend_port"] <= 65535:
         raise ValueError(f"the slot setting backend_port must be 1 to 65535, not {settings.get('backend_port')!r}")
-    place = slot_places(checked.pop("slots", None) or {}, checked["backend_port"], checked["slot"])[checked["slot"]]
+    places = slot_places(checked.pop("slots", None) or {}, checked["backend_port"], checked["slot"])
+    place = places[checked["slot"]]
     checked |= {"backend_port": place.port, "ports": place.ports, "card_numbers": place.cards}
+    checked["others"] = other_config_dirs(checked["config_dir"], checked["slot"], places)
     if place.cards is not None:
         checked["cards"] = len(place.cards)
     checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
@@ -327,6 +329,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "slot": settings["slot"],
         "legacy_units": list(settings["legacy_units"]),
         "refused_statuses": list(settings["refused_statuses"]),
+        **({"others": settings["others"]} if settings["others"] else {}),
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
     }
     return {"path": f"{settings['config_dir']}/slot.json", "content": json.dumps(data, indent=2) + "\n", "mode": "0644"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import SlotPlace, slot_places
+from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import SlotPlace, other_config_dirs, slot_places
 from unit.plugins.plugin_utils._render.test_replicas import profile, rendered
 
 TWO = {"main": {"cards": [0, 1, 2]}, "aux": {"cards": [3], "port": 18090, "profile": "embedder"}}
@@ -45,7 +45,6 @@ def test_each_slot_has_ports_up_to_those_of_the_next() -> None:
         ({"main": {"cards": [0]}, "aux": {"cards": [1]}}, r"b70_slots\.aux\.port is the first port of its engines"),
         ({"main": {"cards": [0], "port": 0}}, "from 1 to 65535"),
         ({"main": {"cards": [0]}, "aux": {"cards": [1], "port": 18080}}, "port 18080 belongs to main and to aux"),
-        ({"main": {"cards": [0, 1]}, "aux": {"cards": [1], "port": 9}}, "card 1 belongs to main and to aux"),
         ({"main": {"cards": [0], "profile": 3}}, r"b70_slots\.main\.profile is the name of a profile"),
         ([1], "b70_slots is a mapping"),
     ],
@@ -53,6 +52,15 @@ def test_each_slot_has_ports_up_to_those_of_the_next() -> None:
 def test_what_cannot_be_is_refused_by_name(slots: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         slot_places(slots, 18080)
+
+
+def test_each_slot_knows_the_others_by_their_folders() -> None:
+    slots = {"main": {"cards": [0, 1]}, "aux": {"cards": [1], "port": 18090}, "rank": {"cards": [], "port": 18095}}
+    found = json.loads(rendered(profile(), slots=slots)["slot.json"])
+    base = found["others"]["aux"].removesuffix("-aux")
+    assert found["others"] == {"aux": f"{base}-aux", "rank": f"{base}-rank"}
+    assert other_config_dirs(f"{base}-aux", "aux", slots) == {"main": base, "rank": f"{base}-rank"}
+    assert "others" not in json.loads(rendered(profile())["slot.json"])
 
 
 def test_the_engines_of_a_slot_get_its_cards_and_ports() -> None:

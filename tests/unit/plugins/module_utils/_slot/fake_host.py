@@ -40,7 +40,6 @@ from unit import contracts
 
 LAYOUT = Layout()
 ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
-STATE_FILE = LAYOUT.state_file
 CONTRACTS = {LAYOUT.state_file: "state", LAYOUT.journal_file: "journal", LAYOUT.next_journal: "journal"}
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
@@ -78,7 +77,9 @@ class Broken(AssertionError):
     """An invariant does not hold."""
 
 
-def profile_data(name: str, replicas: int = 1, **changes: Any) -> dict[str, Any]:
+def profile_data(
+    name: str, replicas: int = 1, *, layout: Layout = LAYOUT, port: int = 18080, **changes: Any
+) -> dict[str, Any]:
     """A resolved profile as the role renders it, with so many engines."""
     data: dict[str, Any] = {
         "schema": 1,
@@ -88,8 +89,8 @@ def profile_data(name: str, replicas: int = 1, **changes: Any) -> dict[str, Any]
         "status_reason": "",
         "accepted_rules": [],
         "modalities": ["text"],
-        "slot": "main",
-        "unit": LAYOUT.unit(name),
+        "slot": layout.slot,
+        "unit": layout.unit(name),
         "stack": {"name": "cpu", "id": "cpu-1a2b3c4d5e", "dir": "/opt/b70/stacks/cpu-1a2b3c4d5e", "device": "cpu"},
         "cards": 0,
         "model": {"hf_repo": None, "revision": None, "path": f"/models/{name}", "size_gb": None, "sha256": {}},
@@ -98,8 +99,8 @@ def profile_data(name: str, replicas: int = 1, **changes: Any) -> dict[str, Any]
             "task": "generate",
             "served_model_name": name,
             "max_model_len": 512,
-            "backend_url": BACKEND,
-            "argv": ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", "18080"],
+            "backend_url": f"http://127.0.0.1:{port}",
+            "argv": ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", f"/models/{name}", "--port", str(port)],
             "env": {"VLLM_CPU_KVCACHE_SPACE": "1"},
             "settings": {},
             "reasoning": None,
@@ -147,11 +148,11 @@ def profile_data(name: str, replicas: int = 1, **changes: Any) -> dict[str, Any]
         engine["replicas"] = [
             {
                 "index": index,
-                "unit": LAYOUT.unit(name, index),
+                "unit": layout.unit(name, index),
                 "unit_sha256": f"{index}" * 64,
                 "cards": list(range(index * data["cards"], (index + 1) * data["cards"])),
-                "backend_url": f"http://127.0.0.1:{18080 + index}",
-                "argv": [*engine["argv"][:-1], str(18080 + index)],
+                "backend_url": f"http://127.0.0.1:{port + index}",
+                "argv": [*engine["argv"][:-1], str(port + index)],
                 "env": {**engine["env"], **({"ZE_AFFINITY_MASK": str(index)} if data["cards"] else {})},
                 "start_after_s": 6 * index,
             }
@@ -212,7 +213,9 @@ class FakeUnit:
 
 
 class FakeHost:
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout = LAYOUT, port: int = 18080) -> None:
+        self.layout, self.port = layout, port
+        self.slot_settings: dict[str, Any] = {}  # what slot.json has besides
         self.mono = 0.0
         self.texts: dict[PurePosixPath, tuple[str, datetime]] = {}
         self.units: dict[str, FakeUnit] = {}
@@ -255,19 +258,28 @@ class FakeHost:
         self.boots = 1
         self.settle_installed = True
         self.settle_queued = False  # the host will settle what is left as soon as the lock is free
-        self.boot_only: set[PurePosixPath] = {LAYOUT.state_file, LAYOUT.progress_file}
+        self.boot_only: set[PurePosixPath] = {self.layout.state_file, self.layout.progress_file}
 
     # -- setting up
 
     def render(self, name: str, **changes: Any) -> dict[str, Any]:
         """Renders a profile and its unit in place, installs its weights and its stack."""
-        data, texts = profile_data(name, **changes), rendering(name, **changes)
-        for path, text in zip(places(LAYOUT, name, len(texts.engines)), texts.texts, strict=True):
+        data, texts = (
+            profile_data(name, layout=self.layout, port=self.port, **changes),
+            rendering(name, layout=self.layout, port=self.port, **changes),
+        )
+        for path, text in zip(places(self.layout, name, len(texts.engines)), texts.texts, strict=True):
             self.put(path, text)
-        slot = {"schema": 1, "slot": "main", "legacy_units": LEGACY, "refused_statuses": ["rejected", "blocked"]}
-        self.put(LAYOUT.slot_file, json.dumps(slot))
+        slot = {
+            "schema": 1,
+            "slot": self.layout.slot,
+            "legacy_units": LEGACY,
+            "refused_statuses": ["rejected", "blocked"],
+        }
+        slot |= self.slot_settings
+        self.put(self.layout.slot_file, json.dumps(slot))
         # The role has systemd read what it wrote.
-        for unit in (LAYOUT.unit(name, number) for number in replica_numbers(len(texts.engines))):
+        for unit in (self.layout.unit(name, number) for number in replica_numbers(len(texts.engines))):
             self.units.setdefault(unit, FakeUnit(unit)).loaded = None
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
@@ -282,18 +294,18 @@ class FakeHost:
 
     def render_held(self, name: str, **changes: Any) -> Rendering:
         """Renders a profile that is in use: the rendering waits for a switch."""
-        texts = rendering(name, **changes)
-        self.put(LAYOUT.pending(name), texts.to_json())
+        texts = rendering(name, layout=self.layout, port=self.port, **changes)
+        self.put(self.layout.pending(name), texts.to_json())
         return texts
 
     def put(self, path: PurePosixPath, text: str) -> None:
         self.texts[path] = (text, self.now())
 
     def unit_text(self, unit: FakeUnit) -> str:
-        return self.texts.get(LAYOUT.unit_dir / unit.name, ("", None))[0]
+        return self.texts.get(self.layout.unit_dir / unit.name, ("", None))[0]
 
     def unit(self, profile: str, replica: int | None = None) -> FakeUnit:
-        return self.units[LAYOUT.unit(profile, replica)]
+        return self.units[self.layout.unit(profile, replica)]
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.mono)
@@ -356,7 +368,7 @@ class FakeHost:
         if argv.startswith("["):
             unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
             number = unit.name.removesuffix(".service").partition("@")[2]
-            path = LAYOUT.profile_env(LAYOUT.profile_of(unit.name), int(number) if number else None)
+            path = self.layout.profile_env(self.layout.profile_of(unit.name), int(number) if number else None)
             env = json.loads(self.texts[path][0])
             unit.environ = dict(env, PATH="/usr/bin")
             unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
@@ -389,7 +401,7 @@ class FakeHost:
 
     @property
     def state(self) -> Any:
-        text, _when = self.texts.get(STATE_FILE, (None, None))
+        text, _when = self.texts.get(self.layout.state_file, (None, None))
         if text is not self._state_text:
             self._state_text, self._state = text, parse_state(text)
         return self._state
@@ -407,16 +419,16 @@ class FakeHost:
         """Does the frontdoor let clients through?"""
         return bool(self.state and self.state.open)
 
-    def engine(self, port: int = 18080) -> FakeUnit | None:
+    def engine(self, port: int | None = None) -> FakeUnit | None:
         """The engine that holds a port; units of the tests that have no text of their own hold the first one."""
         for unit in self.units.values():
-            if unit.up and unit.name.startswith("b70-slot") and self.port_of(unit) == port:
+            if unit.up and unit.name.startswith("b70-slot") and self.port_of(unit) == (port or self.port):
                 return unit
         return None
 
     def port_of(self, unit: FakeUnit) -> int:
         """A replica listens behind the first one."""
-        return 18080 + int(unit.name.removesuffix(".service").partition("@")[2] or 0)
+        return self.port + int(unit.name.removesuffix(".service").partition("@")[2] or 0)
 
     def served(self) -> dict[str, bool]:
         """Whether it was verified, by the invocation id of each process that clients may reach."""
@@ -425,10 +437,10 @@ class FakeHost:
     def check(self) -> None:
         """What must hold at every moment."""
         slot = [name for name in self.running if name.startswith("b70-slot")]
-        profiles = {LAYOUT.profile_of(name) for name in slot}
+        profiles = {self.layout.profile_of(name) for name in slot}
         if len(slot) > 1 and (len(profiles) > 1 or not all("@" in name for name in slot)):
             raise Broken(f"two engines run: {slot}")
-        boots = {LAYOUT.profile_of(name) for name in self.enabled}
+        boots = {self.layout.profile_of(name) for name in self.enabled}
         if len(self.enabled) > 1 and (len(boots) > 1 or not all("@" in name for name in self.enabled)):
             raise Broken(f"two units are enabled: {self.enabled}")
         if not (self.gate_verified and self.open):
@@ -445,8 +457,8 @@ class FakeHost:
             up = {unit.invocation: unit.name for unit in self.units.values() if unit.up}
             if not state.passed or not {*state.passed} <= {*up} or not all(state.passed.values()):
                 raise Broken(f"open without the verified engine: {state}")
-            target = parse_profile(self.texts[LAYOUT.profile_json(state.profile_name)][0], "the profile").units
-            if self.enabled != sorted(target) and not (self.enabled == [] and LAYOUT.unit_dir in self.readonly):
+            target = parse_profile(self.texts[self.layout.profile_json(state.profile_name)][0], "the profile").units
+            if self.enabled != sorted(target) and not (self.enabled == [] and self.layout.unit_dir in self.readonly):
                 raise Broken(f"{target} is served, enabled is {self.enabled}")
         else:
             if self.running:
@@ -544,7 +556,11 @@ class FakeUnits:
         self._host.step(f"start {name}")
         for other in self._host.units.values():
             # Conflicts= in the units
-            one = "@" in name and "@" in other.name and LAYOUT.profile_of(name) == LAYOUT.profile_of(other.name)
+            one = (
+                "@" in name
+                and "@" in other.name
+                and self._host.layout.profile_of(name) == self._host.layout.profile_of(other.name)
+            )
             if other.name != name and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
@@ -575,13 +591,13 @@ class FakeUnits:
 
     def enable(self, name: str) -> None:
         self._host.step(f"enable {name}")
-        if LAYOUT.unit_dir in self._host.readonly:
+        if self._host.layout.unit_dir in self._host.readonly:
             raise SlotFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
         self._host.units[name].enabled = True
 
     def disable(self, name: str) -> None:
         self._host.step(f"disable {name}")
-        if LAYOUT.unit_dir in self._host.readonly:
+        if self._host.layout.unit_dir in self._host.readonly:
             raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
         self._host.units[name].enabled = False
 
@@ -614,7 +630,7 @@ class FakeHttp:
     def get(self, url: str, timeout_s: float) -> Reply:
         self._host.step()
         self._host.heed()
-        if url == f"{LAYOUT.frontdoor_url}/status":
+        if url == f"{self._host.layout.frontdoor_url}/status":
             return self._status()
         engine = self._ready(url)
         if engine is None:
@@ -622,7 +638,7 @@ class FakeHttp:
         fault = engine.live_fault
         if url.endswith("/health"):
             return Reply(500, "broken") if fault == "health_500" else Reply(200)
-        served = "another" if fault == "wrong_id" else LAYOUT.profile_of(engine.name)
+        served = "another" if fault == "wrong_id" else self._host.layout.profile_of(engine.name)
         told = next((word for word in engine.cmdline if word.startswith("--max-model-len=")), "")
         length = 99 if fault == "wrong_length" else int(told.partition("=")[2] or 512)
         return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
@@ -640,7 +656,7 @@ class FakeHttp:
         part |= {"queued_generations": 0, "max_active_generations": 2}
         return Reply(200, json.dumps({"ok": True, "frontdoor": part, "replicas": rows}))
 
-    def _ready(self, url: str = BACKEND) -> FakeUnit | None:
+    def _ready(self, url: str) -> FakeUnit | None:
         engine = self._host.engine(urlsplit(url).port or 80)
         if engine is None or engine.live_fault in ("never_ready", "device_lost") or engine.active != "active":
             return None
@@ -843,7 +859,9 @@ class FakeProcesses:
         return None
 
     def _contained(self, unit: FakeUnit) -> bool:
-        text, _when = self._host.texts.get(LAYOUT.profile_json(LAYOUT.profile_of(unit.name)), ("{}", None))
+        text, _when = self._host.texts.get(
+            self._host.layout.profile_json(self._host.layout.profile_of(unit.name)), ("{}", None)
+        )
         return "image" in json.loads(text).get("stack", {})
 
     def contained(self, pid: int) -> int:
