@@ -656,7 +656,7 @@ class FakeHttp:
         part |= {"queued_generations": 0, "max_active_generations": 2}
         return Reply(200, json.dumps({"ok": True, "frontdoor": part, "replicas": rows}))
 
-    def _ready(self, url: str) -> FakeUnit | None:
+    def _ready(self, url: str = BACKEND) -> FakeUnit | None:
         engine = self._host.engine(urlsplit(url).port or 80)
         if engine is None or engine.live_fault in ("never_ready", "device_lost") or engine.active != "active":
             return None
