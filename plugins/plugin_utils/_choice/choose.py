@@ -205,8 +205,8 @@ def _shared(
         if name in slots and profile in profiles
     }
     return [
-        f"b70_slots: {wanted[one]} in {one} and {wanted[other]} in {other} both use card {min(both)}; one slot at a time "
-        "has a card, so leave the profile of one of them out."
+        f"b70_slots: {wanted[one]} in {one} and {wanted[other]} in {other} both use card {min(both)}; one slot at a "
+        "time has a card, so leave the profile of one of them out."
         for one, other in itertools.combinations(used, 2)
         if (both := {*used[one]} & {*used[other]})
     ]

@@ -264,10 +264,8 @@ def test_the_profiles_of_two_empty_slots_do_not_share_a_card() -> None:
     given = {"main": {"cards": [0, 1]}, "aux": {"cards": [1], "port": 1, "profile": "spare-one"}}
     here = Here(STACKS, host(2), ROOT, MODELS)
     found = choose(CATALOGUE, here, slots=slot_places(given, 18080))
-    assert found["problems"] == [
-        "b70_slots: on-two in main and spare-one in aux both use card 1; one slot at a time has a card, so leave the "
-        "profile of one of them out."
-    ]
+    (problem,) = found["problems"]
+    assert problem.startswith("b70_slots: on-two in main and spare-one in aux both use card 1; one slot at a time has")
     assert not choose(CATALOGUE, here, requested="spare-one", slots=slot_places(given, 18080))["problems"]
 
 
