@@ -208,7 +208,7 @@ def test_four_engines_of_one_profile_lose_one_under_load(two: Two) -> None:
             answers.append((began, answer.status_code, answer.text))
 
     with ThreadPoolExecutor(8) as pool:
-        clients = [pool.submit(client) for _ in range(8)]
+        clients = [pool.submit(client) for _client in range(8)]
         time.sleep(3)
         two.host.check_output("systemctl kill --signal=KILL b70-slot-main-four@1.service")
         killed_at = time.time()

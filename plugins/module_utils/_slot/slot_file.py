@@ -37,7 +37,7 @@ def parse_slot_file(text: str, where: str) -> SlotFile:
     if unknown:
         raise read.fault("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")
     cards = read.get("cards", list) if read.has("cards") else None
-    if cards is not None and not all(type(card) is int for card in cards):
+    if cards is not None and not all(isinstance(card, int) and not isinstance(card, bool) for card in cards):
         raise read.fault("cards", "holds something that is not a number")
     others = read.get("others", dict) if read.has("others") else {}
     if not all(isinstance(folder, str) for folder in others.values()):
