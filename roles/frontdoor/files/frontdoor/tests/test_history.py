@@ -30,7 +30,7 @@ def begin(name: str, **more: object) -> dict[str, object]:
 
 
 def test_a_switch_and_its_end() -> None:
-    failures = [{"message": "canary case sum failed", "log_tail": ["secret"]}, {"message": "x"}]
+    failures = [{"phase": "canary", "message": "canary case sum failed", "log_tail": ["secret"]}, {"message": "x"}]
     raw = lines(
         begin("1"),
         {"event": "phase", "id": "1", "phase": "close"},
@@ -55,6 +55,7 @@ def test_a_switch_and_its_end() -> None:
         "outcome": "rolled_back",
         "served": "a",
         "seconds": 3.5,
+        "failed_phase": "canary",
         "reason": "phase canary: a canary answer was wrong or missing",
     }
     assert (last["id"], last["from"], last["outcome"], last["seconds"]) == ("2", None, None, None)
@@ -103,3 +104,27 @@ async def test_status_and_page_show_them(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         client = await run.client()
         assert (await client.ask("GET", "/status")).json["last_switch"] is None
+
+
+@on_loop
+async def test_metrics_tell_how_the_last_switch_ended(tmp_path: Path) -> None:
+    journal = tmp_path / "main.jsonl"
+    end = {"event": "end", "id": "1", "outcome": "rolled_back", "seconds": 3.5, "failures": [{"phase": "canary"}]}
+    journal.write_bytes(lines(begin("1"), end, begin("2")))
+    async with bench(tmp_path, slot={"journal_file": str(journal)}) as run:
+        client = await run.client()
+        text = (await client.ask("GET", "/metrics")).body.decode()
+        for row in (
+            'info{slot="main",kind="switch",outcome="rolled_back",failed_phase="canary"} 1',
+            'timestamp_seconds{slot="main"} 1780823324',
+            'seconds{slot="main"} 3.5',
+        ):
+            assert f"b70_frontdoor_by_slot_last_switch_{row}\n" in text
+        journal.write_bytes(lines(begin("3"), {"event": "end", "id": "3", "outcome": "committed"}))
+        text = (await client.ask("GET", "/metrics")).body.decode()
+        assert 'by_slot_last_switch_info{slot="main",kind="switch",outcome="committed",failed_phase=""} 1\n' in text
+        assert 'by_slot_last_switch_seconds{slot="main"}' not in text
+        assert 'by_slot_phase{slot="main",phase="serving"} 1\n' in text
+        assert 'by_slot_phase{slot="main",phase="failed"} 0\n' in text
+        served = 'slot="main",profile="tiny-a",served_model_name="tiny-a",fingerprint="sha256:00"'
+        assert f"by_slot_info{{{served}}} 1\n" in text

@@ -33,6 +33,7 @@ from frontdoor.policy.routes import REMOTE_PATHS, Kind
 from frontdoor.policy.routing import replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.journal import History
+from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState
 
@@ -106,6 +107,7 @@ class App:
             server=self.server,
             histories=self.histories,
             records=records,
+            quarantine=Quarantine(config.slot.quarantine_file),
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(

@@ -52,7 +52,7 @@ class Slot(NamedTuple):
     """The slot's state file; an empty path means there is none and the fallbacks below always apply.
 
     `journal_file` is where the last switches are read from, `records_file` where it stands what was recorded of the
-    profiles; empty means that none are shown.
+    profiles, `quarantine_file` where the slot puts the host into quarantine; empty means that none are shown.
     """
 
     name: str = "main"
@@ -61,6 +61,7 @@ class Slot(NamedTuple):
     units_dir: str = "/run/systemd/units"
     journal_file: str = ""
     records_file: str = ""
+    quarantine_file: str = ""
 
 
 class Backend(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
 from frontdoor.policy.routes import GATED_PATHS
-from frontdoor.slot.state import PHASES
+from frontdoor.slot.state import PHASES, epoch
 
 PREFIX = "b70_frontdoor_"
 Labels = dict[str, str]
@@ -143,6 +143,7 @@ SHOWN = {
     "client_connections": ("frontdoor.client_connections", "Connections of clients."),
     "engine_connections": ("engine.connections", "Connections to the engine."),
     "buffered_bytes": ("frontdoor.buffered_bytes", "Bytes of request bodies held."),
+    "quarantined": ("quarantined", "Whether the host is in quarantine."),
     "keys_unusable": ("frontdoor.keys_error", "Whether a file of keys is wrong; its last right keys count."),
     "generation_requests_total": ("frontdoor.total_generation_requests", "Requests on paths that take permits."),
 }
@@ -217,6 +218,27 @@ def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | in
         yield "", labels, data
 
 
+def _of_slots(slots: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Sample]]]:
+    """Names, texts and samples of what is told of each slot. What was never switched has no last switch."""
+    for name, (key, text) in SLOT_SHOWN.items():
+        yield name, text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items()]
+    phases = [
+        ("", {"slot": slot, "phase": one}, float(row["phase"] == one)) for slot, row in slots.items() for one in PHASES
+    ]
+    yield "by_slot_phase", "Phase of the slot.", phases
+    names = ("profile", "served_model_name", "fingerprint")
+    told = [("", {"slot": slot} | {name: row[name] for name in names}, 1.0) for slot, row in slots.items()]
+    yield "by_slot_info", "The profile in the slot.", told
+    last = [({"slot": slot}, row["last_switch"]) for slot, row in slots.items() if row["last_switch"]]
+    names = ("kind", "outcome", "failed_phase")
+    told = [("", labels | {name: switch[name] or "" for name in names}, 1.0) for labels, switch in last]
+    yield "by_slot_last_switch_info", "How the slot's last switch ended, and in which phase it failed.", told
+    told = [("", labels, epoch(switch["at"])) for labels, switch in last]
+    yield "by_slot_last_switch_timestamp_seconds", "When the slot's last switch began.", told
+    told = [("", labels, float(switch["seconds"])) for labels, switch in last if switch["seconds"] is not None]
+    yield "by_slot_last_switch_seconds", "How long the slot's last switch took.", told
+
+
 def render(
     metrics: Metrics,
     now: Mapping[str, float],
@@ -251,8 +273,8 @@ def render(
         # what a replica does not tell has no sample
         told = [("", {"replica": str(row["index"])}, row[key]) for row in replicas if row[key] is not None]
         add(name, "gauge", text, told)
-    for name, (key, text) in SLOT_SHOWN.items():
-        add(name, "gauge", text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items()])
+    for name, text, told in _of_slots(slots):
+        add(name, "gauge", text, told)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,

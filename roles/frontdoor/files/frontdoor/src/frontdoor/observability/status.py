@@ -24,6 +24,7 @@ from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import Kind
 from frontdoor.slot.journal import History
+from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.replicas import Replica
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
@@ -67,6 +68,7 @@ class LocalAnswers:
     #: of each slot
     histories: list[History]
     records: Records
+    quarantine: Quarantine
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
@@ -143,6 +145,7 @@ class LocalAnswers:
             "ok": is_ready,
             **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
             "reason": why_not or state.reason,
+            "quarantined": self.quarantine.holds(),
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),
@@ -221,6 +224,7 @@ class LocalAnswers:
             "last_switch": self._last_switch(target),
             "profile": profile.get("name", ""),
             "served_model_name": profile.get("served_model_name", ""),
+            "fingerprint": profile.get("fingerprint", ""),
             "model_aliases": state.rules.model_aliases,
             "state_sequence": state.sequence,
             "max_active_generations": limiter.limit,

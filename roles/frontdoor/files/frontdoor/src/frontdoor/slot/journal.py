@@ -14,6 +14,7 @@ KEPT = 10
 # what is read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
 _REASON_CHARS = 400
+_END = ("outcome", "served", "seconds", "failed_phase", "reason")
 
 
 def _text(entry: Any, name: str) -> str | None:
@@ -21,10 +22,14 @@ def _text(entry: Any, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _failed_phase(end: dict[str, Any]) -> str | None:
+    failures = end.get("failures")
+    return _text(failures[0], "phase") if isinstance(failures, list) and failures else None
+
+
 def _reason(end: dict[str, Any]) -> str | None:
     """Without a reason for everybody only the phase is told: the messages quote logs and command lines."""
-    failures = end.get("failures")
-    phase = _text(failures[0], "phase") if isinstance(failures, list) and failures else None
+    phase = _failed_phase(end)
     reason = _text(end, "reason") or (phase and f"phase {phase}")
     return reason and reason[:_REASON_CHARS]
 
@@ -40,13 +45,14 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
             continue
         if event == "begin":
             began = {key: _text(entry, key) for key in ("at", "kind", "from", "to")}
-            found[name] = {"id": name, **began, **dict.fromkeys(("outcome", "served", "seconds", "reason"))}
+            found[name] = {"id": name, **began, **dict.fromkeys(_END)}
         elif event == "end" and name in found:
             seconds = entry.get("seconds")
             found[name] |= {
                 "outcome": _text(entry, "outcome"),
                 "served": _text(entry, "profile"),
                 "seconds": seconds if isinstance(seconds, int | float) else None,
+                "failed_phase": _failed_phase(entry),
                 "reason": _reason(entry),
             }
     return list(found.values())[: -KEPT - 1 : -1]
