@@ -26,6 +26,11 @@ class FleetFault(ValueError):
     """The inventory does not say enough; the text names the host and what to set."""
 
 
+def authority(address: str, port: int) -> str:
+    """Address and port as URLs have them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 @dataclass(frozen=True)
 class Host:
     """One frontdoor. No models: nobody says which it serves. tls_name: a name in its certificate; empty without TLS."""
@@ -40,7 +45,7 @@ class Host:
     @property
     def authority(self) -> str:
         """Address and port as HAProxy reads them."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return authority(self.address, self.port)
 
 
 @dataclass(frozen=True)
@@ -80,15 +85,21 @@ def _tls_name(name: str, address: str, told: Mapping[str, Any]) -> str:
     return found
 
 
-def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> Host:
-    """Read what the inventory says of a host, and the catalogue of its profile."""
+def address_of(name: str, told: Mapping[str, Any]) -> str:
+    """The address or name at which other hosts reach a host's frontdoor."""
     bound = str(told.get("frontdoor_bind_host") or "")
     inside = bound if bound not in _EVERYWHERE else ""
     address = str(told.get("load_balancer_member_address") or inside or told.get("ansible_host") or name)
-    if not _NAME.fullmatch(name):
-        raise FleetFault(f"{name!r} cannot be the name of a server of HAProxy, which has letters, digits and _ . : -")
     if not _ADDRESS.fullmatch(address):
         raise FleetFault(f"{name}: {address!r} is no address; set load_balancer_member_address for this host")
+    return address
+
+
+def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> Host:
+    """Read what the inventory says of a host, and the catalogue of its profile."""
+    address = address_of(name, told)
+    if not _NAME.fullmatch(name):
+        raise FleetFault(f"{name!r} cannot be the name of a server of HAProxy, which has letters, digits and _ . : -")
     profile_name = str(told.get("b70_profile") or "")
     models = [str(model) for model in told.get("load_balancer_member_models") or ()]
     permits = 0
@@ -132,19 +143,24 @@ def pools_of(hosts: Iterable[Host]) -> tuple[Pool, ...]:
 
 
 def resolved(name: str) -> tuple[str, ...]:
-    """The addresses of a name."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise FleetFault(
-            f"{name} cannot be resolved here ({error.strerror}); set load_balancer_address for this load balancer"
-        ) from error
+    """The addresses of a name; raises OSError."""
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return tuple(sorted({str(entry[4][0]) for entry in found}))
 
 
 def addresses_of(
-    name: str, told: Mapping[str, Any], resolve: Callable[[str], tuple[str, ...]] = resolved
+    name: str,
+    told: Mapping[str, Any],
+    resolve: Callable[[str], tuple[str, ...]] = resolved,
+    variable: str = "load_balancer_address",
 ) -> tuple[str, ...]:
-    """From where a load balancer asks."""
-    address = str(told.get("load_balancer_address") or told.get("ansible_host") or name)
-    return (str(ipaddress.ip_address(address)),) if _is_address(address) else resolve(address)
+    """From where a host asks; `variable` is what an operator sets where that is another address than Ansible's."""
+    address = str(told.get(variable) or told.get("ansible_host") or name)
+    if _is_address(address):
+        return (str(ipaddress.ip_address(address)),)
+    try:
+        return resolve(address)
+    except OSError as error:
+        raise FleetFault(
+            f"{address} cannot be resolved here ({error.strerror}); set {variable} for the host {name}"
+        ) from error

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Configuration files of Prometheus and Alertmanager, and the addresses of the hosts that scrape."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: monitoring
+author: arcpro.b70 contributors (@arcpro-b70)
+version_added: 0.4.0
+short_description: Render what Prometheus scrapes from the inventory
+description:
+  - With V(prometheus), returns the files of Prometheus and of its blackbox exporter, as a mapping of paths to texts. What
+    is scraped follows from the variables of the hosts, such as C(frontdoor_port) and C(frontdoor_tls_certificate).
+  - With V(alertmanager), returns the configuration of Alertmanager.
+  - With V(addresses), returns the list of addresses from which the hosts are scraped.
+options:
+  _terms:
+    description: What to return - V(prometheus), V(alertmanager) or V(addresses).
+    required: true
+  settings:
+    description: For V(prometheus), the values of the role's variables.
+    type: dict
+    default: {}
+  receiver:
+    description: For V(alertmanager), a receiver as Alertmanager documents it, without its name.
+    type: dict
+    default: {}
+  group:
+    description: The group of the hosts.
+    type: str
+    default: b70_hosts
+  balancers:
+    description: The group of the load balancers.
+    type: str
+    default: b70_load_balancers
+  servers:
+    description: The group of the hosts with Prometheus.
+    type: str
+    default: b70_monitoring
+seealso:
+  - plugin: arcpro.b70.load_balancer
+    plugin_type: lookup
+"""
+
+EXAMPLES = r"""
+- name: Show from where the hosts are scraped
+  ansible.builtin.debug:
+    msg: "{{ lookup('arcpro.b70.monitoring', 'addresses') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The files, the text, or the list of addresses.
+  type: list
+  elements: raw
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet
+from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
+
+_HEAD = "# Rendered by Ansible. The next run of the role monitoring replaces it.\n"
+
+
+def text_of(document: Any) -> str:
+    """A document as YAML, in the order that it has."""
+    return _HEAD + str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120))
+
+
+class LookupModule(LookupBase):
+    """The lookup as Ansible finds it."""
+
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
+        self.set_options(var_options=variables, direct=kwargs)
+        self._known = variables or {}
+        render: dict[str, Callable[[], Any]] = {
+            "prometheus": self._prometheus,
+            "alertmanager": lambda: text_of(alertmanager.configuration(plain(self.get_option("receiver")))),
+            "addresses": self._addresses,
+        }
+        unknown = [term for term in terms if term not in render]
+        if unknown or not terms:
+            raise AnsibleLookupError(f"monitoring: expected one of {', '.join(render)}, got {terms}")
+        try:
+            return [render[term]() for term in terms]
+        except fleet.FleetFault as fault:
+            raise AnsibleLookupError(str(fault)) from fault
+
+    def _told(self, group: str) -> dict[str, Any]:
+        names = (self._known.get("groups") or {}).get(self.get_option(group)) or []
+        return {str(name): self._known["hostvars"][name] for name in names}
+
+    def _prometheus(self) -> dict[str, str]:
+        settings = prometheus.settings_of(plain(self.get_option("settings")))
+        documents = prometheus.files(settings, self._told("group"), self._told("balancers"))
+        return {path: text_of(document) for path, document in documents.items()}
+
+    def _addresses(self) -> list[str]:
+        servers = self._told("servers").items()
+        found = (fleet.addresses_of(name, told, variable="monitoring_server_address") for name, told in servers)
+        return [address for addresses in found for address in addresses]

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""alertmanager.yml as data: one receiver, and no second message about what another one says already. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_RECEIVER = "b70"
+# A frontdoor that is gone tells nothing; a slot that failed is closed, and why it failed is said once.
+_SAID_BY = {
+    "B70FrontdoorGone": ("instance", "B70SlotNotReady|B70SlotFailed|B70SlotClosed|B70FrontdoorRestarts"),
+    "B70SlotFailed": ("slot", "B70SlotClosed|B70CanaryFailed"),
+}
+
+
+def configuration(receiver: Mapping[str, Any]) -> dict[str, Any]:
+    """`receiver` is a receiver of Alertmanager without its name, such as {webhook_configs: [{url: ...}]}."""
+    inhibited = [
+        {
+            "source_matchers": [f"alertname={alert}"],
+            "target_matchers": [f'alertname=~"{others}"'],
+            "equal": ["instance"] if label == "instance" else ["instance", label],
+        }
+        for alert, (label, others) in _SAID_BY.items()
+    ]
+    inhibited.append(
+        {
+            "source_matchers": ["severity=critical"],
+            "target_matchers": ["severity=warning"],
+            "equal": ["alertname", "instance", "slot"],
+        }
+    )
+    return {
+        "route": {
+            "receiver": _RECEIVER,
+            "group_by": ["alertname", "instance"],
+            "group_wait": "30s",
+            "group_interval": "5m",
+            "repeat_interval": "12h",
+        },
+        "inhibit_rules": inhibited,
+        "receivers": [{"name": _RECEIVER, **receiver}],
+    }

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Prometheus scrapes, from the inventory: its configuration and its lists of targets, as data. Pure.
+
+The targets are files of their own, which Prometheus reads again when they change; it is neither restarted nor reloaded
+for another host. Whatever differs from host to host is a label of its target.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._load_balancer.fleet import FleetFault, address_of, authority
+
+# The alert rules and the dashboards ask for these names.
+FRONTDOOR, ENGINE, NODE, PROBE, BALANCER = "b70-frontdoor", "b70-engine", "b70-node", "b70-probe", "b70-load-balancer"
+_TCP, _TLS = "b70_tcp", "b70_tls"
+
+Hosts = Mapping[str, Mapping[str, Any]]
+Targets = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The role's variables. directory: of these files on the host. key_file: empty without an API key; ca_file: empty
+    for the system's. interval_s: between two scrapes. Addresses are HOST:PORT, empty where there is no such service."""
+
+    directory: str
+    key_file: str
+    ca_file: str
+    interval_s: int
+    rule_files: Sequence[str]
+    node_port: int
+    alertmanager: str
+    blackbox: str
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """Read the role's variables, of which a command line makes texts."""
+    numbers = {name: int(given[name]) for name in ("interval_s", "node_port")}
+    texts = {name: str(given[name]) for name in ("directory", "key_file", "ca_file", "alertmanager", "blackbox")}
+    return Settings(**texts, **numbers, rule_files=[str(one) for one in given["rule_files"]])
+
+
+def _has_tls(told: Mapping[str, Any]) -> bool:
+    return bool(told.get("frontdoor_tls_certificate"))
+
+
+def _frontdoor(name: str, told: Mapping[str, Any]) -> str:
+    """Address and port of a frontdoor. With TLS the address is what its certificate must name."""
+    in_certificate = told.get("load_balancer_member_tls_name") if _has_tls(told) else ""
+    address = str(told.get("monitoring_address") or in_certificate or address_of(name, told))
+    return authority(address, int(told.get("frontdoor_port") or 8000))
+
+
+def _target(name: str, address: str, **labels: str) -> dict[str, Any]:
+    return {"targets": [address], "labels": {"instance": name, **labels}}
+
+
+def frontdoor_targets(hosts: Hosts) -> Targets:
+    """The frontdoors, each with the scheme that it speaks."""
+    return [
+        _target(name, _frontdoor(name, told), __scheme__="https" if _has_tls(told) else "http")
+        for name, told in hosts.items()
+    ]
+
+
+def node_targets(hosts: Hosts, port: int) -> Targets:
+    """The node_exporters of the same hosts."""
+    return [
+        _target(name, authority(str(told.get("monitoring_address") or told.get("ansible_host") or name), port))
+        for name, told in hosts.items()
+    ]
+
+
+def probe_targets(hosts: Hosts, balancers: Hosts) -> Targets:
+    """Whose certificate is looked at, and which load balancers are asked for a connection."""
+    found = [
+        _target(name, _frontdoor(name, told), __param_module=_TLS, kind="frontdoor")
+        for name, told in hosts.items()
+        if _has_tls(told)
+    ]
+    for name, told in balancers.items():
+        bound = str(told.get("load_balancer_bind_host") or "0.0.0.0")
+        inside = "" if bound in ("0.0.0.0", "::") else bound
+        address = str(told.get("monitoring_address") or inside or told.get("ansible_host") or name)
+        module = _TLS if told.get("load_balancer_tls_certificate") else _TCP
+        port = int(told.get("load_balancer_port") or 8000)
+        found.append(_target(name, authority(address, port), __param_module=module, kind="load_balancer"))
+    return found
+
+
+def balancer_targets(balancers: Hosts) -> Targets:
+    """HAProxy's own metrics, of the load balancers that show them to other hosts."""
+    found = []
+    for name, told in balancers.items():
+        bound = str(told.get("load_balancer_metrics_host") or "127.0.0.1")
+        if bound == "localhost" or (_is_address(bound) and ipaddress.ip_address(bound).is_loopback):
+            continue
+        everywhere = bound in ("0.0.0.0", "::")
+        address = str(told.get("monitoring_address") or told.get("ansible_host") or name) if everywhere else bound
+        found.append(_target(name, authority(address, int(told.get("load_balancer_metrics_port") or 8405))))
+    return found
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_keys(hosts: Hosts, key_file: str) -> None:
+    """Raise FleetFault where frontdoors want a key and there is none."""
+    asked = [name for name, told in hosts.items() if told.get("frontdoor_api_keys")]
+    if asked and not key_file:
+        raise FleetFault(
+            f"the frontdoors of {', '.join(asked)} want an API key; make one (python -m frontdoor --make-key prometheus), "
+            f"put its digest into frontdoor_api_keys and the key itself, encrypted, into monitoring_api_key"
+        )
+
+
+def _job(settings: Settings, name: str, file: str, **more: Any) -> dict[str, Any]:
+    files = [f"{settings.directory}/targets/{file}.yml"]
+    return {"job_name": name, **more, "file_sd_configs": [{"files": files, "refresh_interval": "1m"}]}
+
+
+def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
+    """The scrapes. The lists of targets say of what."""
+    door: dict[str, Any] = {}
+    if settings.key_file:
+        door["authorization"] = {"credentials_file": settings.key_file}
+    if settings.ca_file:
+        door["tls_config"] = {"ca_file": settings.ca_file}
+    through_blackbox = [
+        {"source_labels": ["__address__"], "target_label": "__param_target"},
+        {"target_label": "__address__", "replacement": settings.blackbox},
+    ]
+    jobs = [
+        _job(settings, FRONTDOOR, "frontdoor", **door),
+        _job(settings, ENGINE, "frontdoor", metrics_path="/engine/metrics", **door),
+        _job(settings, NODE, "node"),
+        _job(settings, BALANCER, "load_balancer"),
+    ]
+    if settings.blackbox:
+        jobs.append(_job(settings, PROBE, "probe", metrics_path="/probe", relabel_configs=through_blackbox))
+    return jobs
+
+
+def configuration(settings: Settings) -> dict[str, Any]:
+    """prometheus.yml."""
+    interval = f"{settings.interval_s}s"
+    config: dict[str, Any] = {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "rule_files": [f"{settings.directory}/rules/b70.yml", *settings.rule_files],
+    }
+    if settings.alertmanager:
+        config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [settings.alertmanager]}]}]}
+    return {**config, "scrape_configs": scrape_configs(settings)}
+
+
+def blackbox() -> dict[str, Any]:
+    """blackbox.yml. When a certificate ends is asked, not whether it is trusted: an own authority's ends, too."""
+    tls = {"tls": True, "tls_config": {"insecure_skip_verify": True}}
+    return {
+        "modules": {
+            _TCP: {"prober": "tcp", "timeout": "5s"},
+            _TLS: {"prober": "tcp", "timeout": "5s", "tcp": tls},
+        }
+    }
+
+
+def files(settings: Settings, hosts: Hosts, balancers: Hosts) -> dict[str, Any]:
+    """All files by their path below the directory, as data. Raises FleetFault."""
+    if not hosts:
+        raise FleetFault("there is no host to watch; put the frontdoors into the group b70_hosts")
+    check_keys(hosts, settings.key_file)
+    return {
+        "targets/frontdoor.yml": frontdoor_targets(hosts),
+        "targets/node.yml": node_targets(hosts, settings.node_port),
+        "targets/probe.yml": probe_targets(hosts, balancers),
+        "targets/load_balancer.yml": balancer_targets(balancers),
+        "blackbox.yml": blackbox(),
+        "prometheus.yml": configuration(settings),
+    }
