@@ -93,6 +93,7 @@ docs: venv ## write the tables in READMEs and docs from their data
 	python tests/tools/model_table.py
 	python tests/tools/doctor_docs.py
 	python tests/tools/code_docs.py
+	python tests/tools/dashboards.py
 
 site: venv ## the documentation as a site in .cache/site/html, with the reference of every plugin and role
 	@python tests/tools/docs_site.py
