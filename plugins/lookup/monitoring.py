@@ -11,8 +11,8 @@ author: arcpro.b70 contributors (@arcpro-b70)
 version_added: 0.4.0
 short_description: Render what Prometheus scrapes from the inventory
 description:
-  - With V(prometheus), returns the files of Prometheus and of its blackbox exporter, as a mapping of paths to texts. What
-    is scraped follows from the variables of the hosts, such as C(frontdoor_port) and C(frontdoor_tls_certificate).
+  - With V(prometheus), returns the files of Prometheus and of its blackbox exporter, as a mapping of paths to texts.
+    What is scraped follows from the variables of the hosts, such as C(frontdoor_port).
   - With V(alertmanager), returns the configuration of Alertmanager.
   - With V(addresses), returns the list of addresses from which the hosts are scraped.
 options:

@@ -41,9 +41,16 @@ class Settings:
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
     """Read the role's variables, of which a command line makes texts."""
-    numbers = {name: int(given[name]) for name in ("interval_s", "node_port")}
-    texts = {name: str(given[name]) for name in ("directory", "key_file", "ca_file", "alertmanager", "blackbox")}
-    return Settings(**texts, **numbers, rule_files=[str(one) for one in given["rule_files"]])
+    return Settings(
+        directory=str(given["directory"]),
+        key_file=str(given["key_file"]),
+        ca_file=str(given["ca_file"]),
+        interval_s=int(given["interval_s"]),
+        rule_files=[str(one) for one in given["rule_files"]],
+        node_port=int(given["node_port"]),
+        alertmanager=str(given["alertmanager"]),
+        blackbox=str(given["blackbox"]),
+    )
 
 
 def _has_tls(told: Mapping[str, Any]) -> bool:
@@ -120,7 +127,7 @@ def check_keys(hosts: Hosts, key_file: str) -> None:
     asked = [name for name, told in hosts.items() if told.get("frontdoor_api_keys")]
     if asked and not key_file:
         raise FleetFault(
-            f"the frontdoors of {', '.join(asked)} want an API key; make one (python -m frontdoor --make-key prometheus), "
+            f"the frontdoors of {', '.join(asked)} want an API key; make one with `python -m frontdoor --make-key NAME`, "
             f"put its digest into frontdoor_api_keys and the key itself, encrypted, into monitoring_api_key"
         )
 

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role monitoring with the real programs: targets are scraped, alerts fire, and each panel has data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import monitored
+from monitored import HOSTS, Watched, free_port, watched
+from tools import dashboards
+
+INTERVAL = f"{10 * monitored.INTERVAL_S}s"
+#: what is wrong with whom
+FIRING = {
+    ("B70EngineWedged", "bad"),
+    ("B70CanaryFailed", "bad"),
+    ("B70CardHot", "bad"),
+    ("B70HostQuarantined", "bad"),
+    # nobody can say which of two is right
+    ("B70HostDiffers", "good"),
+    ("B70HostDiffers", "bad"),
+    ("B70CertificateExpires", "good"),
+}
+
+
+def test_the_dashboards_are_what_their_table_says() -> None:
+    for one in dashboards.dashboards():
+        file = dashboards.ROOT / dashboards.FOLDER / f"{one.name}.json"
+        assert file.read_text() == dashboards.document(one), "run make docs"
+        shown = json.loads(file.read_text())
+        numbers = [panel["id"] for panel in shown["panels"]]
+        assert len(set(numbers)) == len(numbers)
+        titles = [panel["title"] for panel in shown["panels"] if panel["type"] != "row"]
+        assert titles == [panel.title for panel in one.panels]
+
+
+async def lacking(run: Watched) -> list[str]:
+    """The queries that have no number now."""
+    found = []
+    for one in dashboards.dashboards():
+        for panel in one.panels:
+            for query in panel.queries:
+                asked = query.expr.replace("$instance", ".*").replace("$__rate_interval", INTERVAL)
+                rows = await run.value(asked)
+                if not any(math.isfinite(float(row["value"][1])) for row in rows):
+                    found.append(f"{one.name}: {panel.title}: {asked}")
+    return found
+
+
+def test_everything_that_is_shown_has_data_and_what_is_wrong_is_told(monitors: Path, tmp_path: Path) -> None:
+    asyncio.run(scenario(tmp_path, monitors))
+
+
+async def scenario(tmp_path: Path, monitors: Path) -> None:
+    async with watched(tmp_path, monitors) as run:
+        async with run.busy():
+
+            async def shown() -> bool:
+                run.read_cards()
+                missing[:] = await lacking(run)
+                return not missing
+
+            missing: list[str] = []
+            try:
+                await run.until(shown, "not every panel has data")
+            except AssertionError as error:
+                raise AssertionError(f"{missing}") from error
+
+        async def told() -> bool:
+            rows = await run.value('ALERTS{alertstate="firing"}')
+            fired.update((row["metric"]["alertname"], row["metric"]["instance"]) for row in rows)
+            return fired >= FIRING
+
+        fired: set[tuple[str, str]] = set()
+        await run.until(told, f"not all of {sorted(FIRING)} fire")
+        # of the host that is well nothing is said that is not so
+        assert {alert for alert, name in fired if name == "good"} <= {"B70HostDiffers", "B70CertificateExpires"} | {
+            "B70EngineErrors"
+        }
+
+        # another host is looked at without a reload, and is known by its name
+        run.write_targets(third={"ansible_host": "127.0.0.3", "frontdoor_port": free_port()})
+
+        async def third() -> bool:
+            return bool(await run.value('up{job="b70-frontdoor",instance="third"} == 0'))
+
+        await run.until(third, "the third host is not looked at")
+        names = {row["metric"]["instance"] for row in await run.value('up{job="b70-node"} == 1')}
+        assert names == set(HOSTS)

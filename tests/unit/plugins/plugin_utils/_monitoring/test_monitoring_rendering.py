@@ -1,0 +1,157 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From an inventory to what Prometheus scrapes; tests/checks/test_monitoring.py has Prometheus do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, addresses_of
+from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
+
+GIVEN: dict[str, Any] = {
+    "directory": "/etc/b70-monitoring",
+    "key_file": "",
+    "ca_file": "",
+    "interval_s": "15",
+    "rule_files": [],
+    "node_port": "9100",
+    "alertmanager": "127.0.0.1:9093",
+    "blackbox": "127.0.0.1:9115",
+}
+
+
+def files(hosts: dict[str, Any], balancers: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    return prometheus.files(prometheus.settings_of({**GIVEN, **changes}), hosts, balancers or {})
+
+
+def target(file: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
+    (one,) = file
+    (address,) = one["targets"]
+    return address, one["labels"]
+
+
+def job(found: dict[str, Any], name: str) -> dict[str, Any]:
+    (one,) = [one for one in found["prometheus.yml"]["scrape_configs"] if one["job_name"] == name]
+    return dict(one)
+
+
+@pytest.mark.parametrize(
+    ("told", "address", "scheme"),
+    [
+        ({}, "h1:8000", "http"),
+        ({"ansible_host": "192.0.2.1", "frontdoor_port": "9000"}, "192.0.2.1:9000", "http"),
+        ({"ansible_host": "2001:db8::1"}, "[2001:db8::1]:8000", "http"),
+        ({"ansible_host": "192.0.2.1", "frontdoor_bind_host": "198.51.100.1"}, "198.51.100.1:8000", "http"),
+        # behind a proxy on the host itself
+        ({"ansible_host": "192.0.2.1", "frontdoor_bind_host": "127.0.0.1"}, "192.0.2.1:8000", "http"),
+        ({"ansible_host": "192.0.2.1", "frontdoor_tls_certificate": "/c"}, "192.0.2.1:8000", "https"),
+        (
+            {
+                "ansible_host": "192.0.2.1",
+                "frontdoor_tls_certificate": "/c",
+                "load_balancer_member_tls_name": "h.example",
+            },
+            "h.example:8000",
+            "https",
+        ),
+        # the name of a certificate means nothing without one
+        ({"ansible_host": "192.0.2.1", "load_balancer_member_tls_name": "h.example"}, "192.0.2.1:8000", "http"),
+        ({"ansible_host": "192.0.2.1", "monitoring_address": "198.51.100.7"}, "198.51.100.7:8000", "http"),
+    ],
+)
+def test_a_frontdoor_is_asked_where_it_listens(told: dict[str, Any], address: str, scheme: str) -> None:
+    found = files({"h1": told})
+    assert target(found["targets/frontdoor.yml"]) == (address, {"instance": "h1", "__scheme__": scheme})
+
+
+def test_node_exporters_are_asked_at_the_hosts_addresses() -> None:
+    told = {"ansible_host": "192.0.2.1", "frontdoor_bind_host": "198.51.100.1"}
+    assert target(files({"h1": told}, node_port=9200)["targets/node.yml"]) == ("192.0.2.1:9200", {"instance": "h1"})
+
+
+def test_only_what_has_a_certificate_is_asked_for_it_and_each_load_balancer_for_a_connection() -> None:
+    tls = {"frontdoor_tls_certificate": "/c", "ansible_host": "192.0.2.1"}
+    balancers = {
+        "lb1": {"ansible_host": "192.0.2.8", "load_balancer_tls_certificate": "/c", "load_balancer_port": 443},
+        "lb2": {"ansible_host": "192.0.2.9", "load_balancer_bind_host": "198.51.100.9"},
+    }
+    found = files({"h1": tls, "h2": {}}, balancers)["targets/probe.yml"]
+    assert [(one["targets"][0], one["labels"]["__param_module"], one["labels"]["kind"]) for one in found] == [
+        ("192.0.2.1:8000", "b70_tls", "frontdoor"),
+        ("192.0.2.8:443", "b70_tls", "load_balancer"),
+        ("198.51.100.9:8000", "b70_tcp", "load_balancer"),
+    ]
+    modules = files({"h1": {}})["blackbox.yml"]["modules"]
+    assert {one["labels"]["__param_module"] for one in found} == set(modules)
+
+
+@pytest.mark.parametrize(
+    ("bound", "address"),
+    [
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("localhost", None),
+        ("", None),
+        ("0.0.0.0", "192.0.2.8"),
+        ("10.0.0.8", "10.0.0.8"),
+    ],
+)
+def test_metrics_of_a_load_balancer_that_others_may_read(bound: str, address: str | None) -> None:
+    told = {"ansible_host": "192.0.2.8", "load_balancer_metrics_host": bound}
+    found = files({"h1": {}}, {"lb1": told})["targets/load_balancer.yml"]
+    assert [one["targets"] for one in found] == ([] if address is None else [[f"{address}:8405"]])
+
+
+def test_the_key_is_a_file_and_stands_nowhere_else() -> None:
+    hosts = {"h1": {"frontdoor_api_keys": {"prometheus": "sha256:00"}}, "h2": {}}
+    found = files(hosts, key_file="/k", ca_file="/ca")
+    for name in (prometheus.FRONTDOOR, prometheus.ENGINE):
+        assert job(found, name)["authorization"] == {"credentials_file": "/k"}
+        assert job(found, name)["tls_config"] == {"ca_file": "/ca"}
+    assert "authorization" not in job(found, prometheus.NODE)
+
+
+def test_hosts_that_want_a_key_are_named_when_there_is_none() -> None:
+    with pytest.raises(FleetFault, match="h2 want an API key; make one.*monitoring_api_key"):
+        files({"h1": {}, "h2": {"frontdoor_api_keys": {"prometheus": "sha256:00"}}})
+
+
+def test_an_inventory_without_hosts_says_what_to_do() -> None:
+    with pytest.raises(FleetFault, match="into the group b70_hosts"):
+        files({})
+
+
+def test_an_address_that_is_none_names_the_host() -> None:
+    with pytest.raises(FleetFault, match="h1: 'a b' is no address"):
+        files({"h1": {"ansible_host": "a b"}})
+
+
+def test_without_its_services_prometheus_asks_for_none() -> None:
+    found = files({"h1": {}}, blackbox="", alertmanager="", rule_files=["/own.yml"])
+    assert "alerting" not in found["prometheus.yml"]
+    assert prometheus.PROBE not in [one["job_name"] for one in found["prometheus.yml"]["scrape_configs"]]
+    assert found["prometheus.yml"]["rule_files"] == ["/etc/b70-monitoring/rules/b70.yml", "/own.yml"]
+    assert list(found)[-1] == "prometheus.yml"
+
+
+def test_alertmanager_tells_the_receiver_and_is_quiet_without_one() -> None:
+    receiver = {"webhook_configs": [{"url": "https://alerts.example"}]}
+    config = alertmanager.configuration(receiver)
+    assert config["receivers"] == [{"name": config["route"]["receiver"], **receiver}]
+    assert alertmanager.configuration({})["receivers"] == [{"name": config["route"]["receiver"]}]
+
+
+def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
+    def nobody(name: str) -> tuple[str, ...]:
+        raise OSError(-2, "Name or service not known")
+
+    with pytest.raises(
+        FleetFault, match="m1.example cannot be resolved.*set monitoring_server_address for the host m1"
+    ):
+        addresses_of("m1", {"ansible_host": "m1.example"}, nobody, "monitoring_server_address")
+    told = {"ansible_host": "m1.example", "monitoring_server_address": "192.0.2.4"}
+    assert addresses_of("m1", told, nobody, "monitoring_server_address") == ("192.0.2.4",)
