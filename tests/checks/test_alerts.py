@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The alert rules of the role monitoring: Prometheus takes them, they fire when they should, and what they name exists."""
+"""The alert rules of the role monitoring: they fire when they should and only then, and what they name exists."""
 
 from __future__ import annotations
 

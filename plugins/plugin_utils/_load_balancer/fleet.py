@@ -97,9 +97,9 @@ def address_of(name: str, told: Mapping[str, Any]) -> str:
 
 def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> Host:
     """Read what the inventory says of a host, and the catalogue of its profile."""
-    address = address_of(name, told)
     if not _NAME.fullmatch(name):
         raise FleetFault(f"{name!r} cannot be the name of a server of HAProxy, which has letters, digits and _ . : -")
+    address = address_of(name, told)
     profile_name = str(told.get("b70_profile") or "")
     models = [str(model) for model in told.get("load_balancer_member_models") or ()]
     permits = 0

@@ -127,7 +127,7 @@ def check_keys(hosts: Hosts, key_file: str) -> None:
     asked = [name for name, told in hosts.items() if told.get("frontdoor_api_keys")]
     if asked and not key_file:
         raise FleetFault(
-            f"the frontdoors of {', '.join(asked)} want an API key; make one with `python -m frontdoor --make-key NAME`, "
+            f"the frontdoors of {', '.join(asked)} want an API key; make one (python -m frontdoor --make-key NAME), "
             f"put its digest into frontdoor_api_keys and the key itself, encrypted, into monitoring_api_key"
         )
 
