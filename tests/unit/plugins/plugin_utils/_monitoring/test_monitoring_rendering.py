@@ -149,9 +149,7 @@ def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
     def nobody(name: str) -> tuple[str, ...]:
         raise OSError(-2, "Name or service not known")
 
-    with pytest.raises(
-        FleetFault, match=r"m1\.example cannot be resolved.*set monitoring_server_address .* m1"
-    ):
+    with pytest.raises(FleetFault, match=r"m1\.example cannot be resolved.*set monitoring_server_address .* m1"):
         addresses_of("m1", {"ansible_host": "m1.example"}, nobody, "monitoring_server_address")
     told = {"ansible_host": "m1.example", "monitoring_server_address": "192.0.2.4"}
     assert addresses_of("m1", told, nobody, "monitoring_server_address") == ("192.0.2.4",)
