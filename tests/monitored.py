@@ -5,8 +5,8 @@
 
 Frontdoors, exporters and Prometheus are real, with the configuration that the role renders. The engine, the
 cards and the slot are played. The host `good` serves a model with TLS and API keys, and its certificate ends within
-days. The host `bad` serves the same profile with another fingerprint, is in quarantine after a canary that failed, and
-has a hot card.
+days. The host `bad` serves the same profile with another fingerprint, is in quarantine after a canary that failed, has
+a hot card, and no queue.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import re
 import ssl
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -79,12 +80,12 @@ class Model:
         await call.send(b"0\r\n\r\n")
 
 
-def played_cards(sys_root: Path, number: int, *, hot: bool) -> None:
-    """Readings of the sensors of a card, with the files that the kernel documents; each call is a moment later."""
+def played_cards(sys_root: Path, after_s: float, *, hot: bool) -> None:
+    """Readings of the sensors of a card after so long, with the files that the kernel documents."""
     device = (sys_root / "bus/pci/devices" / cards.address(0)).resolve()
-    watts, celsius = (210, 94) if hot else (180 + number % 7, 61 + number % 5)
+    watts, celsius = (230, 94) if hot else (180, 61 + int(after_s / 7) % 5)
     files = {
-        "hwmon/hwmon7/energy1_input": number * watts * 1_000_000,
+        "hwmon/hwmon7/energy1_input": int(after_s * watts * 1_000_000),
         "hwmon/hwmon7/temp2_input": celsius * 1000,
         "hwmon/hwmon7/fan1_input": 2300 if hot else 1500,
         "tile0/gt0/freq0/act_freq": 1900 if hot else 2400,
@@ -125,7 +126,7 @@ class Watched:
     certificate: Path
     told: dict[str, dict[str, Any]]
     settings: prometheus.Settings
-    _moment: int = 0
+    _began: float = field(default_factory=time.monotonic)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self, name: str, argv: Sequence[str], **variables: str) -> None:
@@ -156,10 +157,9 @@ class Watched:
 
     def read_cards(self) -> None:
         """Read the cards once more, as the timer of the role card_metrics does."""
-        self._moment += 1
         for name in HOSTS:
             place = self.folder / name
-            played_cards(place / "sys", self._moment, hot=name == "bad")
+            played_cards(place / "sys", time.monotonic() - self._began, hot=name == "bad")
             subprocess.run(
                 [sys.executable, "-I", "-B", str(CARD_METRICS), "--sys", str(place / "sys"), str(place / "textfile")],
                 check=True,
@@ -253,7 +253,7 @@ def _place(folder: Path, name: str, engine: Engine, port: int, tls: tuple[Path, 
     bad = name == "bad"
     profile = {"name": "tiny-a", "served_model_name": "tiny-a", "fingerprint": "sha256:01" if bad else "sha256:00"}
     own = {"unit": "b70-slot-main-tiny-a.service", "invocation_id": "0" * 32, "kind": "vllm", "metrics": METRICS}
-    limits = {"max_active_generations": PERMITS, "queue_timeout_s": 60, "backend_timeout_s": 60}
+    limits = {"max_active_generations": PERMITS, "queue_timeout_s": 0 if bad else 60, "backend_timeout_s": 60}
     state = changed_state(engine.url, {"profile": profile, "engine": own, "limits": limits})
     (place / "state.json").write_text(json.dumps(state))
     (place / "journal.jsonl").write_text(journal("rolled_back", "canary") if bad else journal("committed"))

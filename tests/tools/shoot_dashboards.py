@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / name) for name in (".cache/collections", "tests", "tests/lab")]
+_SOURCES = (".cache/collections", "tests", "tests/lab", "roles/frontdoor/files/frontdoor/src")
+sys.path[:0] = [str(ROOT / name) for name in _SOURCES]
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import STYLE, Series, chart  # noqa: E402
 from monitored import Watched, watched  # noqa: E402
@@ -36,10 +37,12 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><style>
 body { color: #1b1f24; font: 14px system-ui, sans-serif; margin: 24px; width: 1180px; --line: #d9dde2; }
 h1 { font-size: 20px; } h2 { font-size: 15px; margin: 18px 0 6px; } h4 { font-weight: 600; margin: 4px 0; }
 .stats { display: flex; gap: 48px; } .stats b { display: block; font-size: 28px; } .wide { grid-column: 1 / -1; }
-table { border-collapse: collapse; } td, th { border-bottom: 1px solid var(--line); padding: 3px 12px 3px 0; text-align: left; }
+table { border-collapse: collapse; text-align: left; }
+td, th { border-bottom: 1px solid var(--line); padding: 3px 12px 3px 0; }
 figure.plot { break-inside: avoid; } footer { color: #6b6f76; margin-top: 16px; }
 """
 _UNITS = {"s": "seconds", "percentunit": "share", "reqps": "per second", "bytes": "bytes", "Bps": "bytes per second"}
+_PREFIXES = (("10⁹ ", 1e9), ("10⁶ ", 1e6))
 _UNITS |= {"celsius": "°C", "watt": "W", "rotrpm": "rpm", "hertz": "Hz", "short": "number"}
 
 
@@ -58,18 +61,22 @@ async def _lines(run: Watched, panel: Panel, start: float, end: float) -> str:
         for row in await run.range(_expression(query), start, end, (end - start) / POINTS):
             values = [(round(at - start), float(value)) for at, value in row["values"]]
             series.append((_name(query, row["metric"]), [one for one in values if math.isfinite(one[1])]))
-    told = [one for one in series if any(value for _at, value in one[1])] or series
-    drawn = [Series(name, points, number) for number, (name, points) in enumerate(told[:_LINES])]
-    return chart(panel.title, "s", _UNITS[panel.unit], drawn)
+    told = ([one for one in series if any(value for _at, value in one[1])] or series)[:_LINES]
+    most = max((value for _name, points in told for _at, value in points), default=0)
+    prefix, factor = next(((word, size) for word, size in _PREFIXES if most >= size), ("", 1))
+    drawn = [
+        Series(name, [(at, value / factor) for at, value in points], number)
+        for number, (name, points) in enumerate(told)
+    ]
+    return chart(panel.title, "s", prefix + _UNITS[panel.unit], drawn)
 
 
 async def _table(run: Watched, panel: Panel) -> str:
     rows = [row["metric"] for row in await run.value(_expression(panel.queries[0]))]
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in ("__name__", "job")]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(row.get(name, ''))}</td>" for name in names) + "</tr>" for row in rows
-    )
+    cells = ("".join(f"<td>{html.escape(row.get(name, ''))}</td>" for name in names) for row in rows)
+    body = "".join(f"<tr>{one}</tr>" for one in cells)
     return f'<div class="wide"><h4>{html.escape(panel.title)}</h4><table><tr>{head}</tr>{body}</table></div>'
 
 
