@@ -170,6 +170,9 @@ cards:
     total_bytes:
       description: The memory of the card. None if the driver does not report it.
       type: int
+    power_cap_w:
+      description: The power cap of the card in watts, 0 if it is off. None if the driver does not report it.
+      type: float
 engine:
   description: The running unit, or none. The first of several that is served.
   returned: always

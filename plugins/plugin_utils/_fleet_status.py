@@ -143,7 +143,8 @@ def _switch(last: Mapping[str, Any] | None, at_work: bool) -> str:
 
 def _cards(cards: Sequence[Mapping[str, Any]]) -> str:
     """How many, and how much of their memory is in use where their driver tells it of all of them."""
-    told = [(card["used_bytes"], card["total_bytes"]) for card in cards if None not in card.values()]
+    sizes = [(card["used_bytes"], card["total_bytes"]) for card in cards]
+    told = [size for size in sizes if None not in size]
     if not cards or len(told) < len(cards):
         return str(len(cards))
     return f"{len(cards)} {100 * sum(used for used, _total in told) // sum(total for _used, total in told)}%"

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._doctor.parse import memory
 from .._host import cards
+from .._slot import power
 
 
 def look(
@@ -29,7 +30,14 @@ def look(
     cpu = " ".join(model[1].split()) if model else "unknown processor"
     cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
     gib = round(memory(_read(proc / "meminfo")).get("MemTotal", 0) / 1024, 1)
-    found = [{key: card[key] for key in ("address", "driver", "guc")} for card in cards(sysfs)]
+    caps = {card.address: card.read() for card in power.cards(sysfs)}
+    found = [
+        {
+            **{key: card[key] for key in ("address", "driver", "guc")},
+            "power_cap_w": None if (cap := caps.get(card["address"])) is None else cap / power.W,
+        }
+        for card in cards(sysfs)
+    ]
     shown = f"{len(found)} x B70" if found else "no cards"
     return {
         "class": f"{shown}, {cpu}, {cores} threads, {gib:.0f} GiB",

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from . import quarantine, replicas
+from . import guards, power, quarantine, replicas
 from .drift import drift_of
 from .driver import Driver, Outcome, predict
 from .effects import Effects
@@ -516,7 +516,7 @@ def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
 
 
 def cards(fx: Effects) -> list[dict[str, Any]]:
-    """The cards, with their memory as far as their driver tells it."""
+    """The cards, with their memory and their power cap as far as their driver tells it."""
     nodes = fx.processes.render_nodes()
     told = {card.node: card for card in fx.processes.card_memory(nodes)}
     return [
@@ -524,6 +524,7 @@ def cards(fx: Effects) -> list[dict[str, Any]]:
             "node": node,
             "used_bytes": told[node].used if node in told else None,
             "total_bytes": told[node].total if node in told else None,
+            "power_cap_w": None if (cap := guards.power_of(fx, node)) is None else cap / power.W,
         }
         for node in nodes
     ]

@@ -104,7 +104,10 @@ def parser() -> argparse.ArgumentParser:
     hold.add_argument("--why", required=True, metavar="TEXT", help="shown to whoever meets the quarantine")
     clear = word("clear-quarantine", "let a host in quarantine take profiles again")
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
-    word("cards", "how much memory of the cards is in use, as far as their driver tells it; root is told of all of it")
+    word(
+        "cards",
+        "how much memory of the cards is in use, and their power caps, as far as their driver tells; root is told all",
+    )
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
@@ -268,6 +271,10 @@ def _cards(fx: Effects, say: Say) -> int:
         if row["total_bytes"] is None
         else CardMemory(row["node"], row["used_bytes"], row["total_bytes"]).describe()
         for row in rows
+    ]
+    lines = [
+        line if row["power_cap_w"] is None else f"{line}; power cap {row['power_cap_w']:g} W"
+        for line, row in zip(lines, rows, strict=True)
     ]
     say({"cards": rows, "msg": "; ".join(lines) or "this host shows no cards"}, lines or ["this host shows no cards"])
     return DONE

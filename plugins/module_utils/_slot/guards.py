@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import strangers
+from . import power, strangers
 from .effects import PODMAN, Effects
 from .kinds.kind import Weights
 from .kinds.table import kind_of
@@ -206,6 +206,26 @@ def check_cards(fx: Effects, layout: Layout, profile: Profile) -> None:
             )
 
 
+def power_of(fx: Effects, node: str, name: str = power.CAP) -> int | None:
+    """Microwatts in a file of the card's sensors, None where there is no such number."""
+    sensors = PurePosixPath("/sys/class/drm", PurePosixPath(node).name, "device/hwmon")
+    found = (power.number(fx.files.read(sensors / folder / name)) for folder in fx.files.names(sensors))
+    return next((number for number in found if number is not None), None)
+
+
+def check_power(fx: Effects, profile: Profile) -> None:
+    """Each card of the profile takes its power cap: the unit of the engine sets it, and would fail the start."""
+    if profile.power_cap_w is None:
+        return
+    for node in strangers.cards_of(fx, profile):
+        if power_of(fx, node) is None:
+            raise SlotFault(f"{node} can't be capped at {profile.power_cap_w} W: {power.NO_CAP}")
+        try:
+            power.check(node, profile.power_cap_w, power_of(fx, node, power.RATED))
+        except power.PowerError as error:
+            raise SlotFault(str(error)) from error
+
+
 def check_unit(unit: UnitState) -> None:
     if unit.load != "loaded":
         raise SlotFault(
@@ -232,6 +252,8 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         check_credentials(fx, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)
+    if plan.kind is Kind.SWITCH:
+        check_power(fx, profile)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:

@@ -99,6 +99,23 @@ class Canary:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """So many requests at once, each with a prompt and an answer of so many tokens."""
+
+    prompt_tokens: int
+    output_tokens: int
+    concurrency: int = 1
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What an engine is sent before clients are let in. limit_s: for all shapes of one engine together."""
+
+    shapes: tuple[Shape, ...]
+    limit_s: float
+
+
+@dataclass(frozen=True)
 class Question:
     """task: the name under which answers are counted together. answer: the text that is right."""
 
@@ -216,6 +233,8 @@ class Profile:
     replica: int | None = None  # which engine of several this is, in `singles`
     image: str = ""  # what its engine runs in a container of; empty: it runs on the host
     user: str = ""  # whose the processes in the container are
+    power_cap_w: int | None = None  # of each of its cards while an engine runs; None: whatever the cards have
+    warmup: WarmUp | None = None  # None: clients send the first requests
 
     @property
     def singles(self) -> tuple[Profile, ...]:
@@ -356,6 +375,16 @@ def _accuracy(read: _Reader, where: str) -> Accuracy:
     )
 
 
+def _warmup(read: _Reader, where: str) -> WarmUp:
+    rows = [_Reader(row, where, f"warmup.shapes[{index}]") for index, row in enumerate(read.get("shapes", list))]
+    return WarmUp(
+        shapes=tuple(
+            Shape(*(row.get(key, int) for key in ("prompt_tokens", "output_tokens", "concurrency"))) for row in rows
+        ),
+        limit_s=float(read.get("limit_s", (int, float))),
+    )
+
+
 def _reasoning(read: _Reader) -> Reasoning:
     how = read.get("how", str)
     if how not in HOWS:
@@ -486,4 +515,6 @@ def parse_profile(text: str, where: str) -> Profile:
         replicas=_replicas(read.section("engine"), where),
         image=stack.get("image", str, ""),
         user=stack.get("user", str, ""),
+        power_cap_w=read.get("power_cap_w", int, None),
+        warmup=_warmup(read.section("warmup"), where) if read.has("warmup") else None,
     )

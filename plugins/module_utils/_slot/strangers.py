@@ -13,7 +13,7 @@ from .types import Holder, SlotFault
 
 PATIENCE_S = 3.0  # who only looks at a card is gone by then
 _INTERVAL_S = 0.2
-_MASK = "ZE_AFFINITY_MASK"
+MASK = "ZE_AFFINITY_MASK"
 
 
 def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _numbers(single: Profile, count: int) -> Sequence[int]:
-    words = [word.strip().partition(".")[0] for word in single.engine.env.get(_MASK, "").split(",")]
+    words = [word.strip().partition(".")[0] for word in single.engine.env.get(MASK, "").split(",")]
     if all(word.isdigit() and int(word) < count for word in words):
         return [int(word) for word in words]
     return range(count)

@@ -139,6 +139,11 @@ def _reasoning(reasoning: Mapping[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
+def _warmup(warmup: Mapping[str, Any]) -> dict[str, Any] | None:
+    shapes = [{"concurrency": 1, **shape} for shape in warmup.get("shapes") or []]
+    return {"shapes": shapes, "limit_s": warmup.get("limit_s", 900)} if shapes else None
+
+
 def _remote(remote: Mapping[str, Any] | None) -> dict[str, Any] | None:
     keys = ("base_url", "model", "api_key_file", "ca_file")
     return {key: remote.get(key) for key in keys} if remote else None
@@ -185,6 +190,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
         "replicas": profile.get("replicas") or 1,
+        "power_cap_w": profile.get("power_cap_w"),
         "accepts_rules": profile.get("accepts_rules") or [],
         "model": {key: model.get(key) for key in _MODEL}
         | {"sha256": model.get("sha256", {})}
@@ -242,6 +248,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "same_answers_as": canary.get("same_answers_as"),
             "cases": cases,
         },
+        "warmup": _warmup(profile.get("warmup") or {}),
         "accuracy": {
             "threshold": accuracy.get("threshold", 0.8),
             "limit_s": accuracy.get("limit_s", 1800),

@@ -289,6 +289,8 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
         if count < needed or (cards == 0 and count):
             of = f"cards: {cards}" + (f" and replicas: {needed // cards}" if cards and needed > cards else "")
             yield f"recommended.cards[{index}]", f"{count} does not go with {of}"
+    if not cards and profile.get("power_cap_w"):
+        yield "power_cap_w", "caps the power of cards, but cards is 0"
     if not cards:
         if profile.get("replicas") == PER_CARD and not _kind(profile).remote:
             yield "replicas", f"{PER_CARD} needs cards, but cards is 0; write a number"
@@ -331,6 +333,27 @@ def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
             yield f"model.{name}.directory", "is that of the model; name its file there as @model_path@/FILE instead"
     if engine.get("online_quantization") and kind is not DEFAULT:
         yield "engine.online_quantization", f"{kind.title} loads weights as they are"
+
+
+def _warmup(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    """Requests that an engine can't take as they are written would fail every switch."""
+    shapes, kind = value_at(profile, "warmup.shapes") or [], _kind(profile)
+    settings, task = value_at(profile, "engine.settings") or {}, value_at(profile, "engine.task") or "generate"
+    if shapes and kind.remote:
+        yield "warmup", "is for engines of this host, but the engine is elsewhere"
+    elif shapes and task != "generate":
+        yield "warmup", f"sends prompts and counts tokens of answers, but engine.task is {task}"
+    length, sequences = kind.context_length(settings), kind.sequences(settings)
+    for index, shape in enumerate(shapes):
+        whole, at_once = shape["prompt_tokens"] + shape["output_tokens"], shape.get("concurrency", 1)
+        if length and whole > length:
+            yield (
+                f"warmup.shapes[{index}]",
+                f"prompt and answer have {whole} tokens, but {kind.length_setting} is {length}",
+            )
+        if sequences and at_once > sequences:
+            most = f"{kind.sequences_setting} ({sequences})"
+            yield f"warmup.shapes[{index}].concurrency", f"{at_once} is above {most}: the rest would wait in the engine"
 
 
 _OF_THIS_HOST = ("extra_args", "env", "online_quantization", "devices", "numa")
@@ -481,6 +504,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _reasoning,
     _canary,
     _cards,
+    _warmup,
     _of_kind,
     _typed,
     _arguments,

@@ -117,6 +117,15 @@ def _short(text: str | None) -> str:
     return "none" if text is None else text if len(text) <= 19 else f"{text[:19]}…"
 
 
+def _watts(cards: Iterable[Mapping[str, Any]]) -> str:
+    # Records of before do not have them.
+    found = {card.get("power_cap_w") for card in cards}
+    return (
+        ", ".join("unknown" if watts is None else f"{watts:g} W" for watts in sorted(found, key=lambda one: one or 0))
+        or "none"
+    )
+
+
 _FACTS: Mapping[str, Any] = {
     "verdict": lambda record: record["verdict"],
     "fingerprint": lambda record: _short(record["fingerprint"]),
@@ -127,4 +136,5 @@ _FACTS: Mapping[str, Any] = {
     "firmware of the cards": lambda record: (
         ", ".join(sorted({card["guc"] for card in record["host"]["cards"]})) or "none"
     ),
+    "power caps of the cards": lambda record: _watts(record["host"]["cards"]),
 }

@@ -17,6 +17,7 @@ from .engine import engine_argv, engine_environment
 from .launch import launch_of
 
 _WORDS = ("title", "purpose", "status", "status_reason", "modalities", "stack", "cards")
+_IF_GIVEN = ("power_cap_w", "warmup")
 _SECTIONS = ("model", "engine", "frontdoor", "canary", "accuracy")
 DEFAULT = "nobody: the default"
 
@@ -56,6 +57,7 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _WORDS:
         yield key, _shown(profile[key])
+    yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key] is not None)
     if profile["replicas"] != 1:
         yield "replicas", _shown(profile["replicas"])
     for section in _SECTIONS:

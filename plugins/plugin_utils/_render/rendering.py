@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
@@ -27,7 +28,7 @@ from .engine import engine_argv, engine_environment
 from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
 from .relay import bracketed, relay_dir, with_paths
-from .unit import network_directives, settle_name, settle_text, unit_name, unit_text
+from .unit import network_directives, power_directives, settle_name, settle_text, unit_name, unit_text
 
 SCHEMA = 1
 _TEXT = (
@@ -62,11 +63,12 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
     refused_statuses: statuses of profiles.
     cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
+    power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     slots: what b70_slots says; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's words for some.
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known.add("slots")
+    known |= {"slots", "power_cap_w"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -74,6 +76,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "backend_host": "127.0.0.1",
         "slot": "main",
         "cards": None,
+        "power_cap_w": None,
         "command": "b70ctl",
     }
     checked |= settings
@@ -102,6 +105,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if place.cards is not None:
         checked["cards"] = len(place.cards)
     checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
+    checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
+    if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
+        raise ValueError(f"slot_power_cap_w is {checked['power_cap_w']}; it is {LEAST_W} to {MOST_W} (watts per card)")
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
@@ -183,6 +189,15 @@ def replica_count(profile: Mapping[str, Any], cards: int | None) -> int:
     return max(1, cards // int(profile["cards"]))
 
 
+def power_cap(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> int | None:
+    """Return the watts that a card of the profile may take, None for no cap: the lower of the host's and its own.
+
+    What a host says is what it can feed and cool, so no profile gets more.
+    """
+    caps = [cap for cap in (settings["power_cap_w"], profile["power_cap_w"]) if cap is not None]
+    return min(caps) if caps and profile["cards"] else None
+
+
 def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether what is rendered depends on the number of cards of the host."""
     return any(profile["replicas"] == PER_CARD for profile in profiles.values())
@@ -252,6 +267,7 @@ def resolve(
         engine_environment(single, manifest, settings["env"], places, settings["slot"], launch.path)
         for single in singles
     )
+    watts = power_cap(profile, settings)
     engines = [
         {
             "index": index,
@@ -283,6 +299,7 @@ def resolve(
             **({"image": launch.image, "user": settings["user"]} if launch.image else {}),
         },
         "cards": profile["cards"],
+        **({} if watts is None else {"power_cap_w": watts}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
             "revision": profile["model"]["revision"],
@@ -309,12 +326,14 @@ def resolve(
                 f"KillSignal={engine['kill_signal']}",
                 *numa_directives(engine["numa"]),
                 *network_directives(profile, settings),
+                *power_directives(watts),
             ],
             "allowed_media_domains": engine["allowed_media_domains"],
             **({"replicas": engines} if count > 1 else {}),
         },
         "frontdoor": _frontdoor(profile, count),
         "canary": canary,
+        **({"warmup": profile["warmup"]} if profile["warmup"] else {}),
         "accuracy": profile["accuracy"],
         "fingerprint": fingerprint(profile, manifest, identity, settings["env"]),
     }

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.strangers import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .launch import HARDENING, Launch
+from .program import PACKAGE
 from .quoting import plain_value, quote, quote_path
 from .relay import relay_credentials, relay_name, relay_network
 
@@ -46,6 +50,29 @@ def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) 
         )
     denied = "link-local multicast" if domains and not named else "any"
     return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}"]
+
+
+def power_directives(watts: int | None) -> list[str]:
+    """Return what tells units with this power cap from others; systemd reads no key that begins with X-."""
+    return [] if watts is None else [f"X-PowerCapWatts={watts}"]
+
+
+def _power(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the directives that cap the cards before the engine starts, and those that undo it after it has ended.
+
+    Root runs them, outside of what confines the engine.
+    """
+    watts, mask = resolved.get("power_cap_w"), resolved["engine"]["env"].get(MASK, "")
+    if watts is None:
+        return [], []
+    program = f"/usr/bin/python3 -I -B {quote(settings['lib_dir'] + '/' + PACKAGE + '/power.py')}"
+    kept = f"--unit %n --keep {quote(settings['run_dir'] + '/' + FOLDER)}"
+    cards = f" --cards {mask}" if re.fullmatch(r"\d+(,\d+)*", mask) else ""
+    return (
+        [*power_directives(watts), f"ExecStartPre=+{program} set {kept} --watts {watts}{cards}"],
+        # A stop does not fail because of it.
+        [f"ExecStopPost=-+{program} restore {kept}"],
+    )
 
 
 def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
@@ -105,6 +132,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
     profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
     later = engine.get("start_after_s", 0)
     service = launch.service(resolved, settings)
+    capped, uncapped = _power(resolved, settings)
     models = [resolved["model"]["path"], *resolved["model"].get("companions", [])]
     mounts = dict.fromkeys([*models, *service.mounts, settings["cache_dir"], settings["hf_home"]])
     lines = [
@@ -124,12 +152,14 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         *service.head,
         # Here, so that replicas take turns whoever starts them: a switch, the boot, or systemd after a crash of all.
         *([f"ExecStartPre=/usr/bin/sleep {later}", f"TimeoutStartSec={90 + later}"] if later else []),
+        *capped,
         # A compiler does without its cache where the folder for it is missing.
         f"ExecStartPre=-{' '.join(quote(word) for word in service.folders)}",
         "ExecStart=" + " \\\n    ".join(_grouped(service.argv)),
         # Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch.
         f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(resolved['slot'])}",
         *service.stop,
+        *uncapped,
         "KillMode=mixed",
         f"KillSignal={settings['kill_signal']}",
         f"TimeoutStopSec={service.stop_timeout_s}",

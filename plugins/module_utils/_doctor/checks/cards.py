@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ... import _gpu_driver
 from ..._host import guc_from_log
+from ..._slot.power import LEAST_W, MOST_W
 from ..model import (
     Answers,
     Check,
@@ -31,8 +32,6 @@ PCI = "/sys/bus/pci/devices"
 DEBUG = "/sys/kernel/debug/dri"
 # What the driver manages of 32 GiB with ECC off is 32656 MiB; with ECC on an eighth is gone.
 WHOLE_MEMORY_BYTES = 30 * 2**30
-# What owners set, in watts; boards come with 275, Intel's reference card has 230.
-POWER_CAPS_W = (160, 290)
 
 
 def device_files(site: Site, *names: str) -> Read:
@@ -192,10 +191,9 @@ def power_cap(site: Site, answers: Answers) -> Finding:
         return skipped("the driver reports no power cap (hwmon power1_cap)")
     lines = [f"{address}: {watts:g} W" for address, watts in caps.items()]
     lines += [f"{address}: unknown" for address in site.addresses if address not in caps]
-    least, most = POWER_CAPS_W
-    strange = [address for address, watts in caps.items() if not least <= watts <= most]
+    strange = [address for address, watts in caps.items() if not LEAST_W <= watts <= MOST_W]
     if strange:
-        return warned(f"{', '.join(strange)} has a power cap outside the tried range ({least} to {most} W)", *lines)
+        return warned(f"{', '.join(strange)} has a power cap outside the tried range ({LEAST_W} to {MOST_W} W)", *lines)
     if len(set(caps.values())) > 1:
         return warned(
             "the cards have different power caps: an engine on several cards runs at the speed of the slowest", *lines
@@ -254,8 +252,7 @@ CHECKS = (
     Check(
         "power-cap", "cards", "the power cap of every card",
         "The cap decides speed, heat and noise. At 210 W decoding keeps 98.6 % of its speed and prefill 82.5 %.",
-        "Write microwatts to hwmon/hwmon*/power1_cap below the card's folder in /sys/bus/pci/devices, for all cards "
-        "alike, and read it back; it is lost at a reboot.",
+        "Set slot_power_cap_w for the host, or power_cap_w in a profile: watts per card while an engine runs.",
         lambda site: (cap_files(site),), power_cap, needs_cards=True, captured_only=True,
         source="owners' power studies (AnnoyingTechnology/intel-arc-b70-llm-inference)",
     ),

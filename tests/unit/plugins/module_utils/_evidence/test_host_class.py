@@ -26,6 +26,10 @@ def test_a_host_is_described_by_what_figures_depend_on(tmp_path):
     (proc / "meminfo").write_text(MEMINFO)
     pci_device(sysfs, "0000:03:00.0", "0xe223", driver="xe")
     pci_device(sysfs, "0000:2b:00.0", "0xe223", driver="xe", node=1)
+    sensors = sysfs / "bus/pci/devices/0000:03:00.0/hwmon/hwmon3"
+    sensors.mkdir(parents=True)
+    for name, text in (("name", "xe"), ("power1_cap", "210000000")):
+        (sensors / name).write_text(f"{text}\n")
     found = look(proc, sysfs, launch_latency_us=11.5)
     assert found == {
         "class": "2 x B70, AMD Ryzen Threadripper PRO 5955WX 16-Cores, 32 threads, 126 GiB",
@@ -33,7 +37,10 @@ def test_a_host_is_described_by_what_figures_depend_on(tmp_path):
         "cores": 32,
         "memory_gib": 125.6,
         "kernel": "7.0.0-38-generic",
-        "cards": [{"address": f"0000:{bus}:00.0", "driver": "xe", "guc": ""} for bus in ("03", "2b")],
+        "cards": [
+            {"address": f"0000:{bus}:00.0", "driver": "xe", "guc": "", "power_cap_w": watts}
+            for bus, watts in (("03", 210), ("2b", None))
+        ],
         "launch_latency_us": 11.5,
         "all_reduce_us": None,
     }

@@ -749,7 +749,7 @@ class FakeFiles:
 
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
         self._host.step()
-        return tuple(sorted({known.name for known in self._host.texts if known.parent == path}))
+        return tuple(sorted({known.parts[len(path.parts)] for known in self._host.texts if path in known.parents}))
 
     def write(self, path: PurePosixPath, text: str) -> None:
         self._host.step(f"write {path}")

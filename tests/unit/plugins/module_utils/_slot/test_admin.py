@@ -122,7 +122,9 @@ def test_a_request_is_answered_as_b70ctl_tells_it(fake_host):
     assert switches[-1]["why"] == "load b, asked over HTTP with the key root"
     fake_host.cards = 1
     code, answer = converse(fake_host, b"cards\n")
-    assert answer["cards"] == [{"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}]
+    assert answer["cards"] == [
+        {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30, "power_cap_w": None}
+    ]
     fake_host.unit("a").fault = "wrong_answer"
     code, answer = converse(fake_host, b"load a root\n")
     assert (code, answer["exit"]) == (0, command.FAILED)

@@ -47,11 +47,21 @@ def test_cards_tells_what_the_driver_tells(fake_host):
     code, text = b70ctl(fake_host, "cards")
     assert (code, text.splitlines()[1]) == (0, "/dev/dri/renderD129: 0.2 of 32.0 GiB in use")
     data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
-    assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}
+    assert data["cards"][0] == {
+        "node": "/dev/dri/renderD128",
+        "used_bytes": 2**28,
+        "total_bytes": 32 * 2**30,
+        "power_cap_w": None,
+    }
     fake_host.memory_told = False
     assert "CAP_PERFMON" in b70ctl(fake_host, "cards")[1]
     data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
-    assert data["cards"][0] == {"node": "/dev/dri/renderD128", "used_bytes": None, "total_bytes": 32 * 2**30}
+    assert data["cards"][0] == {
+        "node": "/dev/dri/renderD128",
+        "used_bytes": None,
+        "total_bytes": 32 * 2**30,
+        "power_cap_w": None,
+    }
 
 
 def test_switch_and_status(fake_host):
@@ -77,7 +87,9 @@ def test_status_in_json_has_stack_generations_and_cards(fake_host):
     data = json.loads(b70ctl(fake_host, "status", "--json")[1])
     assert data["stack"] == json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")))["stack"]["id"]
     assert data["frontdoor"] == {"active": 0, "queued": 0, "max_active": 2}
-    assert data["cards"] == [{"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30}]
+    assert data["cards"] == [
+        {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30, "power_cap_w": None}
+    ]
     fake_host.frontdoor_present = False
     assert json.loads(b70ctl(fake_host, "status", "--json")[1])["frontdoor"] is None
 

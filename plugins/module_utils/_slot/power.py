@@ -1,0 +1,251 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The power cap of the cards while an engine runs, and the program that sets it.
+
+The unit of a profile with a cap runs this file by itself, as root and with the standard library alone: `set` before
+each start of the engine, `restore` after each end of it. systemd runs both whoever starts the engine and however it
+ends, so neither a kill nor a crash leaves a cap behind. What a card had before is in a file in /run until it is
+restored: a reboot forgets it together with the cap.
+
+Files and units are those of the kernel's Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon: `power1_cap` is the
+burst limit (PL2) of the whole card in microwatts, 0 where it is off; `power1_rated_max` is the default limit, where the
+driver has it. The driver clamps what it is given, so only what it reads back counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CARD = ("0x8086", "0xe223")
+DRIVER = "xe"
+CAP, RATED = "power1_cap", "power1_rated_max"
+# What owners have run these cards at, in watts.
+LEAST_W, MOST_W = 160, 290
+# The firmware counts in steps of less than this.
+TOLERANCE_UW = 1_000_000
+W = 1_000_000  # microwatts
+SYSFS = Path("/sys")
+FOLDER = "power"  # in the runtime directory: what cards had before
+NO_CAP = (
+    f"its driver offers no power cap (hwmon {CAP}); xe does from Linux 6.15 on. Take a newer kernel, or remove "
+    "power_cap_w from the profile and slot_power_cap_w from the host"
+)
+
+
+class PowerError(Exception):
+    """A cap can't be set or restored; the text says of which card and why."""
+
+
+def most_w(rated_uw: int | None) -> int:
+    """The highest cap for a card, in watts. rated_uw: its default limit, None where the driver does not tell it."""
+    return min(MOST_W, rated_uw // W) if rated_uw else MOST_W
+
+
+def check(where: str, watts: int, rated_uw: int | None) -> None:
+    """Raises PowerError for a cap that is out of the range of a card."""
+    most = most_w(rated_uw)
+    if not LEAST_W <= watts <= most:
+        raise PowerError(f"{where}: a power cap of {watts} W is out of its range, {LEAST_W} to {most} W")
+
+
+def number(text: str | None) -> int | None:
+    """The number in the text of a file of hwmon, or None."""
+    word = (text or "").strip()
+    return int(word) if word.isdigit() else None
+
+
+def shown(microwatts: int) -> str:
+    return f"{microwatts / W:g} W" if microwatts else "off"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card on the bus. folder: that of its sensors, None while the driver does not run."""
+
+    address: str
+    folder: Path | None
+
+    def read(self, name: str = CAP) -> int | None:
+        """Microwatts, or None where there is no such number. Raises PowerError where it can't be read."""
+        try:
+            return None if self.folder is None else number((self.folder / name).read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PowerError(f"{self.address}: {name} can't be read: {error.strerror}") from error
+
+    def cap(self) -> int:
+        found = self.read()
+        if found is None:
+            raise PowerError(f"{self.address}: {NO_CAP}")
+        return found
+
+    def write(self, microwatts: int) -> int:
+        """Sets the cap and returns what the card shows then."""
+        if self.folder is None:
+            raise PowerError(f"{self.address}: {NO_CAP}")
+        try:
+            # In place and in one piece, as sysfs takes it.
+            handle = os.open(self.folder / CAP, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(handle, str(microwatts).encode())
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise PowerError(f"{self.address}: {shown(microwatts)} can't be set: {error.strerror}") from error
+        return self.cap()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def cards(sysfs: Path) -> list[Card]:
+    """The B70 cards in the order of their addresses, in which masks count them."""
+    found = []
+    # A longer domain is a higher one.
+    for device in sorted((sysfs / "bus/pci/devices").glob("*"), key=lambda path: (len(path.name), path.name)):
+        if (_text(device / "vendor").lower(), _text(device / "device").lower()) == CARD:
+            folders = [path for path in sorted(device.glob("hwmon/hwmon*")) if _text(path / "name") == DRIVER]
+            found.append(Card(device.name, folders[0] if folders else None))
+    return found
+
+
+def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
+    """Those of the cards with these numbers, all of them for None. Raises PowerError for one that is not there."""
+    if not known:
+        raise PowerError("this host shows no B70 (8086:e223), so there is no card to cap")
+    missing = [number for number in numbers or () if number >= len(known)]
+    if missing:
+        raise PowerError(f"card {missing[0]} is not there: this host shows {len(known)}, counted from 0")
+    return list(known) if numbers is None else [known[number] for number in numbers]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a card had before its cap was set, and by whose unit; in microwatts."""
+
+    unit: str
+    before: int
+    cap: int
+
+    @classmethod
+    def of(cls, file: Path) -> Kept | None:
+        """What the file holds; one that can't be read holds nothing."""
+        try:
+            data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return cls(str(data["unit"]), int(data["before"]), int(data["cap"]))
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def put(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}")
+        temporary.write_text(json.dumps(self.__dict__) + "\n", encoding="utf-8")
+        os.replace(temporary, file)
+
+
+def _alike(one: int, other: int) -> bool:
+    return abs(one - other) < TOLERANCE_UW
+
+
+def set_caps(sysfs: Path, keep: Path, unit: str, watts: int, numbers: Sequence[int] | None) -> list[str]:
+    """Caps the cards and returns what was done. Raises PowerError; what was set until then is for `restore`.
+
+    All cards are looked at before the first is changed, and what one had is written down before it gets another.
+    """
+    wanted = watts * W
+    todo = []
+    for card in chosen(cards(sysfs), numbers):
+        now = card.cap()
+        check(card.address, watts, card.read(RATED))
+        kept = Kept.of(keep / card.address)
+        # A cap of ours that nobody restored is not what the card had before.
+        todo.append((card, kept.before if kept is not None and _alike(kept.cap, now) else now))
+    said = []
+    for card, before in todo:
+        Kept(unit, before, wanted).put(keep / card.address)
+        got = card.write(wanted)
+        if not _alike(got, wanted):
+            # It is this that `restore` finds.
+            Kept(unit, before, got).put(keep / card.address)
+            raise PowerError(f"{card.address}: shows {shown(got)} after {watts} W was set; it takes up to {shown(got)}")
+        said.append(f"{card.address}: capped at {shown(got)}, from {shown(before)}")
+    return said
+
+
+def restore(sysfs: Path, keep: Path, unit: str) -> list[str]:
+    """Gives the cards that the unit has capped what they had before; returns what was done.
+
+    A cap that somebody else has set meanwhile stays. Raises PowerError after all cards were tried.
+    """
+    known = {card.address: card for card in cards(sysfs)}
+    said, wrong = [], []
+    for file in sorted(keep.glob("[!.]*")):
+        kept = Kept.of(file)
+        if kept is None or kept.unit != unit:
+            continue
+        card = known.get(file.name)
+        try:
+            if card is None or card.folder is None:
+                said.append(f"{file.name}: is gone, and its cap with it")
+            elif not _alike(card.cap(), kept.cap):
+                said.append(f"{file.name}: its cap was set to {shown(card.cap())} meanwhile, and stays")
+            else:
+                got = card.write(kept.before)
+                if not _alike(got, kept.before):
+                    raise PowerError(f"{file.name}: shows {shown(got)} after {shown(kept.before)} was set")
+                said.append(f"{file.name}: its cap is {shown(got)} again")
+        except PowerError as error:
+            wrong.append(str(error))
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+    if wrong:
+        raise PowerError("; ".join([*said, *wrong]))
+    return said
+
+
+def _parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(prog="power", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
+    words = whole.add_subparsers(dest="word", required=True)
+    for word in ("set", "restore"):
+        form = words.add_parser(word, allow_abbrev=False)
+        form.add_argument("--unit", required=True)
+        form.add_argument("--keep", type=Path, required=True, help="the folder for what cards had before")
+        if word == "set":
+            form.add_argument("--watts", type=int, required=True)
+            form.add_argument("--cards", help="their numbers, with commas between them; all of them without it")
+    return whole
+
+
+def main(argv: Sequence[str], sysfs: Path = SYSFS) -> int:
+    """Does what the words say. Returns the exit status; what was done, or is wrong, goes to the unit's log."""
+    asked = _parser().parse_args(argv)
+    try:
+        if asked.word == "restore":
+            said = restore(sysfs, asked.keep, asked.unit)
+        else:
+            numbers = None if asked.cards is None else [int(word) for word in asked.cards.split(",")]
+            said = set_caps(sysfs, asked.keep, asked.unit, asked.watts, numbers)
+    except (PowerError, OSError) as error:
+        sys.stderr.write(f"power cap: {error}\n")
+        return 1
+    sys.stderr.write("".join(f"power cap: {line}\n" for line in said))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
