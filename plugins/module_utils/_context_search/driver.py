@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._slot import guards, machine, phases, settle
+from .._slot import exact, guards, machine, phases, settle
 from .._slot.driver import Driver, predict
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
@@ -194,7 +194,10 @@ class Search(Driver):
         """(the figures of the probes by name, why the last one failed; empty: none did)."""
         found: dict[str, Any] = {}
         limit_s, turn = self._plan.probe_timeout, 0
-        known = probes.tokens(run.fx, run.profile, limit_s)
+        try:
+            known = exact.tokens(run.fx, run.profile, limit_s)
+        except SlotFault as fault:
+            raise SlotFault(f"{fault.message}; probe_timeout 0 sends none", got=fault.got) from fault
         for probe in probes.probes(length, self._plan.sequences):
             self._say(self, f"sends {probe.requests} requests {probe.words} of {length} tokens")
             sent = probes.bodies(run.profile, probe, known, turn)

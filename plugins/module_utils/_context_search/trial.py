@@ -52,6 +52,8 @@ def with_length(rendering: Rendering, length: int) -> Rendering:
     profile = json.loads(rendering.profile)
     engine, before = profile["engine"], str(profile["engine"]["max_model_len"])
     engine["max_model_len"] = length
+    # Its shapes are for the profile's own length.
+    profile.pop("warmup", None)
     engine["argv"] = _with_value(engine["argv"], before, str(length))
     if "max_model_len" in (engine.get("settings") or {}):
         engine["settings"]["max_model_len"] = length

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import asking, machine, phases, quarantine, recover, settle, strangers
+from . import asking, machine, phases, quarantine, recover, settle, strangers, warming
 from .canary import CanaryResult
 from .effects import SETTLING, Effects
 from .frontdoor import FrontdoorLink, read_state
@@ -46,7 +46,7 @@ LOG_CHARS = 240
 DIAGNOSED_LINES = 300
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
 _BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR)  # nothing was touched yet
-_LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN)
+_LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN, Phase.WARM_UP)
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Driver:
             Phase.HEALTH: self._health,
             Phase.IDENTITY: phases.identity,
             Phase.FIRST_TOKEN: asking.first_token,
+            Phase.WARM_UP: warming.warm_up,
             Phase.CANARY: asking.canary,
             Phase.OPEN: self._open,
             Phase.ENABLE: settle.enable,

@@ -119,15 +119,26 @@ class Plan:
         return Way.ROLLING if self.batches else Way.PLAIN
 
 
-VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.CANARY)
+VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.WARM_UP, Phase.CANARY)
 FINISHING = (Phase.OPEN, Phase.ENABLE, Phase.COMMIT)
 STOPPING = (Phase.STOP, Phase.RELEASE)
-_OF_BATCH = (Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *VERIFYING, Phase.OPEN)
+_IN_BATCHES = (Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *VERIFYING, Phase.OPEN)
 _NEEDS: dict[Gate, tuple[Phase, ...]] = {
     Gate.VERIFIED: VERIFYING,
     Gate.HEALTHY: VERIFYING[:-1],
     Gate.NONE: VERIFYING[:1],
 }
+
+
+def _verifying(profile: Profile | None, gate: Gate = Gate.VERIFIED) -> tuple[Phase, ...]:
+    """What a process of the profile has to pass; None: of one that is served, and was warmed up before."""
+    warm = profile is not None and profile.warmup is not None
+    return tuple(phase for phase in _NEEDS[gate] if warm or phase is not Phase.WARM_UP)
+
+
+def _of_batch(profile: Profile | None) -> tuple[Phase, ...]:
+    left_out = {*VERIFYING} - {*_verifying(profile)}
+    return tuple(phase for phase in _IN_BATCHES if phase not in left_out)
 
 
 def _proven(request: Request, seen: Seen, look: Look) -> bool:
@@ -225,24 +236,27 @@ def _serves(request: Request, seen: Seen) -> bool:
     return served and request.mode is Mode.SWITCH and seen.memory.interrupted is None
 
 
-def _forward(kind: Kind, gate: Gate, *, served: bool, partial: bool, clears: bool) -> tuple[Phase, ...]:
+def _forward(
+    kind: Kind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool
+) -> tuple[Phase, ...]:
     """served: whether clients have an engine until it is stopped. clears: whether other slots make room."""
+    verifying = _verifying(target, gate)
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
         return ()
     if kind is Kind.FINISH:
         return (*head, *FINISHING)
     if kind is Kind.RECHECK:
-        return (Phase.JOURNAL, *VERIFYING, *FINISHING)
+        return (Phase.JOURNAL, *_verifying(None), *FINISHING)
     if kind is Kind.VERIFY:
-        return (*head, Phase.CLOSE, *_NEEDS[gate], *FINISHING)
+        return (*head, Phase.CLOSE, *verifying, *FINISHING)
     if kind is Kind.STOP:
         return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
     # What the other engines have under way does not end, and they have read the weights.
     prepare = (Phase.PREPARE,) if served and not partial else ()
     clear = (Phase.CLEAR,) if clears else ()
     drain = () if partial else (Phase.DRAIN,)
-    return (*head, *prepare, *clear, Phase.CLOSE, *drain, *STOPPING, Phase.START, *_NEEDS[gate], *FINISHING)
+    return (*head, *prepare, *clear, Phase.CLOSE, *drain, *STOPPING, Phase.START, *verifying, *FINISHING)
 
 
 def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Profile | None:
@@ -335,9 +349,10 @@ def plan(request: Request, seen: Seen) -> Plan:
     previous = _previous(request, seen, kind, partial=partial)
     batches = () if partial or seen.neighbours else _rolling(request, seen, kind, previous)
     clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
-    phases = _forward(kind, request.gate, served=_serves(request, seen), partial=partial, clears=bool(clears))
+    served = _serves(request, seen)
+    phases = _forward(kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears))
     if batches:
-        phases = (Phase.GUARD, Phase.JOURNAL, *_OF_BATCH * len(batches), *FINISHING[1:])
+        phases = (Phase.GUARD, Phase.JOURNAL, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
     scoped = tuple(seen.target_units[place] for place in scope)
     keep = seen.target_units if request.active and (partial or batches or Phase.STOP not in phases) else ()
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
@@ -452,7 +467,7 @@ def _numbered(
     for phase in phases:
         if phase is Phase.CLOSE:
             batch = next(numbers, None)
-        steps.append(Step(phase, direction, batch if phase in _OF_BATCH else None))
+        steps.append(Step(phase, direction, batch if phase in _IN_BATCHES else None))
     return tuple(steps)
 
 
@@ -538,14 +553,15 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     if state.on_failure is OnFailure.STOP or state.plan.previous is None:
         return _halt(state, leave=False)
     drain = (Phase.DRAIN,) if state.opened else ()
-    back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *VERIFYING, *FINISHING)
+    back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *_verifying(state.plan.previous), *FINISHING)
     return replace(state, direction=Direction.BACK, todo=_numbered(back, Direction.BACK, ()))
 
 
 def _back_in_batches(state: State, last: int) -> State:
     """The way back of the batches that were touched, the last one first: it is closed already."""
     order = range(last, -1, -1)
-    phases = (*_OF_BATCH * len(order), *FINISHING[1:])
+    previous = None if state.plan is None else state.plan.previous
+    phases = (*_of_batch(previous) * len(order), *FINISHING[1:])
     todo = _numbered(phases, Direction.BACK, order, order)
     return replace(state, direction=Direction.BACK, opened=True, todo=todo)
 

@@ -31,6 +31,7 @@ _WENT_WRONG = {
     Phase.HEALTH: "the engine did not become ready",
     Phase.IDENTITY: "the engine does not serve what was rendered",
     Phase.FIRST_TOKEN: "the engine gave no first token",
+    Phase.WARM_UP: "a request of the warm-up failed or was not answered in time",
     Phase.CANARY: "a canary answer was wrong or missing",
     Phase.OPEN: "the frontdoor could not be opened",
     Phase.ENABLE: "what starts at boot could not be changed",

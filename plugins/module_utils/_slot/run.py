@@ -91,6 +91,7 @@ class Run:
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
+    warmed: list[Any] = field(default_factory=list)  # of `warming.Warmed`
     wait: Wait | None = None
     actions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -265,4 +266,12 @@ def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
     }
 
 
-VERIFYING_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.CANARY)
+VERIFYING_PHASES = (
+    Phase.START,
+    Phase.ALIVE,
+    Phase.HEALTH,
+    Phase.IDENTITY,
+    Phase.FIRST_TOKEN,
+    Phase.WARM_UP,
+    Phase.CANARY,
+)

@@ -118,6 +118,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         turned_away_s=round(run.front.turned_away_s, 3),
         key="" if run.wait is None else run.wait.key,
         loads=[load.as_dict() for load in run.loads],
+        **({"warmup": [one.as_dict() for one in run.warmed]} if run.warmed else {}),
         actions=run.actions,
         phases=[record.as_dict() for record in run.records],
         canary=[result.as_dict() for result in run.canary],

@@ -31,6 +31,7 @@ class Phase(StrEnum):
     HEALTH = "health"
     IDENTITY = "identity"
     FIRST_TOKEN = "first_token"
+    WARM_UP = "warm_up"
     CANARY = "canary"
     OPEN = "open"
     ENABLE = "enable"

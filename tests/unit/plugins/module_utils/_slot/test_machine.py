@@ -26,7 +26,8 @@ FORWARD = tuple(Phase)[2:-1]
 
 
 def profile(name="a"):
-    return parse_profile(json.dumps(profile_data(name)), "x")
+    warmup = {"shapes": [{"prompt_tokens": 8, "output_tokens": 8, "concurrency": 1}], "limit_s": 60}
+    return parse_profile(json.dumps(profile_data(name, warmup=warmup)), "x")
 
 
 def walk(on_failure, plan, failing):
