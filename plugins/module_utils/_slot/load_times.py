@@ -10,11 +10,12 @@ and of no use. Those that found no compile cache are a kind of their own: they t
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
+
+from .caches import driver_packages
 
 KEPT = 5
 KEPT_KEYS = 200  # several times what a catalogue has: each driver makes new ones
@@ -22,22 +23,10 @@ FACTOR = 4.0
 SLACK_S = 120.0
 
 
-_DRIVER_PACKAGES = ("intel-", "libze", "libigc", "libigdfcl", "libigdgmm", "level-zero")
-_INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.M)
-_VERSION = re.compile(r"^Version: (\S+)$", re.M)
-
-
 def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
     """Driver and compiler in a few words, from the kernel's release and dpkg's status file; None is unknown."""
-    packages = "driver packages unknown"
-    if dpkg_status is not None:
-        wanted = tuple(f"Package: {prefix}" for prefix in _DRIVER_PACKAGES)
-        entries = [part for part in dpkg_status.split("\n\n") if part.lstrip("\n").startswith(wanted)]
-        found = sorted(
-            f"{part.split()[1]} {version[1]}"
-            for part in entries
-            if _INSTALLED.search(part) and (version := _VERSION.search(part))
-        )
+    packages, found = "driver packages unknown", driver_packages(dpkg_status)
+    if found is not None:
         digest = hashlib.sha256("\n".join(found).encode()).hexdigest()[:8]
         packages = f"driver packages {digest}" if found else "no driver packages"
     return f"linux {(kernel or '').strip() or 'unknown'} and {packages}"

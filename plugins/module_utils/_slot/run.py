@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from . import caches
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
@@ -36,7 +37,7 @@ from .types import (
 )
 
 KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
-DPKG_STATUS = PurePosixPath("/var/lib/dpkg/status")
+DPKG_STATUS = PurePosixPath(caches.DPKG_STATUS)
 
 
 @dataclass
@@ -200,9 +201,16 @@ class Run:
     def load_key(self, profile: Profile) -> str:
         """Under what name the next start of the profile is remembered."""
         cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
-        # The home in it is made by the unit, before there is anything to keep.
-        cached = cache is None or bool({*self.fx.files.names(PurePosixPath(cache))} - {"home"})
+        cached = cache is None or self._warm(profile, PurePosixPath(cache))
         return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
+
+    def _warm(self, profile: Profile, cache: PurePosixPath) -> bool:
+        """Will the next start find anything compiled in this cache?"""
+        names = self.fx.files.names
+        packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.image else None
+        wanted = caches.provenance(profile.stack_id, profile.image, packages, cards=profile.cards > 0)
+        have = self._text_of(cache / caches.FILE)
+        return caches.warm(cache.name, names(cache), have, names(cache.parent), wanted)
 
     def _driver(self) -> str:
         """Driver and compiler of this host, looked up once."""

@@ -27,6 +27,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import PO
 
 from .._catalogue.images import reference
 from .._catalogue.stacks import stack_id
+from .program import PACKAGE
 from .quoting import Substituted, plain_value, quote_path
 
 # The limit on the memory that workers share; it reserves nothing.
@@ -68,7 +69,7 @@ class Service:
 
     :param head: directives on how systemd takes the process.
     :param argv: the whole command line.
-    :param folders: the command line that makes the folders for what is compiled.
+    :param folders: the command line that makes the folders for what is compiled, and sets aside what is stale.
     :param mounts: paths that have to be mounted before, beside weights and caches.
     :param missing: exit statuses that trying again does not mend.
     :param stop: directives on how it is ended.
@@ -122,6 +123,16 @@ def folders(env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
     return sorted({value for name, value in env.items() if _FOLDER.fullmatch(name) and value.startswith(below)})
 
 
+def cache_words(resolved: Mapping[str, Any], settings: Mapping[str, Any], made: Sequence[str]) -> list[str]:
+    """Return the command line that settles the cache of what is compiled, and makes the folders."""
+    stack = resolved["stack"]
+    image = ["--image", stack["image"]] if stack.get("image") else []
+    cards = ["--cards"] if resolved["cards"] else []
+    program = f"{settings['lib_dir']}/{PACKAGE}/caches.py"
+    words = ["/usr/bin/python3", "-I", "-B", program, "--stack", stack["id"], *image, *cards]
+    return [*words, "--root", settings["cache_root"], *made]
+
+
 def outermost(paths: Sequence[str]) -> list[str]:
     """Return those of the paths that are below no other."""
     found: list[str] = []
@@ -159,7 +170,7 @@ class Native:
                 f"EnvironmentFile={plain_value(settings['env_file'])}",
             ),
             argv=resolved["engine"]["argv"],
-            folders=("/usr/bin/mkdir", "-p", *folders(resolved["engine"]["env"], writable)),
+            folders=cache_words(resolved, settings, folders(resolved["engine"]["env"], writable)),
             mounts=(resolved["stack"]["dir"],),
             stop_timeout_s=resolved["engine"]["stop_timeout_s"],
             missing="203",
@@ -218,7 +229,7 @@ class Container:
                 *(("SupplementaryGroups=render video",) if _on_cards(resolved) else ()),
             ),
             argv=self._argv(name, resolved, settings, written),
-            folders=("/usr/bin/setpriv", *account, "/usr/bin/mkdir", "-p", *made),
+            folders=("/usr/bin/setpriv", *account, *cache_words(resolved, settings, made)),
             mounts=("/run/containers", "/var/lib/containers", *model_paths(resolved, settings["models_dir"])),
             # Podman ends what does not end by itself; systemd's own end comes after that.
             stop_timeout_s=engine["stop_timeout_s"] + STOP_MARGIN_S,

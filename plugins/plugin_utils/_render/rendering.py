@@ -371,8 +371,16 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         base = f"{checked['config_dir']}/profiles/{name}"
         engine = profiles[name]["engine"]
         numa, network = list(numa_directives(engine["numa"])), network_directives(profiles[name], checked)
-        directives = {**checked, "kill_signal": engine["kill_signal"], "numa": numa, "network": network}
-        launch = launch_of(checked["stacks"][profiles[name]["stack"]])
+        manifest = checked["stacks"][profiles[name]["stack"]]
+        launch = launch_of(manifest)
+        root = launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"]
+        directives = {
+            **checked,
+            "kill_signal": engine["kill_signal"],
+            "numa": numa,
+            "network": network,
+            "cache_root": root,
+        }
         variables: list[dict[str, str]] = []
         several = resolved["engine"].get("replicas")
         of_engines = [{}] if several is None else several

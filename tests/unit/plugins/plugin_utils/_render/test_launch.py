@@ -113,8 +113,10 @@ def test_a_unit_has_what_every_engine_has_too() -> None:
 def test_what_an_image_compiles_is_its_own_and_made_by_the_engines_user() -> None:
     folder = f"/cache/{stack_id(STACKS[STOCK])}/demo"
     (before,) = [text for key, text in directives(unit()) if key == "ExecStartPre"]
-    assert before.startswith("-/usr/bin/setpriv --reuid=b70 --regid=b70 --init-groups /usr/bin/mkdir -p ")
-    assert set(before.split()[6:]) == {folder, f"{folder}/home"}
+    assert before.startswith("-/usr/bin/setpriv --reuid=b70 --regid=b70 --init-groups /usr/bin/python3 -I -B ")
+    words_of_cache = before.split()[7:]
+    assert words_of_cache[words_of_cache.index("--root") + 1 :] == [folder, folder, f"{folder}/home"]
+    assert words_of_cache[words_of_cache.index("--image") + 1].endswith(STACKS[STOCK]["image"]["digest"])
     options, _image = words(dict(directives(unit()))["ExecStart"])
     volumes = [option for option in options if option.startswith("--volume=") and not option.endswith(":ro")]
     assert volumes == [f"--volume={folder}:{folder}", "--volume=/hf:/hf"]

@@ -235,6 +235,47 @@ def test_the_unit_that_verifies_comes_after_all_others_and_no_unit_names_another
 
 
 CACHE = "/mnt/fast-ai/vllm-cache-exp/" + CATALOGUE[C8]["engine"]["cache_key"]
+MADE = f"/mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home"
+STACK_ID = stack_id(STACKS[CATALOGUE[C8]["stack"]])
+PYTHON = "/usr/bin/python3 -I -B /opt/b70/lib/b70slot"
+
+
+@pytest.mark.parametrize(
+    ("host", "own", "watts"), [("", 210, 210), (210, None, 210), (180, 210, 180), ("230", 210, 210)]
+)
+def test_the_lower_one_of_two_power_caps_is_in_the_unit(host, own, watts):
+    profile = {**CATALOGUE[C8], "power_cap_w": own}
+    files = rendered({C8: profile}, power_cap_w=host)
+    unit, resolved = files[f"b70-slot-main-{C8}.service"].splitlines(), json.loads(files[f"{C8}.json"])
+    kept = "--unit %n --keep /run/b70/power"
+    assert f"ExecStartPre=+{PYTHON}/power.py set {kept} --watts {watts} --cards 0,1,2,3" in unit
+    assert f"ExecStopPost=-+{PYTHON}/power.py restore {kept}" in unit
+    assert resolved["power_cap_w"] == watts
+    # Only a start applies another one, and no token depends on it.
+    assert f"X-PowerCapWatts={watts}" in resolved["engine"]["directives"]
+    assert resolved["fingerprint"] == json.loads(rendered()[f"{C8}.json"])["fingerprint"]
+
+
+def test_a_host_without_a_cap_and_an_engine_without_cards_have_none_in_their_units():
+    assert "power.py" not in rendered()[f"b70-slot-main-{C8}.service"]
+    units = {name: text for name, text in rendered(power_cap_w=210).items() if name.endswith(".service")}
+    without = {name for name, text in units.items() if "power.py" not in text}
+    assert without == {"b70-settle-main.service", "b70-slot-main-qwen3-0.6b-cpu.service"}
+
+
+@pytest.mark.parametrize("watts", [100, 291])
+def test_a_cap_of_a_host_out_of_range_is_refused(watts):
+    with pytest.raises(ValueError, match=r"slot_power_cap_w is .*; it is 160 to 290"):
+        rendered(power_cap_w=watts)
+
+
+def test_each_replica_caps_its_own_cards():
+    profile = {**CATALOGUE[C8], "power_cap_w": 210, "replicas": 2, "cards": 1}
+    profile["engine"] = {**profile["engine"], "devices": None}
+    files = rendered({C8: profile})
+    for number in range(2):
+        unit = files[f"b70-slot-main-{C8}@{number}.service"]
+        assert f"--watts 210 --cards {number}\n" in unit
 
 
 def test_the_unit_of_the_production_profile():
@@ -254,7 +295,7 @@ def test_the_unit_of_the_production_profile():
         "RemoveIPC=yes",
         "IPAddressDeny=any",
         "IPAddressAllow=localhost",
-        f"ExecStartPre=-/usr/bin/mkdir -p /mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home",
+        f"ExecStartPre=-{PYTHON}/caches.py --stack {STACK_ID} --cards --root {CACHE} {MADE}",
         "CapabilityBoundingSet=",
         "ReadWritePaths=/mnt/fast-ai/vllm-cache-exp /mnt/fast-ai/llm-cache/hf",
         "WantedBy=multi-user.target",
