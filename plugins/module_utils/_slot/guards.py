@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import power, strangers
+from . import memory, power, strangers
 from .effects import PODMAN, Effects
 from .kinds.kind import Weights
 from .kinds.table import kind_of
@@ -254,6 +254,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_cards(fx, layout, profile)
     if plan.kind is Kind.SWITCH:
         check_power(fx, profile)
+        memory.check(fx, profile)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:

@@ -149,6 +149,7 @@ class Engine:
     start_after_s: float = 0.0  # so long its unit waits before the process is started
     remote: Mapping[str, Any] | None = None  # base_url, model, api_key_file, ca_file of an engine elsewhere
     version: str | None = None  # that its stack is pinned to; None: it was rendered before that was told
+    settings: Mapping[str, Any] = field(default_factory=dict)  # by name, as the catalogue has them
 
     @property
     def reasoning_room(self) -> int:
@@ -419,6 +420,7 @@ def _engine(read: _Reader) -> Engine:
         reasoning=_reasoning(read.section("reasoning")) if read.has("reasoning") else None,
         remote=read.get("remote", Mapping, None),
         version=read.get("version", str, None),
+        settings=read.get("settings", Mapping, {}),
     )
 
 

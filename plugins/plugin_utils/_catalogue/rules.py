@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+
 from .checking import value_at
 from .problems import did_you_mean
 from .schema import Fault
@@ -21,6 +23,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "matches": lambda value, wanted: re.search(wanted, str(value)) is not None,
     "min": lambda value, wanted: _is_number(value) and value >= wanted,
     "max": lambda value, wanted: _is_number(value) and value <= wanted,
+    "min_per": lambda value, wanted: _is_number(value) and value >= wanted,
     "not_power_of_two": lambda value, _wanted: _is_number(value) and (value < 1 or value & (value - 1) != 0),
     "not_multiple_of": lambda value, wanted: bool(_is_number(value) and wanted and value % wanted != 0),
 }
@@ -33,7 +36,8 @@ def _is_number(value: Any) -> bool:
 def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what rules speak of: a merged profile with all settings and variables that its engine gets.
 
-    What is said of captured graphs has one place there, engine.settings.compilation_config.
+    What is said of captured graphs has one place there, engine.settings.compilation_config, and so has what an engine
+    keeps of its KV cache in the host's memory: engine.settings.kv_offloading_size, in GiB.
     """
     engine = dict(profile.get("engine") or {})
     derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
@@ -43,6 +47,8 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
         graphs["cudagraph_capture_sizes"] = settings["cudagraph_capture_sizes"]
     if settings.get("enforce_eager"):
         graphs["cudagraph_mode"] = "NONE"
+    if kept := kind_of_engine(engine).host_cache_bytes(settings):
+        settings["kv_offloading_size"] = kept / 2**30
     engine["settings"] = settings | {"compilation_config": graphs}
     engine["env"] = {
         **(manifest.get("env") or {}),
@@ -65,6 +71,9 @@ def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) ->
     if "not_multiple_of" in wanted:
         base = value_at(whole, wanted["not_multiple_of"]["path"])
         wanted["not_multiple_of"] = base + wanted["not_multiple_of"].get("plus", 0) if _is_number(base) else None
+    if "min_per" in wanted:
+        base = value_at(whole, wanted["min_per"]["path"])
+        wanted["min_per"] = wanted["min_per"]["value"] * (base if _is_number(base) else 1)
     entries = value if isinstance(value, list) else [value]
     return any(all(_OPERATORS[key](entry, item) for key, item in wanted.items()) for entry in entries)
 

@@ -143,6 +143,10 @@ class Kind:
         """May a prompt be answered by what was computed for an earlier one?"""
         return False
 
+    def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
+        """How much of the host's memory it takes for keys and values by a profile's settings."""
+        return 0
+
     def served(self, reply: Reply, wanted: str = "") -> tuple[str, int | None]:
         """(id, context length) of the first model in the list of models. Raises SlotFault when there is none.
 

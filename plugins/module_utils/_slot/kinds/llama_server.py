@@ -167,6 +167,10 @@ class LlamaServer(Kind):
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
         return settings.get("cache_prompt") is not False
 
+    def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
+        # In MiB; -1 is as much as there is.
+        return max(0, int(settings.get("cache_ram") or 0)) * 2**20
+
     def served_length(self, model: Mapping[str, Any]) -> Any:
         return (model.get("meta") or {}).get("n_ctx")
 

@@ -128,9 +128,9 @@ _SYMPTOMS = (
     ),
     _symptom(
         "kv_offload",
-        r"CPU Offloading is currently only supported on CUDA-alike GPUs",
-        "offloading the KV cache to the host is not there for these cards",
-        "Remove kv_offloading_size from the profile.",
+        r"CPU Offloading is currently only supported on CUDA-alike",
+        "this release does not offload the KV cache to the host's memory from these cards",
+        "Remove kv_offloading_size from the profile, or take a stack with vLLM 0.26 or newer.",
         fatal=True,
     ),
     _symptom(
@@ -270,6 +270,9 @@ _NEUTRAL = (
 )
 
 
+_HOST_CONNECTORS = ("OffloadingConnector", "SimpleCPUOffloadConnector")
+
+
 class Vllm(Kind):
     name = "vllm"
     program = "vllm"
@@ -347,6 +350,15 @@ class Vllm(Kind):
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
         # Without a word in the settings vLLM has a prefix cache.
         return settings.get("enable_prefix_caching") is not False
+
+    def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
+        # With tensor parallelism it is that of all ranks together; each engine of a data parallel group has its own.
+        given = settings.get("kv_transfer_config") or {}
+        extra = given.get("kv_connector_extra_config") or {}
+        size: float = (settings.get("kv_offloading_size") or 0) * 2**30
+        if given.get("kv_connector") in _HOST_CONNECTORS:
+            size = size or extra.get("cpu_bytes_to_use") or 0
+        return int(size) * (settings.get("data_parallel_size") or 1)
 
     def served_length(self, model: Mapping[str, Any]) -> Any:
         return model.get("max_model_len")

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.prepare import MEMINFO
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import MEMINFO
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
@@ -235,6 +235,7 @@ class FakeHost:
         self.full: set[PurePosixPath] = set()
         self.free = 10 * 2**30
         self.available = 20 * 2**30  # bytes of memory
+        self.memory = 64 * 2**30  # in all
         self.prefetched: list[PurePosixPath] = []
         self.prefetch_s = 0.0  # for each file
         self.foreign: tuple[Holder, ...] = ()
@@ -734,7 +735,7 @@ class FakeFiles:
         if path == BOOT_ID:
             return f"boot-{self._host.boots}\n"
         if path == MEMINFO:
-            return f"MemTotal: 99 kB\nMemAvailable: {self._host.available // 1024} kB\n"
+            return f"MemTotal: {self._host.memory // 1024} kB\nMemAvailable: {self._host.available // 1024} kB\n"
         found = self._host.texts.get(path)
         return None if found is None else found[0]
 

@@ -13,7 +13,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Weights
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.prepare import LIMIT_S, SPARED_BYTES, available_bytes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import SPARED_BYTES, bytes_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.prepare import LIMIT_S
 from unit.plugins.module_utils._slot.calls import host, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
@@ -113,8 +114,8 @@ def test_who_ends_the_switch_meanwhile_has_touched_nothing(fake_host):
 
 
 def test_available_memory_is_what_the_kernel_says():
-    assert available_bytes(MEMINFO) == 23191884 * 1024
-    assert available_bytes("MemTotal: 1 kB\n") == available_bytes(None) == 0
+    assert bytes_of(MEMINFO, "MemAvailable") == 23191884 * 1024
+    assert bytes_of("MemTotal: 1 kB\n", "MemAvailable") == bytes_of(None, "MemTotal") == 0
 
 
 def test_a_file_is_read_to_its_end(tmp_path):

@@ -30,6 +30,10 @@ def profile(settings: dict[str, Any] | None = None, **more: Any) -> dict[str, An
     return {"name": "p", "cards": 2, "engine": {"settings": settings or {}}, **more}
 
 
+TIER = {
+    "engine.settings.kv_offloading_size": {"min_per": {"path": "engine.settings.tensor_parallel_size", "value": 31}}
+}
+CONNECTOR = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": 62 * 2**30}}
 GRAPHS = "engine.settings.compilation_config.cudagraph_mode"
 SIZES = "engine.settings.compilation_config.cudagraph_capture_sizes"
 MTP = "engine.settings.speculative_config.num_speculative_tokens"
@@ -39,6 +43,13 @@ MTP = "engine.settings.speculative_config.num_speculative_tokens"
     ("condition", "settings", "holds"),
     [
         ({"cards": {"min": 2}}, {}, True),
+        (TIER, {}, False),
+        (TIER, {"kv_offloading_size": 30.9}, False),
+        (TIER, {"kv_offloading_size": 31}, True),
+        (TIER, {"kv_offloading_size": 61, "tensor_parallel_size": 2}, False),
+        (TIER, {"kv_offloading_size": 62, "tensor_parallel_size": 2}, True),
+        (TIER, {"kv_transfer_config": CONNECTOR, "tensor_parallel_size": 2}, True),
+        (TIER, {"kv_transfer_config": {**CONNECTOR, "kv_connector": "NixlConnector"}}, False),
         ({"cards": {"min": 3}}, {}, False),
         ({"cards": {"max": 2, "min": 2}}, {}, True),
         ({"engine.settings.enable_prefix_caching": {"equals": True}}, {"enable_prefix_caching": True}, True),
@@ -248,3 +259,37 @@ def test_a_malformed_rule_is_named(tmp_path: Any) -> None:
     text = str(caught.value)
     assert 'unknown key "equal"; did you mean "equals"?' in text
     assert "must be a dotted path like engine.settings.tensor_parallel_size" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "env", "rules"),
+    [
+        ("lab-minimax", {"kv_offloading_size": 8}, {}, ["kv-cache-on-the-host"]),
+        ("llm-scaler-0.21", {"kv_transfer_config": CONNECTOR}, {}, ["kv-cache-on-the-host"]),
+        ("cpu", {"kv_offloading_size": 8}, {}, ["kv-cache-on-the-host"]),
+        ("xpu", {"kv_offloading_size": 30}, {}, []),
+        ("xpu-0.32", {"kv_offloading_size": 32}, {}, ["large-kv-cache-on-the-host"]),
+        ("vllm-openai-xpu-0.30.0", {"kv_offloading_size": 32}, {}, ["large-kv-cache-on-the-host"]),
+        ("vllm-openai-xpu-0.30.0", {"kv_offloading_size": 32}, {"NEOReadDebugKeys": "1"}, []),
+        (
+            "llm-scaler-0.26.0-b2",
+            {"kv_offloading_size": 8, "kv_offloading_backend": "lmcache"},
+            {},
+            ["kv-cache-in-lmcache"],
+        ),
+    ],
+)
+def test_where_the_kv_cache_may_have_a_part_on_the_host(
+    name: str, settings: dict[str, Any], env: dict[str, str], rules: list[str]
+) -> None:
+    mine = profile({"max_num_seqs": 1, **settings})
+    mine["engine"]["env"] = env
+    found = [rule["id"] for rule in broken(mine, load_stacks()[name])]
+    assert [rule for rule in found if "kv-cache" in rule and "prefix" not in rule] == rules
+
+
+def test_no_stack_with_cards_is_silent_about_the_kv_cache_on_the_host() -> None:
+    for name, manifest in load_stacks().items():
+        if (manifest.get("engine") or {}).get("kind", "vllm") == "vllm" and manifest.get("device") == "xpu":
+            rules = {rule["id"] for rule in manifest.get("rules") or []}
+            assert rules & {"kv-cache-on-the-host", "large-kv-cache-on-the-host"}, name
