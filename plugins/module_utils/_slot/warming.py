@@ -40,7 +40,9 @@ def words_of(shape: Shape) -> str:
 def warm_up(run: Run) -> None:
     """Warms each engine up, one after the other."""
     wanted = run.profile.warmup
-    for engine in run.each() if wanted is not None else ():
+    if wanted is None:
+        return
+    for engine in run.each():
         current_engine(run)
         try:
             _warm(run, engine, wanted)
