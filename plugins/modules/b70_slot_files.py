@@ -97,6 +97,11 @@ options:
           - How many cards the host has. Only profiles with C(replicas=per_card) need it.
           - The default is the number that C(arcpro.b70.b70_host_info) finds on the host.
         type: int
+      power_cap_w:
+        description:
+          - Watts that each card may take while an engine runs, 160 to 290. A profile with a lower cap gets that.
+          - The default is no cap of the host.
+        type: int
       env:
         description: Environment variables of the site. They override all others.
         type: dict
@@ -277,6 +282,7 @@ SETTINGS = {
     "backend_host": {"type": "str", "default": "127.0.0.1"},
     "backend_port": {"type": "int", "required": True},
     "cards": {"type": "int"},
+    "power_cap_w": {"type": "int"},
     "env": {"type": "dict", "default": {}},
     "engine_ip_allow": {"type": "list", "elements": "str", "default": []},
     "legacy_units": {"type": "list", "elements": "str", "default": []},

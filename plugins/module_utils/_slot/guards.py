@@ -254,11 +254,11 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_cards(fx, layout, profile)
     if plan.kind is Kind.SWITCH:
         check_power(fx, profile)
-        memory.check(fx, profile)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
-        # What the host serves by itself ran beside that holder before.
+        memory.check(fx, profile)
+        # What the host serves by itself ran beside that holder before, and in that memory.
         strangers.check_cards(fx, profile, [*ours, *(name for neighbour in plan.clears for name in neighbour.units)])
     broken = [
         f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
