@@ -57,6 +57,7 @@ def test_the_good_profile_is_good():
 
 
 SETTINGS = "engine/settings/"
+SHAPE = {"prompt_tokens": 8, "output_tokens": 8}
 BROKEN = [
     ("titel", "X", 'titel: unknown key "titel"; did you mean "title"?'),
     (SETTINGS + "max_model_length", 1, '"max_model_length"; did you mean "max_model_len"?'),
@@ -78,6 +79,15 @@ BROKEN = [
     (SETTINGS + "max_model_len", ..., "engine.settings.max_model_len: is missing"),
     (SETTINGS + "max_model_len", 8, "8 leaves no room in max_model_len (8)"),
     (SETTINGS + "tokenizer", "@modell_path@", '@modell_path@ is no placeholder; did you mean "model_path"?'),
+    ("power_cap_w", 100, "power_cap_w: 100 is below the smallest allowed value 160"),
+    ("power_cap_w", 210, "power_cap_w: caps the power of cards, but cards is 0"),
+    ("warmup", {"shapes": [{"prompt_tokens": 8}]}, "warmup.shapes[0].output_tokens: is missing"),
+    (
+        "warmup",
+        {"shapes": [{"prompt_tokens": 512, "output_tokens": 1}]},
+        "prompt and answer have 513 tokens, but max_model",
+    ),
+    ("warmup", {"shapes": [{**SHAPE, "concurrency": 5}]}, "5 is above max_num_seqs (4): the rest would wait"),
     ("engine/env/A", 1, "engine.env.A: must be text, not 1 (put it in quotes)"),
     ("engine/env/A", True, "must be text, not True (put it in quotes)"),
     ("engine/env/a", "1", "as a name: 'a' must be upper-case letters"),
