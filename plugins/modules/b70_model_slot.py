@@ -176,6 +176,11 @@ options:
         description: The directory of the record of accepted command lines.
         type: path
         required: true
+      estimates_file:
+        description:
+          - The file that records what profiles hold of their cards.
+          - By default that of M(arcpro.b70.b70_profile_check).
+        type: path
       user:
         description: The user that runs the engine's parser.
         type: str
@@ -517,6 +522,7 @@ ARGUMENTS = {
         "type": "dict",
         "options": {
             "memory_dir": {"type": "path", "required": True},
+            "estimates_file": {"type": "path"},
             "user": {"type": "str", "default": "b70"},
             "timeout": {"type": "int", "default": 300},
         },

@@ -41,6 +41,10 @@ options:
     description: The directory of the accepted command lines, one file per stack. It may be removed at any time.
     type: path
     default: /var/cache/b70/profile-check
+  estimates_file:
+    description: The file that records what the checked profiles hold of their cards. It may be removed at any time.
+    type: path
+    default: /var/lib/b70/estimates/main.json
   user:
     description: The user that engines run as. Their parsers run as that user if it exists.
     type: str
@@ -169,6 +173,7 @@ def main() -> None:
         argument_spec={
             "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
             "memory_dir": {"type": "path", "default": f"{_paths.CACHE_DIR}/profile-check"},
+            "estimates_file": {"type": "path", "default": f"{_paths.STATE_DIR}/estimates/main.json"},
             "user": {"type": "str", "default": "b70"},
             "ask": {"type": "bool", "default": True},
             "profiles": {"type": "list", "elements": "str", "default": []},
@@ -180,7 +185,7 @@ def main() -> None:
     )
     params = module.params
     folder, memory = Path(params["config_dir"], "profiles"), Path(params["memory_dir"])
-    report, fits = check.Report(), {}
+    report, fits, rendered = check.Report(), {}, {}
     try:
         if params["ask"]:
             way = asker(params["user"], params["timeout"])
@@ -194,21 +199,28 @@ def main() -> None:
                 some=bool(params["profiles"]),
                 again=params["on_refusal"] == "fail",
             )
-        for name, profile in check.read_profiles(folder, params["fit"]).items() if params["fit"] else ():
-            verdict, text = check.fitting(name, profile)
-            fits[name] = {"verdict": verdict, "text": text}
-            if verdict in ("tight", "no"):
-                module.warn(text)
+        if params["fit"]:
+            rendered |= check.read_profiles(folder, params["fit"])
+        estimates = {name: check.fitting(name, profile) for name, profile in rendered.items()}
+        for name in params["fit"]:
+            found = estimates[name]
+            fits[name] = {"verdict": found.verdict, "text": found.text}
+            if found.verdict in ("tight", "no"):
+                module.warn(found.text)
+        if not module.check_mode:
+            held = {name: found.held_mib for name, found in estimates.items()}
+            every = params["ask"] and not params["profiles"]
+            check.remember_estimates(Path(params["estimates_file"]), held, rendered, some=not every)
     except (check.CheckError, OSError) as error:
         module.fail_json(msg=str(error))
-    found = {"complaints": report.complaints, "unanswered": report.unanswered}
+    against = {"complaints": report.complaints, "unanswered": report.unanswered}
     for text in check.sentences(report):
         if params["on_refusal"] == "fail":
-            module.fail_json(msg=f"{'. '.join(check.sentences(report))}. Nothing is switched", **found)
+            module.fail_json(msg=f"{'. '.join(check.sentences(report))}. Nothing is switched", **against)
         module.warn(f"{text}. The others can be served")
     module.exit_json(
         changed=False,
-        **found,
+        **against,
         asked=report.asked,
         passed_before=report.passed_before,
         not_asked=report.skipped,

@@ -215,10 +215,24 @@ def sentences(report: Report) -> list[str]:
     return told
 
 
-def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (fits, tight, no or unknown; the figures or the reason) for a resolved profile on this host."""
+@dataclass(frozen=True)
+class Fitting:
+    """Whether a profile fits on this host's cards: fits, tight, no or unknown; the figures or the reason; and what one
+    replica holds of its cards together, in MiB, None where it is unknown."""
+
+    verdict: str
+    text: str
+    held_mib: int | None = None
+
+
+def _unknown(text: str) -> Fitting:
+    return Fitting("unknown", f"{text}, so there is no estimate")
+
+
+def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
+    """Return the estimate for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
-        return "unknown", f"{name} uses no card, so there is no estimate"
+        return _unknown(f"{name} uses no card")
     if kind_of_engine(profile["engine"]).loads_file:
         return _fitting_gguf(name, profile)
     folder = Path(profile["model"]["path"])
@@ -227,18 +241,23 @@ def fitting(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         size = sum(file.stat().st_size for file in files)
         if not size:
-            return "unknown", f"{name}: no weights in {folder}, so there is no estimate"
+            return _unknown(f"{name}: no weights in {folder}")
         settings = profile["engine"]["settings"]
         found = fit.estimate(config, settings, size)
-    except (OSError, ValueError, ArithmeticError) as error:
-        return "unknown", f"{name}: {folder}/config.json cannot be used ({error}), so there is no estimate"
+    except (OSError, ValueError, TypeError, ArithmeticError) as error:
+        return _unknown(f"{name}: {folder}/config.json cannot be used ({error})")
     except KeyError as error:
-        return "unknown", f"{name}: {folder}/config.json has no {error}, so there is no estimate"
+        return _unknown(f"{name}: {folder}/config.json has no {error}")
     measured = profile["engine"].get("measured_kv_tokens")
-    return found.verdict, fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)
+    text = fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)
+    return Fitting(found.verdict, text, _held_mib(profile, found))
 
 
-def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
+def _held_mib(profile: Mapping[str, Any], found: fit.Fit) -> int:
+    return round(found.held_gib * int(profile["cards"]) * 1024)
+
+
+def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> Fitting:
     """The same of an engine that loads GGUF files: all that its command line names below the models' directories."""
     folders = [profile["model"]["path"], *profile["model"].get("companions", [])]
     words = [Path(word) for word in profile["engine"]["argv"] if word.endswith(".gguf")]
@@ -249,12 +268,47 @@ def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
         with named[0].open("rb") as stream:
             head = gguf.head(stream)
     except (OSError, ValueError, IndexError) as error:
-        return "unknown", f"{name}: its GGUF files cannot be read ({error}), so there is no estimate"
+        return _unknown(f"{name}: its GGUF files cannot be read ({error})")
     settings = profile["engine"]["settings"]
     try:
         found = fit.estimate_gguf(head, settings, size, profile["cards"])
     except (ValueError, TypeError) as error:
-        return "unknown", f"{name}: there is no estimate, because {error}"
+        return Fitting("unknown", f"{name}: there is no estimate, because {error}")
     except KeyError as error:
-        return "unknown", f"{name}: the head of {named[0]} has no {error}, so there is no estimate"
-    return found.verdict, fit.sentence(name, profile["cards"], found, settings["ctx_size"], None, "ctx_size")
+        return _unknown(f"{name}: the head of {named[0]} has no {error}")
+    text = fit.sentence(name, profile["cards"], found, settings["ctx_size"], None, "ctx_size")
+    return Fitting(found.verdict, text, _held_mib(profile, found))
+
+
+def remember_estimates(
+    file: Path, estimates: Mapping[str, int | None], profiles: Mapping[str, Mapping[str, Any]], *, some: bool
+) -> None:
+    """Write what profiles hold of their cards for the frontdoor: ``{NAME: {fingerprint, held_mib}}``.
+
+    :param estimates: MiB by profile.
+    :param some: there are more profiles than these, so what is remembered of others is kept.
+    """
+    kept = estimates_of(file)
+    made = {
+        name: {"fingerprint": profiles[name].get("fingerprint", ""), "held_mib": mib}
+        for name, mib in estimates.items()
+        if mib is not None
+    }
+    wanted = {**{name: told for name, told in kept.items() if some and name not in estimates}, **made}
+    if wanted == kept and file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".new")
+    partial.write_text(json.dumps({"schema": 1, "profiles": wanted}, sort_keys=True) + "\n", encoding="utf-8")
+    # The frontdoor reads it, as a user of its own.
+    partial.chmod(0o644)
+    partial.replace(file)
+
+
+def estimates_of(file: Path) -> dict[str, Any]:
+    """Return what ``remember_estimates`` wrote, by profile; nothing where it cannot be read."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data["schema"] == 1:
+            return dict(data["profiles"])
+    return {}

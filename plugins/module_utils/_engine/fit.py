@@ -50,6 +50,8 @@ class Fit:
     context_gib: float
     tokens: int
     contexts: float
+    #: what the engine holds of a card: weights, cache and what else it needs
+    held_gib: float
 
     @property
     def verdict(self) -> str:
@@ -130,7 +132,8 @@ def estimate(
     share = float(settings.get("gpu_memory_utilization") or 0.9)
     kv_gib = given / GIB if given else card_gib * share - weights - OVERHEAD_GIB
     contexts = max(0, math.floor(kv_gib * GIB / size)) / taken
-    return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts)
+    held = weights + max(0.0, kv_gib) + OVERHEAD_GIB
+    return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held)
 
 
 # Bytes per value of the types that a cache may have: blocks of 32 values with their scales.
@@ -162,7 +165,7 @@ def estimate_gguf(
     room = card_gib - weights - OVERHEAD_GIB
     needed = (per_token * length + fixed) / spread / GIB
     tokens = max(0.0, room * GIB * spread - fixed) / per_token if per_token else float(length)
-    return Fit(weights, room, needed, int(tokens), tokens / length)
+    return Fit(weights, room, needed, int(tokens), tokens / length, weights + needed + OVERHEAD_GIB)
 
 
 def _gguf_cache(head: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[float, float]:

@@ -11,12 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from admin_kit import KEY, MEMORY, MODELS, admin, detail, profile, states, write_keys
 from kit import Answer, Call, Engine, bench, on_loop, until
 from several import start_replica, state
 
-from frontdoor.admin.models import row, runtime_state
+from frontdoor.admin.models import Profiles, row, runtime_state
 from frontdoor.config import from_table
 from frontdoor.slot.state import SlotState, fallback
 
@@ -473,3 +474,21 @@ def test_memory_is_estimated_by_the_weights(size: Any, mib: int | None) -> None:
     source = "unavailable" if mib is None else "model_artifact_size"
     told = [found[f"vram_estimate_{name}"] for name in ("mib", "replica_count", "source")]
     assert told == [mib, None if mib is None else 1, source]
+
+
+def test_memory_is_what_was_estimated_for_the_profile_as_it_is_now(tmp_path: Path) -> None:
+    profiles, estimates = tmp_path / "profiles", tmp_path / "main.json"
+    profiles.mkdir()
+    (profiles / "x.json").write_text(orjson.dumps({"fingerprint": "new"}).decode())
+    told = {"x": {"fingerprint": "new", "held_mib": 29390}, "y": {"fingerprint": "odd", "held_mib": True}}
+    estimates.write_text(orjson.dumps({"schema": 1, "profiles": told}).decode())
+    known = Profiles(str(profiles), str(estimates))
+    assert known.estimates() == {"new": 29390}
+    found = row("x", {"model": {"size_gb": 24}}, "unloaded", None, {}, True, held_mib=29390)
+    assert [found[f"vram_estimate_{name}"] for name in ("mib", "replica_count", "source")] == [
+        *(29390, 1, "model_artifact_size"),
+    ]
+    for torn in ("", "{", "[]", '{"profiles": [1]}'):
+        estimates.write_text(torn)
+        assert known.estimates() == {}
+    assert Profiles(str(profiles)).estimates() == {}

@@ -245,16 +245,43 @@ def test_a_model_in_gguf_is_estimated_from_its_file(installed):
     made = {**gguf_profile(installed, "a"), "cards": 1, "model": {"path": str(TINY)}}
     made["stack"]["device"] = "xpu"
     made["engine"] |= {"argv": ["x", "--model", str(TINY / "tiny-a-BF16.gguf")], "settings": {"ctx_size": 4096}}
-    verdict, text = check.fitting("a", made)
+    found = check.fitting("a", made)
     # Two layers with two heads of 32 for keys and for values, in two bytes: 512 bytes for a token.
-    assert (verdict, "one context of 4096 tokens takes 0.00 GiB" in text) == ("fits", True)
+    assert (found.verdict, "one context of 4096 tokens takes 0.00 GiB" in found.text) == ("fits", True)
+    # 1.5 GiB beside a cache of 2 MiB and weights of less than one.
+    assert found.held_mib == 1538
     made["engine"]["settings"]["ctx_size"] = 100_000_000
-    verdict, text = check.fitting("a", made)
-    assert (verdict, "Lower ctx_size" in text, "takes 47.68 GiB" in text) == ("no", True, True)
+    found = check.fitting("a", made)
+    assert (found.verdict, "Lower ctx_size" in found.text, "takes 47.68 GiB" in found.text) == ("no", True, True)
     made["engine"]["settings"] |= {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
-    assert "takes 25.33 GiB" in check.fitting("a", made)[1]
+    assert "takes 25.33 GiB" in check.fitting("a", made).text
     made["engine"]["argv"][-1] = str(TINY / "missing.gguf")
-    assert check.fitting("a", made)[0] == "unknown"
+    assert check.fitting("a", made).verdict == "unknown"
+
+
+def test_estimates_of_other_profiles_are_kept_where_only_some_were_checked(tmp_path):
+    file = tmp_path / "estimates" / "main.json"
+    profiles = {name: {"fingerprint": f"f-{name}"} for name in "abc"}
+    check.remember_estimates(file, {"a": 1000, "b": 2000, "c": None}, profiles, some=False)
+    assert check.estimates_of(file) == {
+        "a": {"fingerprint": "f-a", "held_mib": 1000},
+        "b": {"fingerprint": "f-b", "held_mib": 2000},
+    }
+    assert file.stat().st_mode & 0o777 == 0o644
+    check.remember_estimates(file, {"b": None}, profiles, some=True)
+    assert list(check.estimates_of(file)) == ["a"]
+    check.remember_estimates(file, {"c": 7}, profiles, some=False)
+    assert list(check.estimates_of(file)) == ["c"]
+
+
+def test_the_same_estimates_are_not_written_again(tmp_path):
+    file = tmp_path / "main.json"
+    check.remember_estimates(file, {"a": 1}, {"a": {"fingerprint": "f"}}, some=False)
+    before = file.stat().st_ino
+    check.remember_estimates(file, {"a": 1}, {"a": {"fingerprint": "f"}}, some=True)
+    assert file.stat().st_ino == before
+    file.write_text("torn {")
+    assert check.estimates_of(file) == {}
 
 
 def test_the_engine_of_an_image_is_not_asked_and_that_is_said(installed):

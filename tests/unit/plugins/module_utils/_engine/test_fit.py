@@ -173,9 +173,11 @@ def test_a_host_reads_config_and_weights(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["minimax"]))
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(40 * 10**9)
-    verdict, text = check.fitting("m", resolved(tmp_path))
-    assert verdict == "fits"
-    assert "9.3 GiB of weights" in text
+    found = check.fitting("m", resolved(tmp_path))
+    assert found.verdict == "fits"
+    assert "9.3 GiB of weights" in found.text
+    # Four cards, of each the share that vLLM takes for itself.
+    assert found.held_mib == round(4 * 1024 * fit.CARD_GIB * 0.95)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +194,9 @@ def test_what_is_not_known_is_not_guessed(config, weights, message, tmp_path):
         (tmp_path / "config.json").write_text(config)
     if weights is not None:
         (tmp_path / "model.safetensors").write_bytes(weights)
-    verdict, text = check.fitting("m", resolved(tmp_path))
-    assert verdict == "unknown"
-    assert message in text
+    found = check.fitting("m", resolved(tmp_path))
+    assert (found.verdict, found.held_mib) == ("unknown", None)
+    assert message in found.text
     profile = resolved(tmp_path)
     profile["stack"]["device"] = "cpu"
-    assert "uses no card" in check.fitting("m", profile)[1]
+    assert "uses no card" in check.fitting("m", profile).text

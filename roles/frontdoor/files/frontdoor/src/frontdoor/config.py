@@ -172,6 +172,8 @@ class Admin(NamedTuple):
     keys_file: str = ""
     socket: str = "/run/b70-slot-admin.sock"
     profiles_dir: str = "/etc/b70-vllm-slot/profiles"
+    #: what profiles hold of their cards, as the role slot estimated it
+    estimates_file: str = ""
     #: for one load, which may be that of the largest model and of the one before it
     timeout_s: LongLimit = 10800.0
 

@@ -88,7 +88,8 @@ class Admin:
         """Read the keys; raise ConfigError."""
         #: those that may change what is served
         self.keys = Keys(self.settings.keys_file) if self.settings.keys_file else None
-        self._profiles = models.Profiles(self.settings.profiles_dir if self.keys is not None else "")
+        given = self.settings
+        self._profiles = models.Profiles(given.profiles_dir if self.keys is not None else "", given.estimates_file)
         # a load or unload under way, and the task that waits for the helper
         self._running: dict[str, str] = {}
         self._job: asyncio.Task[Refusal | None] | None = None
@@ -197,6 +198,7 @@ class Admin:
     def _rows(self, *names: str) -> list[dict[str, Any]]:
         """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
         profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
+        estimates = self._profiles.estimates()
         limiter, refusals = self.server.targets[0].permits.limiter, self.server.ledger.metrics.refusals
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
         opened = len(self.server.targets[0].replicas.used)
@@ -207,7 +209,8 @@ class Admin:
             status = str(profile.get("status") or "")
             here = status_here(status, self.records.of(self.server.targets[0].slot.state.slot, profile))
             told = (self._runtime(name), self._failures.get(name), now, status not in refused)
-            rows.append(models.row(name, {**profile, "status": here}, *told))
+            held = estimates.get(str(profile.get("fingerprint") or ""))
+            rows.append(models.row(name, {**profile, "status": here}, *told, held_mib=held))
         return rows
 
     def _note(self, exc: Exception, path: str = "") -> None:

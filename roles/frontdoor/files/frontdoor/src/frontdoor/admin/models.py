@@ -40,8 +40,9 @@ class Profiles:
     One that is in use and was rendered anew waits in a directory beside the others until a load starts it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, estimates: str = "") -> None:
         self._path = path
+        self._estimates = estimates
         self._pending = os.path.join(os.path.dirname(path), "pending")
         self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
         self._known: dict[str, dict[str, Any]] = {}
@@ -89,6 +90,18 @@ class Profiles:
             "updated_models": [name for name in both if before[name] != now[name]],
             "unchanged_models": [name for name in both if before[name] == now[name]],
         }
+
+    def estimates(self) -> dict[str, int]:
+        """MiB that one replica holds of its cards, by the fingerprint of its profile; empty where nobody estimated it.
+
+        The estimate is made on the host, from the weights' files, the model's shape and the engine's settings.
+        """
+        try:
+            told = orjson.loads(regular.read(self._estimates))["profiles"].values()
+            found = {one["fingerprint"]: one["held_mib"] for one in told}
+        except (OSError, orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+            return {}
+        return {key: size for key, size in found.items() if is_number(size, int) and size > 0}
 
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
@@ -171,15 +184,15 @@ def backend(engine: Mapping[str, Any]) -> str:
     return _BACKENDS.get(kind, kind)
 
 
-def _estimate(model: Mapping[str, Any]) -> dict[str, Any]:
-    """What the weights take, as their files do: neither drivers nor engines tell what a model holds in all."""
+def _estimate(model: Mapping[str, Any], held_mib: int | None) -> dict[str, Any]:
+    """What one replica holds of the cards: as it was estimated on the host, else the size of the weights alone."""
     told = model.get("size_gb")
     size = told if isinstance(told, int | float) and is_number(told, int, float) else 0
-    known = size > 0
+    mib = held_mib or (round(size * 1e9 / (1 << 20)) if size > 0 else None)
     return {
-        "vram_estimate_mib": round(size * 1e9 / (1 << 20)) if known else None,
-        "vram_estimate_replica_count": 1 if known else None,
-        "vram_estimate_source": "model_artifact_size" if known else "unavailable",
+        "vram_estimate_mib": mib,
+        "vram_estimate_replica_count": None if mib is None else 1,
+        "vram_estimate_source": "unavailable" if mib is None else "model_artifact_size",
     }
 
 
@@ -202,9 +215,18 @@ def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any]) -> dict
 
 
 def row(
-    name: str, profile: Mapping[str, Any], runtime: str, last_error: str | None, now: dict[str, Any], enabled: bool
+    name: str,
+    profile: Mapping[str, Any],
+    runtime: str,
+    last_error: str | None,
+    now: dict[str, Any],
+    enabled: bool,
+    held_mib: int | None = None,
 ) -> dict[str, Any]:
-    """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told."""
+    """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told.
+
+    `held_mib` is what one replica holds of the cards, where that was estimated.
+    """
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
     replicas = _replicas(engine)
@@ -222,7 +244,7 @@ def row(
         "configured_target_inflight": target,
         "effective_target_inflight": target,
         "last_error": last_error,
-        **_estimate(model),
+        **_estimate(model, held_mib),
         # a profile is changed in the catalogue, never on load
         "load_constraints": {},
         "load_recommendations": {},
