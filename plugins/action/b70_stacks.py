@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
         host = self._installer.host_facts(planning.system_packages(named, building=True))
         cards = len(host["cards"])
         manifests = self._manifests(planning.chosen(self._given["names"], cards))
-        relays = [identity for identity, manifest in manifests if is_relay(manifest)]
+        relays = {identity: manifest for identity, manifest in manifests if is_relay(manifest)}
         engines = [one for one in manifests if one[0] not in relays]
         plan = planning.plan(engines, host, self._given["root"], self._given["python"])
         problems = [problem for item in plan for problem in item["problems"]]
@@ -76,12 +76,13 @@ class ActionModule(ActionBase):
                 f"{self._host} has no uv in {self._given['tools_dir']} or no user {self._given['user']}: run the role "
                 "arcpro.b70.host first (in site.yml: the tag host)."
             )
-        relay_packages = [name for name in host["packages_missing"] if name in self._given["relay_packages"]]
+        of_relays = planning.system_packages(relays.values(), building=False)
+        relay_packages = [name for name in host["packages_missing"] if name in of_relays]
         return {
             "changed": False,
             "plan": plan,
             "lacks": [*lacks, *(relays if relay_packages else [])],
-            "relay": bool(relays),
+            "relay_packages": relay_packages,
             "cards": cards,
             "system": host["system"],
             "packages_missing": host["packages_missing"],
@@ -121,9 +122,8 @@ class ActionModule(ActionBase):
             builds += [at_stack[self._host][source] for source, answer in mine.items() if answer["do"] == "build"]
         wanted = [*(self._given["runtime_packages"] if planned["cards"] else [])]
         wanted += self._given["build_packages"] if builds else []
-        wanted += self._given["relay_packages"] if planned["relay"] else []
+        wanted += planned["relay_packages"]
         lacking = [item for item in planned["plan"] if not item["installed"]]
-        wanted += self._given["image_packages"] if any("image" in item["manifest"] for item in lacking) else []
         wanted += planning.system_packages([item["manifest"] for item in lacking], building=bool(builds))
         packages = [name for name in planned["packages_missing"] if name in wanted]
         self._foretell(planned, shares, looks.get(self._host, {}), packages)
@@ -189,9 +189,10 @@ class ActionModule(ActionBase):
     def _contents(self) -> dict[str, Any]:
         """What a mirror brings for these stacks."""
         host = self._installer.host_facts()
-        manifests = [one for one in self._manifests(self._given["names"] or []) if not is_relay(one[1])]
+        manifests = self._manifests(self._given["names"] or [])
+        engines = [one for one in manifests if not is_relay(one[1])]
         try:
-            found = planning.contents(manifests, host["system"], host["python"])
+            found = planning.contents(engines, host["system"], host["python"])
         except ValueError as error:
             raise StackFault(str(error)) from error
         repositories: list[dict[str, Any]] = []

@@ -111,16 +111,6 @@ options:
     type: list
     elements: str
     default: []
-  relay_packages:
-    description: Distribution packages of a host whose engine is elsewhere.
-    type: list
-    elements: str
-    default: []
-  image_packages:
-    description: Distribution packages that a host needs for stacks that are container images.
-    type: list
-    elements: str
-    default: []
   image_authfile:
     description: A file on the host with logins for registries. Empty for none.
     type: str

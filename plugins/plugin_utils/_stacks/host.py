@@ -32,8 +32,6 @@ ROOT = {"owner": "root", "group": "root"}
 
 _PATH: dict[str, Any] = {"type": "path"}
 _WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-# The settings that name packages of the distribution.
-_PACKAGES = ("runtime", "build", "relay", "image")
 OPTIONS: dict[str, Any] = {
     "step": {"type": "str", "required": True, "choices": ["plan", "look", "share", "install", "take", "contents"]},
     "names": {"type": "list", "elements": "str"},
@@ -49,12 +47,10 @@ OPTIONS: dict[str, Any] = {
     "no_index": {"type": "bool", "default": False},
     "git_mirrors": {"type": "dict", "default": {}},
     "runtime_packages": _WORDS,
-    "image_packages": _WORDS,
     "image_authfile": {"type": "str", "default": ""},
     "image_mirror": {"type": "str", "default": ""},
     "image_timeout": {"type": "int", "default": 7200},
     "build_packages": _WORDS,
-    "relay_packages": _WORDS,
     "user": {"type": "str", "default": "b70"},
     "group": {"type": "str", "default": "b70"},
     "work_dir": {**_PATH, "default": f"{_paths.DATA_DIR}/src"},
@@ -106,14 +102,7 @@ class Installer:
                 "python": given["python"],
                 "user": given["user"],
                 "paths": [given["root"], STORAGE],
-                "packages": list(
-                    dict.fromkeys(
-                        [
-                            *(name for kind in _PACKAGES for name in given[f"{kind}_packages"]),
-                            *packages,
-                        ]
-                    )
-                ),
+                "packages": list(dict.fromkeys([*given["runtime_packages"], *given["build_packages"], *packages])),
             },
         )
 

@@ -39,6 +39,10 @@ _SANDBOX = (
     "--setenv=VLLM_NO_USAGE_STATS=1",
 )
 
+# The distribution's packages of a container image whose manifest names none: what pulls and runs it, and what brings it
+# from a mirror.
+_OF_IMAGES = {"run": ["podman", "crun", "skopeo", "curl"]}
+
 # What later steps need of a manifest.
 _KEPT = (
     "aliases",
@@ -225,9 +229,12 @@ def _list_of(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def system_packages(manifests: Iterable[Mapping[str, Any]], *, building: bool) -> list[str]:
-    """Return the distribution's packages that manifests name, with those for a build where there is one."""
+    """Return the distribution's packages that stacks need, with those for a build where there is one."""
     kinds = ("run", "build") if building else ("run",)
-    wanted = (name for one in manifests for kind in kinds for name in one.get("system_packages", {}).get(kind, []))
+    wanted: list[str] = []
+    for one in manifests:
+        named = {**(_OF_IMAGES if "image" in one else {}), **one.get("system_packages", {})}
+        wanted += [name for kind in kinds for name in named.get(kind, [])]
     return list(dict.fromkeys(wanted))
 
 

@@ -278,17 +278,25 @@ def test_two_hosts_that_saw_different_wheels_at_once_do_not_both_install(tmp_pat
 
 
 def test_an_image_is_pulled_once_with_podman_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"image_packages": ["podman", "crun"]}
-    foreseen = Site(tmp_path, Host("one", tmp_path), check=True, **given).run(manifest=OF_IMAGE)
+    foreseen = Site(tmp_path, Host("one", tmp_path), check=True).run(manifest=OF_IMAGE)
     assert foreseen.said == [
-        "one would install podman, crun",
+        "one would install podman, crun, skopeo, curl",
         f"one would install stack mine-1: the image registry.example/vllm@{IMAGE['digest']}, 4 GB",
     ]
     assert not (tmp_path / "one/stacks").exists()
     one = Host("one", tmp_path)
-    site = Site(tmp_path, one, **given).run(manifest=OF_IMAGE)
+    site = Site(tmp_path, one).run(manifest=OF_IMAGE)
     assert (site.failed, one.pulls, one.environments) == ({}, 1, [])
-    assert site.results["one"]["__stack_shared"]["packages_missing"] == ["podman", "crun"]
+    assert site.results["one"]["__stack_shared"]["packages_missing"] == ["podman", "crun", "skopeo", "curl"]
     assert json.loads((tmp_path / "one/stacks/mine-1/fingerprint.json").read_text())["image"]["id"] == "f00d"
-    again = Site(tmp_path, one, **given).run(manifest=OF_IMAGE)
+    again = Site(tmp_path, one).run(manifest=OF_IMAGE)
     assert (again.failed, again.changed(), one.pulls) == ({}, [], 1)
+
+
+def test_a_relay_gets_the_packages_of_its_manifest_and_no_directory(tmp_path: Path) -> None:
+    relay = {"name": "mine", "device": "none", "installable": True, "system_packages": {"run": ["haproxy"]}}
+    site = Site(tmp_path, Host("one", tmp_path)).run(manifest=relay)
+    assert (site.failed, site.said) == ({}, ["one installing haproxy"])
+    assert site.results["one"]["__stack_shared"]["packages_missing"] == ["haproxy"]
+    assert site.results["one"]["__stack_planned"]["lacks"] == ["mine-1"]
+    assert not (tmp_path / "one/stacks").exists()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import planning
 
 ROOT = "/opt/b70/stacks"
@@ -203,3 +204,13 @@ def test_packages_of_the_distribution_are_those_that_a_host_needs():
     one = {"system_packages": {"run": ["libvulkan1"], "build": ["glslc", "libvulkan-dev"]}}
     assert planning.system_packages([one, {}, one], building=False) == ["libvulkan1"]
     assert planning.system_packages([one], building=True) == ["libvulkan1", "glslc", "libvulkan-dev"]
+
+
+def test_an_image_needs_podman_unless_its_manifest_names_what_it_needs():
+    assert planning.system_packages([{"image": {}}], building=False) == ["podman", "crun", "skopeo", "curl"]
+    own = {"image": {}, "system_packages": {"run": ["podman", "runc"]}}
+    assert planning.system_packages([own], building=True) == ["podman", "runc"]
+
+
+def test_the_relay_names_its_own_packages():
+    assert planning.system_packages([load_stacks()["relay"]], building=False) == ["haproxy", "ca-certificates"]
