@@ -236,14 +236,14 @@ def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
     if kind_of_engine(profile["engine"]).loads_file:
         return _fitting_gguf(name, profile)
     folder = Path(profile["model"]["path"])
-    files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
+    beside = profile["model"].get("companions", [])
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        size = sum(file.stat().st_size for file in files)
-        if not size:
-            return _unknown(f"{name}: no weights in {folder}")
+        sizes = {path: _weights(Path(path)) for path in (str(folder), *beside)}
+        if not all(sizes.values()):
+            return _unknown(f"{name}: no weights in {next(path for path, size in sizes.items() if not size)}")
         settings = profile["engine"]["settings"]
-        found = fit.estimate(config, settings, size)
+        found = fit.estimate(config, settings, sum(sizes.values()))
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         return _unknown(f"{name}: {folder}/config.json cannot be used ({error})")
     except KeyError as error:
@@ -251,6 +251,12 @@ def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
     measured = profile["engine"].get("measured_kv_tokens")
     text = fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)
     return Fitting(found.verdict, text, _held_mib(profile, found))
+
+
+def _weights(folder: Path) -> int:
+    """Bytes of the weights in a directory."""
+    files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
+    return sum(file.stat().st_size for file in files)
 
 
 def _held_mib(profile: Mapping[str, Any], found: fit.Fit) -> int:

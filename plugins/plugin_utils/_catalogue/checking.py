@@ -59,8 +59,8 @@ _SCRIPT_SETTINGS = {
 # Known to patched engines only.
 PATCHED_QUANTIZATIONS = ("sym_int4",)
 PER_CARD = "per_card"  # the value of replicas for as many as the host's cards allow
-_FILES = tuple(f"{name}_file" for name in COMPANIONS)
-PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", *_FILES, "cache_dir", "cache_root", "hf_home")
+_BESIDE = tuple(f"{name}_{what}" for name in COMPANIONS for what in ("path", "file"))
+PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", *_BESIDE, "cache_dir", "cache_root", "hf_home")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 REQUIRED = ("status", "stack")
 
@@ -324,12 +324,16 @@ def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
     yield from _remote(profile, kind)
     for name in COMPANIONS:
         companion = value_at(profile, f"model.{name}") or {}
-        if companion and not kind.loads_file:
-            yield f"model.{name}", f"{kind.title} takes models beside the profile's own another way: engine.settings"
-        for key in ("directory", "file") if companion else ():
+        if not companion:
+            continue
+        if kind.remote or (name == "projector" and not kind.loads_file):
+            yield f"model.{name}", f"{kind.title} takes none"
+        elif not kind.loads_file and companion.get("file"):
+            yield f"model.{name}.file", f"{kind.title} loads the whole directory, which settings name as @{name}_path@"
+        for key in ("directory", *(["file"] if kind.loads_file else [])):
             if not companion.get(key):
                 yield f"model.{name}.{key}", "is missing"
-        if companion and companion.get("directory") == value_at(profile, "model.directory"):
+        if companion.get("directory") == value_at(profile, "model.directory"):
             yield f"model.{name}.directory", "is that of the model; name its file there as @model_path@/FILE instead"
     if engine.get("online_quantization") and kind is not DEFAULT:
         yield "engine.online_quantization", f"{kind.title} loads weights as they are"
@@ -476,6 +480,14 @@ def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{path}[{index}]")
 
 
+def _lacks(profile: Mapping[str, Any], companion: str, what: str) -> str:
+    """Return what a placeholder for a model beside the profile's own stands for, where that is missing; else empty."""
+    given = value_at(profile, f"model.{companion}")
+    if not given:
+        return f"model.{companion}"
+    return f"model.{companion}.file" if what == "file" and not given.get("file") else ""
+
+
 def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
     engine = profile.get("engine") or {}
     for part in ("env", "settings", "extra_args"):
@@ -486,8 +498,8 @@ def _placeholders(profile: Mapping[str, Any]) -> Iterator[Fault]:
                         where,
                         f"@{name}@ is no placeholder{did_you_mean(name, PLACEHOLDERS)} ({', '.join(PLACEHOLDERS)})",
                     )
-                elif name in _FILES and not value_at(profile, f"model.{name.removesuffix('_file')}"):
-                    yield where, f"@{name}@ stands for model.{name.removesuffix('_file')}, which is missing"
+                elif name in _BESIDE and (missing := _lacks(profile, *name.split("_"))):
+                    yield where, f"@{name}@ stands for {missing}, which is missing"
             if part != "env":
                 continue
             if "\n" in text:

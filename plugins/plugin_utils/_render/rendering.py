@@ -133,14 +133,20 @@ def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, An
         "models_dir": settings["models_dir"],
         "model_path": model_path,
         "model_file": f"{model_path}/{profile['model']['file'] or ''}",
-        **{
-            f"{name}_file": f"{path}/{profile['model'][name]['file']}"
-            for name, path in companion_paths(profile, settings["models_dir"]).items()
-        },
+        **_beside(profile, settings["models_dir"]),
         "cache_dir": settings["cache_dir"],
         "hf_home": settings["hf_home"],
         "relay_dir": relay_dir(settings["slot"]),
         "relay_bind": f"{bracketed(settings['backend_host'])}:{settings['backend_port']}",
+    }
+
+
+def _beside(profile: Mapping[str, Any], models_dir: str) -> dict[str, str]:
+    """Return the directory of each model beside the profile's own, and its file where it is one."""
+    paths = companion_paths(profile, models_dir)
+    files = {name: profile["model"][name]["file"] for name in paths}
+    return {f"{name}_path": path for name, path in paths.items()} | {
+        f"{name}_file": f"{paths[name]}/{file}" for name, file in files.items() if file
     }
 
 

@@ -65,4 +65,7 @@ def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[st
     """The models of a profile, each with the patterns of its files; without any, all files belong to it."""
     model = profile["model"]
     beside = [model[name] for name in COMPANIONS if model.get(name)]
-    return [(model, files_of(profile)), *((one, [gguf.pattern(one["file"])]) for one in beside)]
+    return [
+        (model, files_of(profile)),
+        *((one, [gguf.pattern(one["file"])] if one.get("file") else []) for one in beside),
+    ]

@@ -178,6 +178,14 @@ def test_a_host_reads_config_and_weights(tmp_path):
     assert "9.3 GiB of weights" in found.text
     # Four cards, of each the share that vLLM takes for itself.
     assert found.held_mib == round(4 * 1024 * fit.CARD_GIB * 0.95)
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    profile = resolved(tmp_path)
+    profile["model"]["companions"] = [str(draft)]
+    assert f"no weights in {draft}" in check.fitting("m", profile).text
+    with (draft / "model.safetensors").open("wb") as file:
+        file.truncate(4 * 10**9)
+    assert "10.2 GiB of weights" in check.fitting("m", profile).text
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,12 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import numbered
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.images import reference, source
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.launch import outermost
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import render_slot
+from ansible_collections.arcpro.b70.plugins.plugin_utils._weights.hub import from_catalogue
 from unit.contracts import check
 
 GENERATED = Path(__file__).parent / "quadlet" / "podman-5.4.2.service"
@@ -187,6 +189,67 @@ def test_a_model_that_settings_name_beside_the_own_is_in_the_container() -> None
     text = unit(settings={**draft, "chat_template": "@models_dir@/../etc/chat.jinja"})
     assert read_only(text) == ["/models/demo", "/models/draft"]
     assert {"/models/demo", "/models/draft"} <= set(mounted(text))
+
+
+def test_the_draft_of_vllm_is_a_directory_that_is_downloaded_checked_and_in_the_container() -> None:
+    draft = {"hf_repo": "a/draft", "revision": "d" * 40, "directory": "demo-draft", "size_gb": 3.8}
+    speculative = {"method": "dflash", "model": "@draft_path@", "num_speculative_tokens": 7}
+    demo = {
+        "title": "Demo",
+        "status": "candidate",
+        "stack": STOCK,
+        "cards": 1,
+        "model": {"hf_repo": "a/demo", "revision": "e" * 40, "directory": "demo", "draft": draft},
+        "engine": {"settings": {"max_model_len": 2048, "speculative_config": speculative}},
+    }
+    catalogue = load_catalogue(inline={"demo": demo}, stacks=STACKS)
+    assert from_catalogue(catalogue, ["demo"], {})["demo-draft"] == {
+        "hub": "a/draft",
+        "profile": "demo",
+        "revision": "d" * 40,
+        "size_gb": 3.8,
+    }
+    files = {
+        Path(file["path"]).name: file["content"]
+        for file in render_slot({"demo": catalogue["demo"]}, {**SETTINGS, "stacks": STACKS})
+    }
+    text, resolved = files["b70-slot-main-demo.service"], json.loads(files["demo.json"])
+    assert '"model":"/models/demo-draft"' in resolved["engine"]["argv"][-1]
+    assert resolved["model"]["companions"] == ["/models/demo-draft"]
+    assert read_only(text) == ["/models/demo", "/models/demo-draft"]
+    assert {"/models/demo", "/models/demo-draft"} <= set(mounted(text))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ({}, {"model": "@draft_path@"}, "@draft_path@ stands for model.draft, which is missing"),
+        (
+            {"draft": {"directory": "d"}},
+            {"model": "@draft_file@"},
+            "@draft_file@ stands for model.draft.file, which is missing",
+        ),
+        (
+            {"draft": {"directory": "d", "file": "d.gguf"}},
+            {"model": "@draft_path@"},
+            "model.draft.file: vLLM loads the whole directory, which settings name as @draft_path@",
+        ),
+        ({"draft": {"hf_repo": "a/b"}}, {"model": "@draft_path@"}, "model.draft.directory: is missing"),
+        ({"projector": {"directory": "d"}}, {}, "model.projector: vLLM takes none"),
+    ],
+)
+def test_a_draft_of_vllm_is_refused_where_it_is_none(model: Any, settings: Any, message: str) -> None:
+    demo = {
+        "title": "Demo",
+        "status": "candidate",
+        "stack": STOCK,
+        "cards": 1,
+        "model": {"directory": "demo", **model},
+        "engine": {"settings": {"max_model_len": 2048, "speculative_config": {"method": "dflash", **settings}}},
+    }
+    with pytest.raises(CatalogueError) as caught:
+        load_catalogue(inline={"demo": demo}, stacks=STACKS)
+    assert message in str(caught.value)
 
 
 LLAMA_IMAGES = sorted(name for name in STACKS if name.startswith("llama-cpp-"))
