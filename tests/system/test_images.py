@@ -37,6 +37,26 @@ storage: {filesystem: {rootdirectory: /var/lib/docker-registry}, delete: {enable
 http: {addr: ":5000"}
 """
 FOLDERS = "usr/bin usr/sbin usr/lib usr/lib64 bin lib lib64 sbin etc/ld.so.conf etc/ld.so.conf.d etc/ld.so.cache"
+# What dpkg knows of the packages in these folders: an image with it can get other packages.
+FOLDERS += " var/lib/dpkg etc/dpkg"
+# A site with the packages of a derived image, whose certificate the host trusts.
+PACKAGES = "/srv/packages"
+CONTROL = """\
+Package: lab-runtime
+Version: {version}
+Architecture: all
+Maintainer: Lab <lab@example.org>
+Description: Lab
+"""
+SERVER = """\
+import http.server
+import ssl
+server = http.server.ThreadingHTTPServer(("", 8443), http.server.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/srv/lab.crt", "/srv/lab.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
 
 
 def until(question: Callable[[], Any], what: str, limit_s: float = 240) -> Any:
@@ -83,8 +103,9 @@ class Operator:
     digest: str
     program: str
 
-    def stack(self, name: str, digest: str) -> None:
-        """Write the manifest of a stack that is the image of this digest."""
+    def stack(self, name: str, digest: str, debs: list[dict[str, str]] | None = None) -> None:
+        """Write the manifest of a stack that is the image of this digest, with these packages in it."""
+        more = {"debs": debs} if debs else {}
         manifest = {
             "name": name,
             "installable": True,
@@ -94,7 +115,7 @@ class Operator:
             "cards": 0,
             "machines": ["x86_64"],
             "disk_mib": 3000,
-            "image": {"name": self.name, "digest": digest, "size_gb": 1, "program": self.program},
+            "image": {"name": self.name, "digest": digest, "size_gb": 1, "program": self.program, **more},
             "env": {"TORCHDYNAMO_DISABLE": "1"},
         }
         (self.folder / f"{name}.yml").write_text(yaml.safe_dump(manifest))
@@ -104,8 +125,13 @@ class Operator:
             "tiny-image": {"extends": "tiny-a", "stack": "lab-image"},
             "tiny-image-corrupt": {"extends": "tiny-corrupt", "stack": "lab-image"},
             "tiny-image-gone": {"extends": "tiny-a", "stack": "lab-image-gone"},
+            "tiny-derived": {"extends": "tiny-a", "stack": "lab-derived"},
         }
-        made = {name: {**more, "status": "candidate", "engine": {"cache_key": name}} for name, more in profiles.items()}
+        made = {
+            name: {**more, "status": "candidate", "engine": {"cache_key": name}}
+            for name, more in profiles.items()
+            if (self.folder / f"{more['stack']}.yml").exists()
+        }
         given = {"b70_profiles": made, "b70_stack_dirs": [str(self.folder)], "profile": profile}
         return ["-e", json.dumps(given)]
 
@@ -138,6 +164,32 @@ def operator(host: Host, variables: dict[str, Any], tmp_path_factory: pytest.Tem
     made.stack("lab-image", made.digest)
     made.stack("lab-image-gone", f"sha256:{'0' * 64}")
     return made
+
+
+@pytest.fixture(scope="module")
+def packages(operator: Operator, host: Host, variables: dict[str, Any]) -> list[dict[str, str]]:
+    """Two releases of a package on an HTTPS server: `url` and `sha256` of each."""
+    address = variables["ansible_host"]
+    run(
+        host,
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=lab -keyout /srv/lab.key -out /srv/lab.crt "
+        f"-addext subjectAltName=IP:{address} && install -m 644 /srv/lab.crt /usr/local/share/ca-certificates/ && "
+        "update-ca-certificates",
+    )
+    found = []
+    for version in ("1", "2"):
+        tree, file = f"/srv/tree-{version}", f"lab-runtime_{version}_all.deb"
+        run(
+            host,
+            f"mkdir -p {PACKAGES} {tree}/DEBIAN {tree}/usr/share/lab && echo {version} > {tree}/usr/share/lab/runtime && "
+            f"cat > {tree}/DEBIAN/control <<'END' && dpkg-deb --build --root-owner-group {tree} {PACKAGES}/{file}\n"
+            f"{CONTROL.format(version=version)}END",
+        )
+        digest = run(host, f"sha256sum {PACKAGES}/{file}").split()[0]
+        found.append({"url": f"https://{address}:8443/{file}", "sha256": digest})
+    run(host, f"cat > /srv/server.py <<'END'\n{SERVER}END")
+    run(host, f"systemd-run --unit=lab-packages --working-directory={PACKAGES} python3 /srv/server.py")
+    return found
 
 
 def served(frontdoor: Frontdoor, profile: str) -> bool:
@@ -246,6 +298,57 @@ def test_a_wrong_model_in_the_image_is_rolled_back(operator: Operator, frontdoor
     done = play(SWITCH, *operator.words("tiny-image"))
     assert done.code == 0, done.output[-4000:]
     assert served(frontdoor, "tiny-image")
+
+
+def derived(host: Host) -> dict[str, dict[str, Any]]:
+    """The records of the derived image, by what its package says; each is that of an image that is there."""
+    found = {}
+    for file in run(host, "ls /opt/b70/stacks/lab-derived-*/fingerprint.json").split():
+        record = json.loads(run(host, f"cat {file}"))["image"]
+        inside = f"podman run --rm --pull=never --network=none --pids-limit=-1 --entrypoint=/usr/bin/cat {record['id']}"
+        found[run(host, f"{inside} /usr/share/lab/runtime")] = record
+    return found
+
+
+def test_a_derived_image_is_built_once_from_the_base_and_the_packages_of_its_manifest(
+    operator: Operator, host: Host, packages: list[dict[str, str]]
+) -> None:
+    operator.stack("lab-derived", operator.digest, packages[:1])
+    words = [*operator.words("tiny-image"), "-e", '{"stack_names": ["lab-image", "lab-derived"]}']
+    done = play(SITE, *words)
+    assert done.code == 0, done.output[-6000:]
+    assert "and 1 packages in it" in words_of(done.output)
+    record = derived(host)["1"]
+    assert record["source"] == f"{operator.name}@{operator.digest}"
+    assert record["id"] == run(host, f"podman image inspect --format '{{{{.Id}}}}' {record['reference']}")
+    again = play(SITE, *words)
+    assert (again.code, again.changed) == (0, 0), again.output[-4000:]
+    assert derived(host) == {"1": record}
+
+
+def test_a_package_that_is_not_the_one_of_the_manifest_is_refused(
+    operator: Operator, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
+) -> None:
+    operator.stack("lab-derived", operator.digest, [{**packages[1], "sha256": packages[0]["sha256"]}])
+    done = play(SITE, *operator.words("tiny-derived"))
+    assert done.code != 0
+    assert "did not match" in words_of(done.output), done.output[-4000:]
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
+
+
+def test_a_changed_manifest_builds_another_image_which_is_served(
+    operator: Operator, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
+) -> None:
+    operator.stack("lab-derived", operator.digest, packages[1:])
+    done = play(SITE, *operator.words("tiny-derived"))
+    assert done.code == 0, done.output[-6000:]
+    assert served(frontdoor, "tiny-derived")
+    both = derived(host)
+    assert both["1"]["id"] != both["2"]["id"]
+    unit = run(host, "systemctl cat b70-slot-main-tiny-derived.service")
+    assert both["2"]["reference"] in unit
+    done = play(SWITCH, *operator.words("tiny-image"))
+    assert done.code == 0, done.output[-4000:]
 
 
 def test_a_reboot_brings_the_container_back_verified(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
