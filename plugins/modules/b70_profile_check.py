@@ -207,7 +207,7 @@ def main() -> None:
             fits[name] = {"verdict": found.verdict, "text": found.text}
             if found.verdict in ("tight", "no"):
                 module.warn(found.text)
-        if not module.check_mode:
+        if rendered and not module.check_mode:
             held = {name: found.held_mib for name, found in estimates.items()}
             every = params["ask"] and not params["profiles"]
             check.remember_estimates(Path(params["estimates_file"]), held, rendered, some=not every)

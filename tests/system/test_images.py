@@ -181,7 +181,8 @@ def packages(operator: Operator, host: Host, variables: dict[str, Any]) -> list[
         tree, file = f"/srv/tree-{version}", f"lab-runtime_{version}_all.deb"
         run(
             host,
-            f"mkdir -p {PACKAGES} {tree}/DEBIAN {tree}/usr/share/lab && echo {version} > {tree}/usr/share/lab/runtime && "
+            f"mkdir -p {PACKAGES} {tree}/DEBIAN {tree}/usr/share/lab && "
+            f"echo {version} > {tree}/usr/share/lab/runtime && "
             f"cat > {tree}/DEBIAN/control <<'END' && dpkg-deb --build --root-owner-group {tree} {PACKAGES}/{file}\n"
             f"{CONTROL.format(version=version)}END",
         )

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Units of engines in containers, against what Podman's own generator makes of the same container.
 
-`quadlet/*/podman-5.4.2.service` is what `/usr/libexec/podman/quadlet --dryrun` of Podman 5.4.2 (Debian 13) prints for the
-file beside it. docs/images.md lists where the units differ, and why.
+`quadlet/*/podman-5.4.2.service` is what `/usr/libexec/podman/quadlet --dryrun` of Podman 5.4.2 (Debian 13) prints for
+the file beside it. docs/images.md lists where the units differ, and why.
 """
 
 from __future__ import annotations
