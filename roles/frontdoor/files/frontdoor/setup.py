@@ -22,6 +22,7 @@ COMPILED = [
     "admission/router",
     *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/measured"),
     *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
+    "observability/sentinel",
     *("policy/asked", "policy/document", "policy/editing", "policy/routing", "slot/current", "slot/replicas"),
 ]
 

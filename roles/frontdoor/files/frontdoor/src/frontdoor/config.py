@@ -178,6 +178,17 @@ class Admin(NamedTuple):
     timeout_s: LongLimit = 10800.0
 
 
+class Sentinels(NamedTuple):
+    """Whether streams are watched for what no sound engine sends.
+
+    `verify_after` is how many of a replica's last 32 streams have to be degenerate for a verification to be asked for;
+    0: it never is.
+    """
+
+    watch: bool = True
+    verify_after: Annotated[int, 0, 32] = 0
+
+
 class Tls(NamedTuple):
     """Without a certificate clients connect in clear text. The key may stand in the certificate's file."""
 
@@ -205,6 +216,7 @@ class Config(NamedTuple):
     cors: Cors = Cors()
     auth: Auth = Auth()
     admin: Admin = Admin()
+    sentinels: Sentinels = Sentinels()
     tls: Tls = Tls()
     log: Log = Log()
 

@@ -17,6 +17,7 @@ from frontdoor.errors import Refusal
 from frontdoor.http.client import Target
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
+from frontdoor.observability.sentinel import Sentinel
 from frontdoor.policy.llm_pool import Served
 from frontdoor.policy.routing import Reader
 from frontdoor.slot.current import STOPPING, Slot, kind_of
@@ -66,12 +67,13 @@ class Follower:
             waited=ledger.metrics.queue_wait.observe,
             settle=ledger.settle,
         )
+        self.sentinel = Sentinel(self.name, config.sentinels, ledger.metrics, events)
         self._state_file = StateFile(config)
         first = self._state_file.poll()
         assert first is not None
         self.slot = Slot(first)
         self._sequence = first.sequence
-        self.target = Target(index, self.name, self.slot, self.replicas, self.permits)
+        self.target = Target(index, self.name, self.slot, self.replicas, self.permits, self.sentinel)
         self.reader = Reader(first.routing, (), "")
         self._take(first, first)
 
@@ -105,6 +107,7 @@ class Follower:
 
     def _take(self, state: SlotState, before: SlotState) -> None:
         """Tell the parts what is so from now on."""
+        self.sentinel.apply(state)
         if self.replicas.apply(state, anew=before.phase != state.phase):
             self.permits.outlook.forget()
             self.router.forget()

@@ -19,6 +19,7 @@ from frontdoor.http.head import END, HeadError, RequestHead, request_head
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
+from frontdoor.observability.sentinel import Sentinel
 from frontdoor.policy.routes import style_of
 from frontdoor.slot.current import Slot
 from frontdoor.slot.replicas import Replicas
@@ -61,6 +62,7 @@ class Target:
     slot: Slot
     replicas: Replicas
     permits: Permits
+    sentinel: Sentinel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

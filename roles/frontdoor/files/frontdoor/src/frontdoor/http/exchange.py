@@ -27,6 +27,7 @@ from frontdoor.observability.metrics import (
     Histogram,
     outcome_of,
 )
+from frontdoor.observability.sentinel import LOOK_EVERY, LOOK_LEAST, sign_in
 from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
@@ -45,9 +46,10 @@ class Exchange:
 
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
-        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s", "_gaps"),
-        *("_head", "_head_bytes", "_last_activity", "_only", "_paused", "_permit", "_received", "_relay", "_replica"),
-        *("_response", "_server", "_shut_client", "_size", "_started", "_tail", "_target", "_tried"),
+        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
+        *("_gaps", "_head", "_head_bytes", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
+        *("_permit", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
+        *("_size", "_started", "_tail", "_target", "_tried"),
     )
 
     def __init__(
@@ -87,6 +89,10 @@ class Exchange:
         # the last bytes of the body
         self._tail: bytes | bytearray = b""
         self._received = 0
+        # of a stream that is watched: where the next look is due, whether there was one, and the sign that it found
+        self._look_at = 0
+        self._looked = False
+        self._sign = ""
         self._first_byte_s = -1.0
         # a stream whose head came alone, as engines send it before they have a token
         self._awaits_first = False
@@ -238,6 +244,8 @@ class Exchange:
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
             self._gaps = self._server.ledger.metrics.gaps
+        if response.event_stream and head.generates and response.status == 200 and self._target.sentinel.watches:
+            self._look_at = LOOK_EVERY
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
@@ -274,10 +282,18 @@ class Exchange:
         self._tail += data
         if len(self._tail) > 2 * KEPT:
             self._tail = self._tail[-KEPT:]
+            if 0 < self._look_at <= self._received:
+                self._look()
         if relay.complete:
             assert self._response is not None
             self._give_back(relay.reusable and self._response.keep_alive)
             self.finish(outcome_of(self._response.status), not self._shut_client)
+
+    def _look(self) -> None:
+        """Look at the end of the stream; one sign is enough."""
+        self._looked = True
+        self._sign = sign_in(self._head.route.path, self._tail)
+        self._look_at = 0 if self._sign else self._received + LOOK_EVERY
 
     def _note_read(self, now: float) -> None:
         """Count the time since the read before."""
@@ -420,6 +436,11 @@ class Exchange:
             self._release_body()
         server.running.discard(self)
         waited, replica = 0.0, self._replica
+        if 0 < self._look_at <= self._received + LOOK_EVERY - LOOK_LEAST:
+            self._look()
+        if self._looked:
+            assert replica is not None
+            target.sentinel.note(replica.index, self._sign)
         if self._permit is None and replica is not None:
             replica.passing -= 1
         if self._permit is not None:

@@ -35,6 +35,12 @@ INTERRUPTED = "interrupted"
 ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 OUTCOMES = (OK, REFUSED, CLIENT_CLOSED, CLIENT_STALLED, INTERRUPTED, *ENGINE_FAULTS)
 
+# What a stream shows that no sound engine sends.
+REPETITION = "repetition"
+UNPRINTABLE = "unprintable"
+NOT_A_NUMBER = "nan_logprob"
+SIGNS = (REPETITION, UNPRINTABLE, NOT_A_NUMBER)
+
 
 def outcome_of(status: int) -> str:
     """How a request ended whose answer, of the engine's, is complete."""
@@ -92,6 +98,15 @@ class ReplicaStats:
         self.outcomes = _zeros(OUTCOMES)
 
 
+class ModelStats:
+    """Numbers of one served model."""
+
+    def __init__(self) -> None:
+        #: event streams that were looked at, and those with a sign of a broken engine
+        self.streams = 0
+        self.signs = _zeros(SIGNS)
+
+
 class Metrics:
     """Totals since the start. Labels come from fixed sets, so their number is bounded."""
 
@@ -100,6 +115,8 @@ class Metrics:
         self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
         #: by index, where the slot has several
         self.replicas: defaultdict[int, ReplicaStats] = defaultdict(ReplicaStats)
+        #: by the name that each is served by
+        self.models: defaultdict[str, ModelStats] = defaultdict(ModelStats)
         #: of the API keys that count now, which have rows before their first request
         self.key_names: Callable[[], Iterable[str]] = tuple
         #: requests that were turned away for want of a permit, or because the slot is closed
@@ -166,6 +183,7 @@ SLOT_SHOWN = {
     "by_slot_generation_slots": ("max_active_generations", "Permits of the slot."),
     "by_slot_active_generations": ("active_generations", "Permits of the slot that are in use."),
     "by_slot_queued_generations": ("queued_generations", "Requests that wait for permits of the slot."),
+    "by_slot_verification_wanted": ("verification_wanted", "Whether the slot's streams call for a verification."),
 }
 # Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {
@@ -183,6 +201,8 @@ _COUNTED = {
         "replica",
         "Requests by replica and how they ended, where there are several.",
     ),
+    "watched_streams_total": ("streams", "model", "Event streams that were looked at for degenerate output."),
+    "degenerate_streams_total": ("signs", "model", "Those of them that showed a sign of a broken engine."),
     "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
     "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
     "inter_chunk_seconds": ("gaps", "", "Time between reads of an event stream, from the first on."),
@@ -199,7 +219,7 @@ _COUNTED = {
     "request_duration_seconds": ("duration", "path", "Time from the complete request to the end of the answer."),
 }
 # the label of each counter's own, where it is not a code
-_LABELS = {"outcomes": "outcome", "tokens": "kind"}
+_LABELS = {"outcomes": "outcome", "tokens": "kind", "signs": "sign"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 # what follows the name, labels, and the value
 Sample = tuple[str, Labels, float]
@@ -280,6 +300,7 @@ def render(
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,
         # a key that was removed keeps its numbers: what it used does not become less
         "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
+        "model": metrics.models,
         "replica": {str(row["index"]): ReplicaStats() for row in replicas if len(replicas) > 1}
         | {str(index): stats for index, stats in metrics.replicas.items()},
     }

@@ -230,6 +230,7 @@ class LocalAnswers:
             "max_active_generations": limiter.limit,
             "active_generations": limiter.active,
             "queued_generations": limiter.queued,
+            "sentinel": target.sentinel.report(),
             "replicas": [self._replica(target, one) for one in target.replicas.all],
         }
 
@@ -269,7 +270,11 @@ class LocalAnswers:
         model = status["model_slot"]
         served = {"slot": model["slot"], "profile": model["name"]}
         served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
-        told = {name: status[name] for name in ("replicas", "slots")}
+        slots = {
+            name: row | {"verification_wanted": row["sentinel"]["verification_wanted_at"] is not None}
+            for name, row in status["slots"].items()
+        }
+        told = {"replicas": status["replicas"], "slots": slots}
         return render(self.server.ledger.metrics, now, served, status["phase"], __version__, **told)
 
 

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watches event streams for what no sound engine sends. It only reads the bytes, and only a sample of them.
+
+A look takes ten microseconds, once in LOOK_EVERY bytes, over the end of a stream that the exchange keeps anyway. It
+does not decide what is degenerate: `degenerate` does, for canaries as for streams. A look only leaves out text that
+has no chance to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+import orjson
+
+from frontdoor.config import Sentinels
+from frontdoor.observability.degenerate import LONGEST, WORD_TIMES, degenerate, unprintable
+from frontdoor.observability.events import EventLog
+from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABLE, Metrics
+from frontdoor.policy.routes import CHAT, COMPLETIONS, MESSAGES, RESPONSES
+from frontdoor.slot.state import SlotState, utc_now
+
+#: bytes of a stream from one look to the next, and those that its end must have to be looked at
+LOOK_EVERY, LOOK_LEAST = 32 * 1024, 8 * 1024
+#: bytes that are looked at
+WINDOW = 4096
+#: how many streams are remembered, of each replica
+RECENT = 32
+
+# where the events of each path have their texts; the first of these that a look finds often enough counts
+_KEYS: dict[str, tuple[bytes, ...]] = {
+    CHAT: (b'content":', b'"reasoning":'),
+    COMPLETIONS: (b'"text":',),
+    MESSAGES: (b'"text":', b'"thinking":'),
+    RESPONSES: (b'"delta":',),
+}
+_TEXT = re.compile(rb'(?:content"|"reasoning"|"text"|"thinking"|"delta"):[ ]?("(?:[^"\\]|\\.)*")')
+# vLLM (by pydantic) and llama-server write a NaN as null, which no logprob of a generated token is otherwise
+_LOGPROB, _NAN = b'logprob":', re.compile(rb'"logprob":[ ]?(?:null|NaN)')
+_REPLACEMENT = "\ufffd".encode()
+
+
+def sign_in(path: str, tail: bytes | bytearray) -> str:
+    """The sign of a broken engine at the end of these bytes of an event stream of a path, or ""."""
+    window = bytes(tail[-WINDOW:])
+    if window.find(_LOGPROB) >= 0 and _NAN.search(window):
+        return NOT_A_NUMBER
+    for key in _KEYS.get(path, ()):
+        parts = window.split(key)
+        if len(parts) > WORD_TIMES:
+            # with escapes as they stand, and an escaped quote cuts a text short
+            text = b"".join([found[1] for part in parts[1:-1] if len(found := part.split(b'"', 2)) > 1])
+            words = text.split()
+            sound = 2 * len({*words}) > len(words) and len({*text}) > 2 * LONGEST
+            if sound and text.find(_REPLACEMENT) < 0 and text.find(b"\\u") < 0:
+                return ""
+            return _judged(window)
+    return ""
+
+
+def _judged(window: bytes) -> str:
+    """The same, of all the text that the window has."""
+    try:
+        text = "".join([orjson.loads(found) for found in _TEXT.findall(window)])
+    except orjson.JSONDecodeError:
+        # the coding of chunks stands in the middle of a text
+        return ""
+    if unprintable(text):
+        return UNPRINTABLE
+    return REPETITION if text.strip() and degenerate(text) else ""
+
+
+class Sentinel:
+    """What was seen in the streams of one slot, and whether its engines should be verified again.
+
+    The wish to verify is for whoever may ask for it on the host, and ends with the next verification.
+    """
+
+    def __init__(self, slot: str, settings: Sentinels, metrics: Metrics, events: EventLog) -> None:
+        self.watches = settings.watch
+        self._slot = slot
+        self._verify_after = settings.verify_after
+        self._metrics = metrics
+        self._events = events
+        self._model = ""
+        # which engines these are, and when they were verified
+        self._of: object = None
+        # by replica, the newest last: whether a stream had a sign
+        self._recent: dict[int, deque[bool]] = {}
+        #: the last sign: when, which one, and of which replica
+        self.last: dict[str, Any] | None = None
+        #: since when a verification is wanted, as a UTC timestamp
+        self.verification_wanted_at: str | None = None
+
+    def apply(self, state: SlotState) -> None:
+        """Take what the slot has become; what was seen of other engines, or before they were verified, is forgotten."""
+        self._model = str((state.profile or {}).get("served_model_name") or "")
+        of = state.verified_at, [one.engine for one in state.replicas]
+        if of != self._of:
+            self._of = of
+            self._recent.clear()
+            self.last = self.verification_wanted_at = None
+
+    def note(self, replica: int, sign: str) -> None:
+        """Count a stream that was looked at; `sign` is empty where it had none."""
+        counted = self._metrics.models[self._model]
+        counted.streams += 1
+        recent = self._recent.get(replica)
+        if recent is None:
+            recent = self._recent[replica] = deque(maxlen=RECENT)
+        recent.append(bool(sign))
+        if not sign:
+            return
+        counted.signs[sign] += 1
+        self.last = {"at": utc_now(), "sign": sign, "replica": replica}
+        self._events.emit("degenerate_stream", slot=self._slot, model=self._model, sign=sign, replica=replica)
+        if self.verification_wanted_at is None and 0 < self._verify_after <= sum(recent):
+            self.verification_wanted_at = utc_now()
+            self._events.emit("verification_wanted", slot=self._slot, model=self._model, replica=replica)
+
+    def report(self) -> dict[str, Any]:
+        """What the status says of it."""
+        counted = self._metrics.models[self._model]
+        return {
+            "streams": counted.streams,
+            "signs": +counted.signs,
+            "last": self.last,
+            "verification_wanted_at": self.verification_wanted_at,
+        }
