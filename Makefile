@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images exhaustive
 
-.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs site changelog lock build clean
+.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -94,6 +94,9 @@ docs: venv ## write the tables in READMEs and docs from their data
 	python tests/tools/doctor_docs.py
 	python tests/tools/code_docs.py
 	python tests/tools/dashboards.py
+
+chat: ## the frontdoor's chat page from its sources; wants Node 18 or newer with npm
+	@sh tests/tools/chat_page.sh
 
 site: venv ## the documentation as a site in .cache/site/html, with the reference of every plugin and role
 	@python tests/tools/docs_site.py

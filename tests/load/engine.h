@@ -100,9 +100,20 @@ static void put(served *c, const char *data, size_t size) {
   }
 }
 
+// An event has a word as engines send it, where there is room for that: what reads streams has something to read.
 static void send_event(served *c) {
-  char buf[70000];
-  int n = snprintf(buf, sizeof buf, "%x\r\ndata: {\"t\":%019llu,\"pad\":\"", c->size, (unsigned long long)now_ns());
+  static const char *words[] = {
+    "the", "river", "runs", "past", "an", "old", "mill", "where", "nobody", "grinds", "corn", "any", "more", "since", "last",
+    "winter", "came", "and", "took", "both", "wheels", "with", "it", "so", "people", "walk", "to", "town", "for", "their", "flour",
+    "now",
+  };
+  static uint32_t chance = 1;
+  chance = chance * 1664525u + 1013904223u;
+  char buf[70000], word[120] = "";
+  if (c->size >= 200)
+    snprintf(word, sizeof word, "\"choices\":[{\"index\":0,\"delta\":{\"content\":\" %s\"},\"logprobs\":null,\"finish_reason\":null}],",
+             words[chance >> 27]);
+  int n = snprintf(buf, sizeof buf, "%x\r\ndata: {\"t\":%019llu,%s\"pad\":\"", c->size, (unsigned long long)now_ns(), word);
   int start = (int)(strchr(buf, '\n') - buf) + 1;
   int pad = c->size - (n - start) - 4;
   memset(buf + n, 'x', (size_t)pad);

@@ -257,19 +257,24 @@ class Rig:
         relay = self._stack.enter_context(running(argv, port=port))
         self.targets["relay"] = Target(port, port, lambda limited: [relay.pid])
 
-    def add_frontdoor(self, name: str, version: Installed) -> None:
-        """Start two frontdoors of one version, without and with a limit, as a target of that name."""
+    def add_frontdoor(self, name: str, version: Installed, more: str = "") -> None:
+        """Start two frontdoors of one version, without and with a limit, as a target of that name.
+
+        `more` is TOML that is added to what they are configured with.
+        """
         port, limited_port = next(self._ports), next(self._ports)
-        free = self._stack.enter_context(self.frontdoor(version, port, ENGINE_PORT, 4096))
-        limited = self._stack.enter_context(self.frontdoor(version, limited_port, ENGINE_PORT, SLOTS))
+        free = self._stack.enter_context(self.frontdoor(version, port, ENGINE_PORT, 4096, more))
+        limited = self._stack.enter_context(self.frontdoor(version, limited_port, ENGINE_PORT, SLOTS, more))
         pids = {False: [free.pid], True: [limited.pid]}
         self.targets[name] = Target(port, limited_port, lambda limited: pids[limited])
 
     @contextlib.contextmanager
-    def frontdoor(self, version: Installed, port: int, backend: int, slots: int) -> Iterator[subprocess.Popen[bytes]]:
+    def frontdoor(
+        self, version: Installed, port: int, backend: int, slots: int, more: str = ""
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A frontdoor as a process: metrics, admission, event log and injection are on."""
         conf = self._folder / f"{port}.toml"
-        conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots))
+        conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots) + more)
         argv = [*self._before_proxy(), version.python, "-m", "frontdoor", "--config", str(conf)]
         env = {**os.environ, **_DOOR_ENV, "PYTHONPATH": str(version.source)}
         with (

@@ -88,6 +88,24 @@ class Browser:
             assert time.monotonic() < deadline, f"{script} stays {value!r}"
             self._page.wait_for_timeout(50)
 
+    def type(self, selector: str, text: str) -> None:
+        """Write into a field as a person does."""
+        self._page.fill(selector, text)
+
+    def press(self, selector: str, key: str = "") -> None:
+        """Click an element, or press a key in it."""
+        if key:
+            self._page.press(selector, key)
+        else:
+            self._page.click(selector)
+
+    def choose(self, selector: str, value: str | list[Path]) -> None:
+        """Choose an option of a list, or files of a field."""
+        if isinstance(value, str):
+            self._page.select_option(selector, value)
+        else:
+            self._page.set_input_files(selector, value)
+
     def shoot(self, file: Path, *, whole: bool = False) -> None:
         """Write what is seen as PNG; `whole`: all of the page, not only what fits the screen."""
         self._page.screenshot(path=file, full_page=whole)

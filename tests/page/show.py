@@ -62,10 +62,13 @@ def phases() -> dict[str, dict[str, Any]]:
 
 
 class Show:
-    """A frontdoor with visitors, in a process of its own; `keys_file` makes it want API keys."""
+    """A frontdoor with visitors, in a process of its own; `keys_file` makes it want API keys.
 
-    def __init__(self, keys_file: str = "") -> None:
-        words = [sys.executable, str(SCENARIO), *([keys_file] if keys_file else [])]
+    `program` and its one argument may be others that do the same.
+    """
+
+    def __init__(self, keys_file: str = "", program: Path = SCENARIO) -> None:
+        words = [sys.executable, str(program), *([keys_file] if keys_file else [])]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}/"

@@ -15,7 +15,7 @@ import pytest
 from kit import Bench, Call, bench, on_loop, start_unit
 
 from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABLE
-from frontdoor.observability.sentinel import LOOK_EVERY, LOOK_LEAST, sign_in
+from frontdoor.observability.sentinel import LOOK_EVERY, LOOK_LEAST, SHORT_ONES, sign_in
 from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, MESSAGES, RESPONSES
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -139,7 +139,8 @@ async def test_a_degenerate_stream_is_counted_and_passes_as_it_is(tmp_path: Path
         answer = await client.ask("POST", CHAT, BODY)
         assert answer.body == expected("!", talker.count)
         talker.text = ""
-        await client.ask("POST", CHAT, BODY)
+        for _ in range(SHORT_ONES):
+            await client.ask("POST", CHAT, BODY)
         told = (await client.ask("GET", "/status")).json["slots"]["main"]["sentinel"]
         assert (told["streams"], told["signs"], told["verification_wanted_at"]) == (2, {REPETITION: 1}, None)
         assert (told["last"]["sign"], told["last"]["replica"]) == (REPETITION, 0)
@@ -163,12 +164,12 @@ async def test_a_degenerate_stream_is_counted_and_passes_as_it_is(tmp_path: Path
 async def test_a_stream_that_turns_is_seen_while_it_runs(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         talker = Talker(run)
-        talker.count = 1000
+        talker.count = 1200
         sentinel = run.app.first.sentinel
         client = await run.client()
         client.request("POST", CHAT, BODY)
         answer = await client.answer()
-        assert len(answer.body) > 2 * LOOK_EVERY
+        assert len(answer.body) > 3 * LOOK_EVERY
         told = sentinel.report()
         # one stream, one sign, whatever number of looks
         assert (told["streams"], told["signs"]) == (1, {REPETITION: 1})
@@ -210,24 +211,26 @@ async def test_a_verification_is_wanted_after_so_many_until_there_was_one(tmp_pa
             told = (await client.ask("GET", "/status")).json["slots"]["main"]["sentinel"]
             return told["verification_wanted_at"] is not None
 
-        for _ in range(2):
-            await client.ask("POST", CHAT, BODY)
-        talker.text = ""
-        await client.ask("POST", CHAT, BODY)
+        async def talk(text: str) -> None:
+            talker.text = text
+            for _ in range(SHORT_ONES):
+                await client.ask("POST", CHAT, BODY)
+
+        for text in ("!", "!", ""):
+            await talk(text)
         assert not await wanted()
-        talker.text = "!"
-        await client.ask("POST", CHAT, BODY)
+        await talk("!")
         assert await wanted()
         metrics = (await client.ask("GET", "/metrics")).body.decode()
         assert 'b70_frontdoor_by_slot_verification_wanted{slot="main"} 1' in metrics
         assert [event["event"] for event in run.events()].count("verification_wanted") == 1
-        # another profile setting is no verification
+        # another state is no verification
         run.write_state(sequence=3, verified_at="2026-06-07T09:08:44Z", reason="")
         assert await wanted()
         run.write_state(sequence=4, verified_at="2026-06-07T09:18:44Z")
         assert not await wanted()
         # what was seen before does not count again
-        await client.ask("POST", CHAT, BODY)
+        await talk("!")
         assert not await wanted()
 
 

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 
-from frontdoor import errors
+from frontdoor import chat, errors
 from frontdoor.admin.api import Admin
 from frontdoor.admission.connections import ConnectionLimiter
 from frontdoor.admission.memory import MemoryBudget
@@ -29,7 +29,7 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
-from frontdoor.policy.routes import REMOTE_PATHS, Kind
+from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.journal import History
@@ -40,7 +40,7 @@ from frontdoor.slot.state import SlotState
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
 _STALL_S = 1.0
-_OPEN_PATHS = ("/", "/health", "/ready")
+_OPEN_PATHS = frozenset(("/", "/health", "/ready"))
 
 
 class App:
@@ -59,6 +59,8 @@ class App:
         self.events = events
         limits = config.limits
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
+        #: paths that need no key
+        self._open_paths = _OPEN_PATHS | {*CHAT_PAGE_PATHS} if chat.is_on(config) else _OPEN_PATHS
         self.ledger = Ledger(events, loop.time, loop.call_later, self._lasted)
         slots = (config.slot, *config.slots)
         self.followers = [
@@ -268,7 +270,7 @@ class App:
         The machine itself may look at the status without one, but not whom a proxy on it speaks for. The administration
         has keys of its own.
         """
-        if self.keys is None or head.route.path in _OPEN_PATHS or head.route.kind is Kind.ADMIN:
+        if self.keys is None or head.route.path in self._open_paths or head.route.kind is Kind.ADMIN:
             return None
         if head.method == b"OPTIONS" and self.server.cors:
             # a browser that asks first shows no key; without CORS the engine would be asked

@@ -160,6 +160,15 @@ class Cors(NamedTuple):
     allow_origin: str = "*"
 
 
+PageSwitch = Literal["auto", "on", "off"]
+
+
+class Pages(NamedTuple):
+    """Pages for people; `auto` serves the chat only where requests need no API key."""
+
+    chat: PageSwitch = "auto"
+
+
 class Auth(NamedTuple):
     """Without a file of keys everybody may ask; with one, only who has a key."""
 
@@ -214,6 +223,7 @@ class Config(NamedTuple):
     request: Request = Request()
     limits: Limits = Limits()
     cors: Cors = Cors()
+    pages: Pages = Pages()
     auth: Auth = Auth()
     admin: Admin = Admin()
     sentinels: Sentinels = Sentinels()

@@ -436,7 +436,7 @@ class Exchange:
             self._release_body()
         server.running.discard(self)
         waited, replica = 0.0, self._replica
-        if 0 < self._look_at <= self._received + LOOK_EVERY - LOOK_LEAST:
+        if self._look_at == LOOK_EVERY and self._received >= LOOK_LEAST and target.sentinel.sample():
             self._look()
         if self._looked:
             assert replica is not None

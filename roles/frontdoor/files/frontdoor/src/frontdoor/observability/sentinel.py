@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Watches event streams for what no sound engine sends. It only reads the bytes, and only a sample of them.
 
-A look takes ten microseconds, once in LOOK_EVERY bytes, over the end of a stream that the exchange keeps anyway. It
-does not decide what is degenerate: `degenerate` does, for canaries as for streams. A look only leaves out text that
-has no chance to be.
+A look takes ten microseconds, over the end of a stream that the exchange keeps anyway: once in LOOK_EVERY bytes, and at
+the end of one in SHORT_ONES of the streams that are shorter than that. It does not decide what is degenerate:
+`degenerate` does, for canaries as for streams. A look only leaves out text that has no chance to be.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABL
 from frontdoor.policy.routes import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from frontdoor.slot.state import SlotState, utc_now
 
-#: bytes of a stream from one look to the next, and those that its end must have to be looked at
-LOOK_EVERY, LOOK_LEAST = 32 * 1024, 8 * 1024
+#: bytes of a stream from one look to the next
+LOOK_EVERY = 64 * 1024
+#: one in so many shorter streams is looked at when it ends, if it has so many bytes
+SHORT_ONES, LOOK_LEAST = 4, 8 * 1024
 #: bytes that are looked at
 WINDOW = 4096
 #: how many streams are remembered, of each replica
@@ -85,6 +87,8 @@ class Sentinel:
         self._metrics = metrics
         self._events = events
         self._model = ""
+        # shorter streams that ended
+        self._short = -1
         # which engines these are, and when they were verified
         self._of: object = None
         # by replica, the newest last: whether a stream had a sign
@@ -102,6 +106,11 @@ class Sentinel:
             self._of = of
             self._recent.clear()
             self.last = self.verification_wanted_at = None
+
+    def sample(self) -> bool:
+        """Whether a shorter stream that ended is one of those to look at."""
+        self._short += 1
+        return not self._short % SHORT_ONES
 
     def note(self, replica: int, sign: str) -> None:
         """Count a stream that was looked at; `sign` is empty where it had none."""

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from frontdoor import __version__, errors
+from frontdoor import __version__, chat, errors
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
 from frontdoor.http.client import ClientConnection, Server, Target
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
-from frontdoor.policy.routes import Kind
+from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
 from frontdoor.slot.journal import History
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records, newest, status_here
@@ -87,6 +87,8 @@ class LocalAnswers:
         elif path == "/":
             html, fields = page()
             respond(client, head, html, kind="text/html; charset=utf-8", fields=fields)
+        elif path in CHAT_PAGE_PATHS:
+            self._answer_chat(client, head)
         elif path == "/metrics":
             respond(client, head, self._metrics(), kind="text/plain; version=0.0.4")
         elif path == "/status":
@@ -98,6 +100,15 @@ class LocalAnswers:
             respond(client, head, {"status": "ok"})
         else:
             self._answer_ready(client, head)
+
+    def _answer_chat(self, client: ClientConnection, head: RequestHead) -> None:
+        """Send the chat page, or one of its files."""
+        path = head.route.path
+        if not chat.is_on(self.config):
+            client.refuse(errors.unknown_path(path), head)
+        else:
+            content, kind = chat.file_at(path)
+            respond(client, head, content, kind=kind, fields=chat.FIELDS)
 
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
@@ -199,6 +210,7 @@ class LocalAnswers:
                 "auth": "api_key" if config.auth.keys_file else "none",
                 "keys_error": self.keys_error(),
                 "admin": bool(config.admin.keys_file),
+                "chat_page": chat.is_on(config),
                 "tls": bool(config.tls.cert_file),
                 "state_sequence": state.sequence,
                 "draining": first.slot.draining,

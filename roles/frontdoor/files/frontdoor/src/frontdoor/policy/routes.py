@@ -77,7 +77,9 @@ ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?
 # What is looked at before an engine elsewhere is asked. All else would reach whatever the key of this host opens there:
 # answers and completions that are kept, other models by the fields of a form.
 REMOTE_PATHS = frozenset((*GATED_PATHS, *JSON_PATHS))
-LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics")
+# the page, its script and its style
+CHAT_PAGE_PATHS = ("/chat", "/chat/app.js", "/chat/app.css")
+LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics", *CHAT_PAGE_PATHS)
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
 
