@@ -1,10 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A frontdoor with an engine that answers as it is asked to, for the chat page: chatting.py {"keys_file", "modalities", "second"}.
+"""A frontdoor with an engine that answers as it is asked to, for the chat page.
 
-Prints its port. Each line of JSON on standard input changes the state file. What the engine does is the first word of
-the last question; else it says what it was asked.
+The argument is JSON: `keys_file`, `modalities`, and `second` for another slot. Prints its port. Each line of JSON on
+standard input changes the state file. What the engine does is the first word of the last question; else it says what it
+was asked.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from frontdoor.http.client import ClientConnection  # noqa: E402
 HOSTILE = """# Heading
 
 <script>document.title = "taken"</script><img src="http://192.0.2.1/leak.png" onerror="document.title = 'taken'">
+![a picture](http://192.0.2.1/leak.png)
 [link](https://example.org/) [bad](javascript:document.title='taken') <a href="#" onclick="document.title='taken'">c</a>
 
 | a | b |
@@ -42,7 +44,11 @@ print("<b>")
 """
 
 
-async def stream(call: Call, parts: list[dict[str, Any]], reason: str = "stop") -> None:
+#: ends the pause of a paced answer
+go_on = asyncio.Event()
+
+
+async def stream(call: Call, parts: list[dict[str, Any]], reason: str = "stop", *, paced: bool = False) -> None:
     """Chunks as vLLM 0.32 writes them: the role first, then the parts, the end, and the usage."""
     about = {"id": "chatcmpl-97bca254cdda69dd", "object": "chat.completion.chunk", "created": 1795451567, "model": "m"}
 
@@ -54,7 +60,8 @@ async def stream(call: Call, parts: list[dict[str, Any]], reason: str = "stop") 
     await chunk({"role": "assistant", "content": ""})
     for part in parts:
         await chunk(part)
-        await asyncio.sleep(0.005)
+        if paced:
+            await go_on.wait()
     await chunk({"content": ""}, reason)
     usage = {"prompt_tokens": 9, "completion_tokens": len(parts), "total_tokens": 9 + len(parts)}
     await chunk(None, usage=usage)
@@ -68,6 +75,8 @@ async def answer(call: Call) -> None:
         await call.json({"object": "list", "data": [{"id": "tiny-a", "object": "model"}]})
         return
     if not call.request.line.startswith("POST"):
+        if call.request.line.startswith("GET /version "):
+            go_on.set()
         await call.json({})
         return
     body = json.loads(call.request.body)
@@ -89,7 +98,7 @@ async def answer(call: Call) -> None:
     if word == "refuse":
         await call.json({"error": {"message": "the prompt is too odd", "code": 400}}, status="400 Bad Request")
         return
-    told: list[dict[str, Any]] = [{"content": piece} for piece in f"{body['model']} heard: {text}".split(" ")]
+    told: list[dict[str, Any]] = [{"content": f"{piece} "} for piece in f"{body['model']} heard: {text}".split(" ")]
     if word == "think":
         told = [{"reasoning": "step "}, {"reasoning": "by step"}, {"content": "**42**"}]
     elif word == "tags":
@@ -97,13 +106,15 @@ async def answer(call: Call) -> None:
     elif word == "markdown":
         told = [{"content": HOSTILE}]
     elif word == "history":
-        told = [{"content": json.dumps(body["messages"])}]
+        told = [{"content": f"```\n{json.dumps(body['messages'])}\n```"}]
     elif word == "settings":
-        told = [{"content": json.dumps({name: body.get(name) for name in ("temperature", "max_tokens")})}]
+        told = [
+            {"content": f"```\n{json.dumps({name: body.get(name) for name in ('temperature', 'max_tokens')})}\n```"}
+        ]
     elif pictures:
         kinds = [part["image_url"]["url"].partition(";")[0] for part in pictures]
         told = [{"content": f"pictures: {' '.join(kinds)}"}]
-    await stream(call, told, "length" if word == "short" else "stop")
+    await stream(call, told, "length" if word == "short" else "stop", paced=word == "paced")
 
 
 async def main() -> None:

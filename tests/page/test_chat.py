@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,9 +71,14 @@ def answered(browser: Browser) -> str:
 def test_an_answer_is_streamed_with_its_numbers(browser: Browser, show: Show) -> None:
     visit(browser, show)
     assert browser.run("document.getElementById('model').innerText") == "Tiny A"
-    say(browser, "Hello, you")
+    say(browser, "paced please")
+    # the first part is shown before the others are there
+    browser.wait(LAST.format("innerText"), lambda told: told.strip() == "tiny-a")
+    time.sleep(0.2)
+    with urllib.request.urlopen(show.url + "version", timeout=60):
+        pass
     told = answered(browser)
-    assert told.startswith("tiny-a heard: Hello, you")
+    assert told.startswith("tiny-a heard: paced please")
     assert NUMBERS.search(told), told
     say(browser, "short please")
     assert "cut at the limit of tokens" in answered(browser)
@@ -134,11 +140,13 @@ def test_what_a_model_writes_runs_and_loads_nothing(browser: Browser, show: Show
     answered(browser)
     inside = LAST.format("querySelectorAll({!r}).length")
     assert browser.run(inside.format("h1, table, pre code")) == 3
+    assert "<script>" in browser.run(LAST.format("innerText"))
     assert browser.run(inside.format("script, img, form, input, style, [onclick], [onerror]")) == 0
-    links = browser.run(
-        "[...document.querySelectorAll('article a')].map((a) => [a.getAttribute('href'), a.rel, a.target])"
-    )
-    assert links[0] == ["https://example.org/", "noopener noreferrer", "_blank"]
+    about = "[a.getAttribute('href'), a.rel, a.target]"
+    links = browser.run(f"[...document.querySelectorAll('article a')].map((a) => {about})")
+    # a picture is a link as well
+    assert [href for href, _rel, _target in links[:2]] == ["http://192.0.2.1/leak.png", "https://example.org/"]
+    assert {(rel, target) for _href, rel, target in links} == {("noopener noreferrer", "_blank")}
     assert not [href for href, _rel, _target in links if "javascript" in (href or "")]
     assert browser.run("document.title") == "Chat: Tiny A"
     # nor would the browser have let it
@@ -233,9 +241,8 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, tmp_path: 
         assert browser.run("document.getElementById('send').disabled")
         browser.type("#key", "s-wrong")
         browser.press("#key", "Enter")
-        browser.wait(
-            "document.querySelector('form.key p')?.innerText", lambda told: told == "That API key is not known here."
-        )
+        wrong = "That API key is not known here."
+        browser.wait("document.querySelector('form.key p')?.innerText", lambda told: told == wrong)
         browser.type("#key", "s-anna")
         browser.press("#key", "Enter")
         browser.wait(READY)

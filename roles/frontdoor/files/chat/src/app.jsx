@@ -13,7 +13,8 @@ const fixed = (value, digits) => value.toLocaleString("en", { minimumFractionDig
 
 // What a person wants to know of an answer: how soon it began, and how fast it went on.
 function numbers({ firstS, restS, tokens, reason }) {
-  const rate = tokens > 1 && restS > 0 ? (tokens - 1) / restS : null;
+  // less time than that is the network's
+  const rate = tokens > 1 && restS > 0.05 ? (tokens - 1) / restS : null;
   return [
     firstS !== null && `TTFT ${fixed(firstS, 2)} s`,
     rate !== null && `${fixed(rate, 1)} tok/s`,

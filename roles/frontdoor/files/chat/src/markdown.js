@@ -14,6 +14,16 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   }
 });
 
+const escaped = (text) => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
+
+// HTML is shown as the text that it is, but for line breaks, which models write into tables; pictures become links.
+marked.use({
+  renderer: {
+    html: ({ text }) => /^\s*<br *\/?>\s*$/i.test(text) ? "<br>" : escaped(text),
+    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+  },
+});
+
 // Returns TrustedHTML where the browser knows it: the page's policy allows nothing else.
 export function html(text) {
   const made = marked.parse(text, { breaks: true, gfm: true });
