@@ -1,15 +1,21 @@
 // Copyright (c) 2026, arcpro.b70 contributors
 // SPDX-License-Identifier: GPL-3.0-or-later
 // Bundles the page: node build.mjs FOLDER writes app.js, app.css, chat.html and licenses.txt there.
-import { copyFile, readFile, writeFile } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { copyFile, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { build } from "esbuild";
 
 const folder = process.argv[2];
 const { dependencies } = JSON.parse(await readFile("package.json", "utf8"));
 const names = Object.keys(dependencies).sort();
+// tells, without Node, whether the bundle is older than its sources: tests/checks/test_chat_page.py
+const digest = createHash("sha256");
+const sources = (await readdir("src")).sort().map((name) => `src/${name}`);
+for (const file of ["build.mjs", "package-lock.json", "package.json", ...sources]) digest.update(await readFile(file));
 const banner = `/* Copyright (c) 2026, arcpro.b70 contributors; GPL-3.0-or-later. Built from roles/frontdoor/files/chat by \`make chat\`.
-   Contains ${names.map((name) => `${name} ${dependencies[name]}`).join(", ")}: see licenses.txt. */`;
+   Contains ${names.map((name) => `${name} ${dependencies[name]}`).join(", ")}: see licenses.txt.
+   Sources: sha256:${digest.digest("hex")} */`;
 
 await build({
   entryPoints: { app: "src/app.jsx" },

@@ -168,7 +168,7 @@ function App() {
   }, [trouble, look]);
   useEffect(() => {
     if (follow.current) log.current?.scrollTo(0, log.current.scrollHeight);
-  }, [turns]);
+  }, [turns, running]);
   useEffect(() => { document.title = chosen ? `Chat: ${chosen.title}` : "Chat"; }, [chosen?.title]);
 
   async function send(text, images, before = turns) {
