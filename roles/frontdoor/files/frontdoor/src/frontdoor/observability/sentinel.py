@@ -18,7 +18,7 @@ import orjson
 from frontdoor.config import Sentinels
 from frontdoor.observability.degenerate import LONGEST, WORD_TIMES, degenerate, unprintable
 from frontdoor.observability.events import EventLog
-from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABLE, Metrics
+from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABLE, Metrics, ModelStats
 from frontdoor.policy.routes import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from frontdoor.slot.state import SlotState, utc_now
 
@@ -101,6 +101,9 @@ class Sentinel:
     def apply(self, state: SlotState) -> None:
         """Take what the slot has become; what was seen of other engines, or before they were verified, is forgotten."""
         self._model = str((state.profile or {}).get("served_model_name") or "")
+        if self._model:
+            # a rise from nothing is not seen
+            self._metrics.models.setdefault(self._model, ModelStats())
         of = state.verified_at, [one.engine for one in state.replicas]
         if of != self._of:
             self._of = of
@@ -131,7 +134,7 @@ class Sentinel:
 
     def report(self) -> dict[str, Any]:
         """What the status says of it."""
-        counted = self._metrics.models[self._model]
+        counted = self._metrics.models.get(self._model) or ModelStats()
         return {
             "streams": counted.streams,
             "signs": +counted.signs,
