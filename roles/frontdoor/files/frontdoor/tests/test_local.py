@@ -112,7 +112,7 @@ async def test_the_page_is_whole_and_may_run_nothing_else(tmp_path: Path) -> Non
             digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
             assert f"{tag}-src 'sha256-{digest}'" in policy
         # its own icon and a link to the status apart
-        asks = r"""(?:src|href)\s*=(?!"(?:data:|status"))"""
+        asks = r"""(?:src|href)\s*=(?!"(?:data:|status"|chat"))"""
         assert not re.search(rf"""{asks}|style\s*=\s*["']|\son[a-z]+\s*=\s*["']|url\(|@import""", html)
         assert "https://" not in html.replace("http://www.w3.org/2000/svg", "")
         assert (await client.ask("HEAD", "/")).status == 200
