@@ -34,6 +34,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import STREAMED, figures
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import exact
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
@@ -195,7 +196,7 @@ def test_the_probes_of_a_search_fill_the_context(tmp_path: Path) -> None:
     fx = replace(FakeHost().effects(), http=RequestsHttp(), clock=SystemClock())
     url = f"http://127.0.0.1:{sim.port}"
     profile = parse_profile(json.dumps(profile_data("sim-a", engine__backend_url=url)), "sim-a.json")
-    known, turn = probes.tokens(fx, profile, LIMIT_S), 0
+    known, turn = exact.tokens(fx, profile, LIMIT_S), 0
     for probe in probes.probes(1024, 4):
         sent = probes.bodies(profile, probe, known, turn)
         turn += len(sent)
