@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.lookup.source_archive import pack
 from shipped import elsewhere
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,12 @@ def test_the_tarball_holds_the_collection_and_nothing_else(tarball: Path) -> Non
         names = [member.name for member in archive.getmembers()]
     assert {name for name in names if "/" not in name} == FILES | FOLDERS
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name or name.endswith(".pyc")]
+
+
+def test_the_installed_frontdoor_is_that_of_the_checkout(installed: Path) -> None:
+    """One of its modules is a link to one of the slot engine's, and its page is built."""
+    package = Path("roles/frontdoor/files/frontdoor")
+    assert pack(installed / "ansible_collections/arcpro/b70" / package) == pack(ROOT / package)
 
 
 @pytest.mark.parametrize("playbook", sorted(file.stem for file in (ROOT / "playbooks").glob("*.yml")))
