@@ -238,7 +238,7 @@ def check_root_playbooks(root: Path) -> list[str]:
     return found
 
 
-OUR_HOSTS = r"\{\{ *b70_\w+ *\| *default\('b70_(?:hosts|control|load_balancers)'\)"
+OUR_HOSTS = r"\{\{ *b70_\w+ *\| *default\('b70_(?:hosts|control|load_balancers|monitoring)'\)"
 # Empty where no play has made it.
 MADE_GROUP = r"\{\{ *'(b70_\w+)' if '\1' in groups else '!all' *\}\}"
 

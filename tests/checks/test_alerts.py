@@ -15,7 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Phase
-from frontdoor.observability.metrics import PREFIX, REPLICA_SHOWN, SHOWN, SLOT_SHOWN, Metrics, render
+from frontdoor.observability.metrics import OUTCOMES, PREFIX, REPLICA_SHOWN, SHOWN, SLOT_SHOWN, Metrics, render
 from frontdoor.slot.state import PHASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ CASES = Path(__file__).with_name("alerts.yml")
 PAGE = ROOT / "docs" / "frontdoor.md"
 CARD_METRICS = ROOT / "roles" / "card_metrics" / "files" / "b70_card_metrics.py"
 # What some labels may have; of codes, each metric has its own.
-VALUES: dict[str, tuple[str, ...]] = {"phase": PHASES, "failed_phase": tuple(Phase)}
+VALUES: dict[str, tuple[str, ...]] = {"phase": PHASES, "outcome": OUTCOMES, "failed_phase": tuple(Phase)}
 # of the watchdog of the engines
 NOT_YET = {"b70_frontdoor_engine_wedged"}
 _METRIC = re.compile(rf"{PREFIX}[a-z_]+")
