@@ -58,6 +58,7 @@ def exported() -> dict[str, set[str]]:
     """Names of metrics, as they stand on the wire, with their labels."""
     metrics = Metrics()
     metrics.keys["anna"].outcomes["ok"] = 1
+    metrics.models["tiny"].signs["repetition"] = 1
     gauges = dict.fromkeys(SHOWN, 1.0)
     labels = dict.fromkeys(("slot", "profile", "status", "served_model_name", "fingerprint"), "x")
     row = {key: 1.0 for key, _text in REPLICA_SHOWN.values()}
