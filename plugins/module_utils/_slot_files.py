@@ -138,7 +138,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
         account = item.path == place.profiles_dir.parent / "account.env"
-        known = ours or boot or program or account or item.path in (place.settle, place.slot_file)
+        known = ours or boot or program or account or item.path in (place.settle, place.node, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(f"{item.path} is no file of slot {place.slot}; leave the files to the option settings")
         if item.path in seen:
@@ -178,11 +178,11 @@ def make_plan(
     check_slot(place)
     units = [item for item in files if item.path.suffix == ".service"]
     plan = Plan(directories=list(directories), units=units)
-    engines = {item.path for item in plan.units if item.path != place.settle}
+    engines = {item.path for item in plan.units if item.path not in (place.settle, place.node)}
     names = {place.profile_of(unit) for unit in engines}
     stale = written_profiles(place) - names
     mine = [unit for name in sorted(names | stale) for unit in place.units_of(name)]
-    on_disk = [*mine, *([place.settle] if place.settle.exists() else [])]
+    on_disk = [*mine, *(unit for unit in (place.settle, place.node) if unit.exists())]
     shown = show([unit.name for unit in on_disk], run)
     memory = remembered(HostFiles(), place.layout)
     why = in_use(place, names | stale, shown, None if memory.verified is None else memory.verified.profile)
@@ -203,7 +203,8 @@ def make_plan(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
-    exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path != place.settle]
+    engine_units = [item.path for item in here if item.path.suffix == ".service"]
+    exclusive = [path for path in engine_units if path not in (place.settle, place.node)]
     everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy)]
     for item in everything:
         if _differs(item, owner):
@@ -215,12 +216,17 @@ def make_plan(
     # Of one in use whose files can't be held back, what may run keeps its unit.
     gone = [path for name in sorted((names | stale) - used) for path in place.files_of(name)]
     gone += [path for name in sorted(used) for path in (*place.drop_ins_of(name), place.pending(name))]
+    if place.node not in stays:
+        # The host left its group, and the service ends by itself.
+        gone += [place.node_at_boot, place.node]
     plan.removals = [path for path in dict.fromkeys(gone) if path not in stays and path.exists()]
     if any(item.path.is_relative_to(place.program_dir) for item in files):
         wanted = {item.path for item in files}
         plan.removals += [path for path in sorted(place.program_dir.rglob("*.py")) if path not in wanted]
     if any(item.path == place.settle for item in files) and not place.settle_at_boot.is_symlink():
         plan.links[place.settle_at_boot] = place.settle
+    if any(item.path == place.node for item in files) and not place.node_at_boot.is_symlink():
+        plan.links[place.node_at_boot] = place.node
     plan.links |= _command_link(place, files)
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(

@@ -85,8 +85,17 @@ class Place:
         return self.unit_dir / self.layout.settle_unit
 
     @property
+    def node(self) -> Path:
+        """The unit that speaks with the other nodes of a group, where the host is in one."""
+        return self.unit_dir / self.layout.node_unit
+
+    @property
     def settle_at_boot(self) -> Path:
         return self.unit_dir / "multi-user.target.wants" / self.settle.name
+
+    @property
+    def node_at_boot(self) -> Path:
+        return self.unit_dir / "multi-user.target.wants" / self.node.name
 
     @property
     def profiles_dir(self) -> Path:

@@ -21,6 +21,7 @@ from .effects import Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
 from .machine import Kind, Plan, Seen
+from .node_link import mapping
 from .observe import (
     engine_answers,
     installed_profiles,
@@ -35,6 +36,7 @@ from .production import promotion, status_here
 from .progress import last_progress
 from .recorded import recorded, works
 from .run import describe
+from .slot_file import read_slot_file
 from .state_file import SlotState, stamp
 from .table import not_looked_at
 from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState
@@ -382,7 +384,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     engine = next(iter((*served, *running)), None)
     live = bool(served)
     name = layout.profile_of(engine.name) if engine is not None else None
-    interrupted, at_work = memory.interrupted, _at_work(fx, layout)
+    interrupted, working = memory.interrupted, at_work(fx, layout)
     fingerprint = state.fingerprint if live and state is not None else None
     records = recorded(fx, layout)
     examined = (state.profile or {}).get("examined") if live and state is not None else None
@@ -418,10 +420,11 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
         "profiles": [_short(fx, layout, known, records) for known in installed_profiles(fx, layout)],
         "last_verified": None if memory.verified is None else memory.verified.profile,
-        "at_work": at_work,
-        "progress": None if at_work is None else _progress(fx, layout, at_work),
+        "node": node_report(fx, layout),
+        "at_work": working,
+        "progress": None if working is None else _progress(fx, layout, working),
         "works": works(fx, layout),
-        "interrupted": None if interrupted is None or at_work is not None else interrupted.as_dict(),
+        "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
@@ -435,7 +438,16 @@ def _reason(state: SlotState | None, live: bool) -> str:
     return state.reason
 
 
-def _at_work(fx: Effects, layout: Layout) -> str | None:
+def node_report(fx: Effects, layout: Layout) -> dict[str, Any] | None:
+    """What the service of the host's node last said and heard; None where the host is in no group."""
+    group = read_slot_file(fx, layout).group
+    if group is None:
+        return None
+    told = mapping(fx.files.read(layout.node_file))
+    return {"rank": group.rank, "leader": group.leader.name, "own": told.get("own"), "others": told.get("others") or {}}
+
+
+def at_work(fx: Effects, layout: Layout) -> str | None:
     """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
     note = (fx.files.read(layout.lock_file) or "").strip()
     return note if fx.processes.cmdline(_pid(note)) else None

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,8 +22,13 @@ from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
 from .host.locks import SWITCH_LIMIT_S
-from .observe import read_memory
+from .host.node_server import NodeServer
+from .node_link import INTERVAL_S, await_nodes
+from .node_service import NodeService
+from .nodes import Report
+from .observe import load_profile, read_memory
 from .recorded import recorded
+from .slot_file import read_slot_file
 from .state_file import stamp
 from .types import CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
@@ -37,7 +43,7 @@ exit codes:
   5  refused, because the host is in quarantine
 """
 _CHANGES = ("switch", "stop", "verify", "record", "recover")
-_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine")
+_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "node", "await-nodes")
 
 # Prints the data as JSON, or the lines as text.
 Say = Callable[[Any, Sequence[str]], object]
@@ -111,6 +117,9 @@ def parser() -> argparse.ArgumentParser:
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
+    word("node", "take part in the group of this host, as the b70-node unit does; runs until it is ended")
+    waits = word("await-nodes", "wait until the other nodes run their parts of PROFILE, as its unit does")
+    waits.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
     word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")
     return whole
 
@@ -184,6 +193,11 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
             switches, records = table.last(attempts, recorded(fx, layout), max(1, arguments.last))
             document = {"slot": layout.slot, "switches": switches, "records": records}
             say(document, table.history(switches, records))
+            return DONE
+        if arguments.word == "node":
+            return _node(fx, layout)
+        if arguments.word == "await-nodes":
+            await_nodes(fx, layout, load_profile(fx, layout, arguments.profile), os.environ.get("INVOCATION_ID", ""))
             return DONE
         if arguments.word == "cards":
             return _cards(fx, say)
@@ -262,6 +276,27 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
         return DONE if boot else LOCKED
     # Quarantine is the first guard, so whatever stands behind it was not asked.
     return QUARANTINED if result["quarantine"] and result["failure"]["phase"] == "guard" else FAILED
+
+
+def _node(fx: Effects, layout: Layout) -> int:
+    """Takes part in the group of this host until it leaves the group."""
+    group = read_slot_file(fx, layout).group
+    if group is None:
+        raise SlotFault("this host is in no group of nodes (b70_nodes)")
+    service = NodeService(fx, layout, lambda text: sys.stderr.write(f"{text}\n"))
+    said: list[Report] = []
+
+    def answer() -> str | None:
+        return replace(said[-1], at=time.time()).to_json() if said else None
+
+    try:
+        NodeServer(group.own.address, group.port, answer)
+    except OSError as error:
+        raise SlotFault(f"this node can't be reached at {group.own.address} port {group.port}: {error}") from error
+    while (report := service.look()) is not None:
+        said[:] = [report]
+        fx.clock.sleep(INTERVAL_S)
+    return DONE
 
 
 def _cards(fx: Effects, say: Say) -> int:

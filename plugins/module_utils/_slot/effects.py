@@ -51,6 +51,9 @@ class Units(Protocol):
     def restart(self, name: str) -> None:
         """Queues a restart, or a start where it does not run; doesn't wait."""
 
+    def kill(self, name: str) -> None:
+        """Ends the unit's processes at once. What follows is what its Restart= says, or the stop that was begun."""
+
     def forget_failure(self, name: str) -> None:
         """Clears the failed state of a unit that is down."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import memory, power, strangers
+from . import memory, node_link, power, strangers
 from .effects import PODMAN, Effects
 from .kinds.kind import Weights
 from .kinds.table import kind_of
@@ -250,6 +250,10 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if "unit" not in request.planned:
         # The role that renders a unit writes its keys, too.
         check_credentials(fx, profile)
+    if request.mode is Mode.SWITCH and profile.node is None:
+        node_link.check_free(fx, layout)
+    elif request.mode is Mode.SWITCH and "unit" not in request.planned:
+        node_link.check_group(fx, layout, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)
     if plan.kind is Kind.SWITCH:

@@ -176,7 +176,7 @@ def alive(run: Run) -> None:
     if not run.engines:
         run.engines = [EngineRun(single, restarts=run.unit(single.unit).restarts) for single in run.singles]
     waiting = list(run.engines)
-    limit = ALIVE_LIMIT_S + max(engine.profile.engine.start_after_s for engine in waiting)
+    limit = ALIVE_LIMIT_S + max(engine.profile.turn_limit_s for engine in waiting)
     said = False
     for waited in run.poll(limit, _FAST_S):
         waiting = [engine for engine in waiting if not _ready(run, engine, _has_come_up)]

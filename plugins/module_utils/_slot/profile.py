@@ -37,6 +37,7 @@ BURST = "burst"  # the name of the result of what is asked at once
 POOLING = ("embed", "score", "classify")  # tasks whose answers are numbers
 HOWS = ("disabled", "separate", "inline")
 STICKY = ("off", "prefer", "strict")
+NODES_LIMIT_S = 600.0  # an engine waits so long for the other nodes before it is started, and begins anew then
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
@@ -204,6 +205,14 @@ class Replica:
 
 
 @dataclass(frozen=True)
+class NodePart:
+    """Which part of an engine over several hosts a host has. rank: 0 is the one with the API, which leads."""
+
+    rank: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Profile:
     """unit, unit_sha256, engine: with several engines, those of the first. cards: of each engine.
 
@@ -236,6 +245,7 @@ class Profile:
     user: str = ""  # whose the processes in the container are
     power_cap_w: int | None = None  # of each of its cards while an engine runs; None: whatever the cards have
     warmup: WarmUp | None = None  # None: clients send the first requests
+    node: NodePart | None = None  # None: the engine is on this host alone
 
     @property
     def singles(self) -> tuple[Profile, ...]:
@@ -245,6 +255,11 @@ class Profile:
     @property
     def units(self) -> tuple[str, ...]:
         return tuple(replica.unit for replica in self.replicas) or (self.unit,)
+
+    @property
+    def turn_limit_s(self) -> float:
+        """How long the unit may wait before it starts its process: for its turn, or for other nodes."""
+        return self.engine.start_after_s if self.node is None else NODES_LIMIT_S
 
     @property
     def all_cards(self) -> int:
@@ -424,6 +439,13 @@ def _engine(read: _Reader) -> Engine:
     )
 
 
+def _node(read: _Reader) -> NodePart:
+    part = NodePart(read.get("rank", int), read.get("count", int))
+    if not 0 <= part.rank < part.count:
+        raise read.fault("rank", f"is {part.rank} of {part.count}")
+    return part
+
+
 def _replicas(read: _Reader, where: str) -> tuple[Replica, ...]:
     rows = [
         _Reader(row, where, f"engine.replicas[{index}]") for index, row in enumerate(read.get("replicas", list, []))
@@ -519,4 +541,5 @@ def parse_profile(text: str, where: str) -> Profile:
         user=stack.get("user", str, ""),
         power_cap_w=read.get("power_cap_w", int, None),
         warmup=_warmup(read.section("warmup"), where) if read.has("warmup") else None,
+        node=_node(read.section("node")) if read.has("node") else None,
     )

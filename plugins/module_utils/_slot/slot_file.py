@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .effects import Effects
+from .nodes import Group, parse_group
 from .profile import STATUSES, read_document
 from .types import Layout
 
@@ -27,6 +28,7 @@ class SlotFile:
     refused: tuple[str, ...] = ("rejected", "blocked")
     cards: tuple[int, ...] | None = None
     others: Mapping[str, str] = field(default_factory=dict)
+    group: Group | None = None  # of nodes that serve together; None: the host is in no such group
 
 
 def parse_slot_file(text: str, where: str) -> SlotFile:
@@ -42,7 +44,11 @@ def parse_slot_file(text: str, where: str) -> SlotFile:
     others = read.get("others", dict) if read.has("others") else {}
     if not all(isinstance(folder, str) for folder in others.values()):
         raise read.fault("others", "holds something that is not a path")
-    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards), others)
+    try:
+        group = parse_group(read.get("nodes", Mapping)) if read.has("nodes") else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise read.fault("nodes", f"is no group of nodes ({error})") from error
+    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards), others, group)
 
 
 def read_slot_file(fx: Effects, layout: Layout) -> SlotFile:

@@ -119,7 +119,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         health = "healthy" if engine["healthy"] else "NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}{restarts}")
-    lines += _quarantine(info)
+    lines += [*group(info), *_quarantine(info)]
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
     lines += [*promoted(info), *accepted(info), *elsewhere(info), *pending(info)]
@@ -133,6 +133,29 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append(f"a switch to {lost['to'] or 'stopped'} that began at {lost['at']} was interrupted{phase}")
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
+    return lines
+
+
+def group(info: Mapping[str, Any]) -> list[str]:
+    """One line for this node, and one for each that it hears of; none where the host is in no group."""
+    told = info.get("node")
+    if told is None:
+        return []
+    leads = "it leads" if not told["rank"] else f"{told['leader']} leads"
+    if told["own"] is None:
+        return [f"node {told['rank']} of a group that {leads}; b70-node-{info['slot']} has not run since the boot"]
+    wish, rows = told["own"]["wish"], [(told["own"]["name"], told["own"]), *told["others"].items()]
+    epoch = "" if wish is None else wish["epoch"]
+    wanted = f", for an engine of {wish['profile']} over {wish['count']} nodes" if wish else ""
+    lines = [f"node {told['rank']} of a group that {leads}{wanted}"]
+    for name, said in rows:
+        part = said.get("part") if isinstance(said, Mapping) else None
+        if not isinstance(said, Mapping):
+            lines.append(f"node {name}: does not answer ({said})")
+        elif part:
+            older = f", of an engine before {epoch[:8]}" if epoch and part["epoch"] != epoch else ""
+            why = f" ({part['reason']})" if part["reason"] else ""
+            lines.append(f"node {name}: its part of {part['profile']} {part['state']}{why}{older}")
     return lines
 
 

@@ -392,6 +392,26 @@ class Layout:
         return f"b70-settle-{self.slot}.service"
 
     @property
+    def node_unit(self) -> str:
+        """What speaks with the other nodes of a group."""
+        return f"b70-node-{self.slot}.service"
+
+    @property
+    def node_file(self) -> PurePosixPath:
+        """What it last said of this node, and heard of the others."""
+        return self.slot_run_dir / "node.json"
+
+    @property
+    def part_file(self) -> PurePosixPath:
+        """The part of an engine over several nodes that this host runs for another one."""
+        return self.slot_run_dir / "part.json"
+
+    @property
+    def before_file(self) -> PurePosixPath:
+        """What the slot served before such a part took its place."""
+        return self.state_dir / "node" / f"{self.slot}.json"
+
+    @property
     def unit_prefix(self) -> str:
         return f"b70-slot-{self.slot}-"
 

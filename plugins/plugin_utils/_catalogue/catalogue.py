@@ -190,6 +190,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "stack": profile["stack"],
         "cards": profile.get("cards", 4),
         "replicas": profile.get("replicas") or 1,
+        "nodes": profile.get("nodes") or 1,
         "power_cap_w": profile.get("power_cap_w"),
         "accepts_rules": profile.get("accepts_rules") or [],
         "model": {key: model.get(key) for key in _MODEL}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -58,6 +59,7 @@ _SCRIPT_SETTINGS = {
 }
 # Known to patched engines only.
 PATCHED_QUANTIZATIONS = ("sym_int4",)
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 PER_CARD = "per_card"  # the value of replicas for as many as the host's cards allow
 _BESIDE = tuple(f"{name}_{what}" for name in COMPANIONS for what in ("path", "file"))
 PLACEHOLDERS = ("stack_dir", "venv", "models_dir", "model_path", *_BESIDE, "cache_dir", "cache_root", "hf_home")
@@ -295,14 +297,12 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
         if profile.get("replicas") == PER_CARD and not _kind(profile).remote:
             yield "replicas", f"{PER_CARD} needs cards, but cards is 0; write a number"
         return
-    settings = value_at(profile, "engine.settings") or {}
-    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    used = 1
-    for key in sizes:
-        used *= settings.get(key) or 1
-    if used > cards:
-        product = " x ".join(f"{key} {settings[key]}" for key in sizes if settings.get(key))
-        yield "cards", f"{product} needs {used} cards, but cards is {cards}"
+    settings, nodes = value_at(profile, "engine.settings") or {}, profile.get("nodes") or 1
+    used = _workers(settings)
+    if used > cards * nodes:
+        product = " x ".join(f"{key} {settings[key]}" for key in _SIZES if settings.get(key))
+        each = f" on each of {nodes} nodes" if nodes > 1 else ""
+        yield "cards", f"{product} needs {used} cards, but cards is {cards}{each}"
     devices, replicas = value_at(profile, "engine.devices"), profile.get("replicas") or 1
     if devices and replicas == PER_CARD:
         yield "engine.devices", f"names cards, but replicas is {PER_CARD}: write null here, or a number of replicas"
@@ -311,6 +311,37 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield "engine.devices", f"names {len(devices)} cards ({devices}), but {of}"
     if settings.get("enable_expert_parallel") and used == 1:
         yield "engine.settings.enable_expert_parallel", "has nothing to spread experts over: one card is used"
+
+
+def _workers(settings: Mapping[str, Any]) -> int:
+    """Return how many workers an engine spreads the model over, each on a card of its own."""
+    return math.prod(settings.get(key) or 1 for key in _SIZES)
+
+
+def _nodes(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    """What an engine over several hosts needs, and what it does not do."""
+    nodes, kind = profile.get("nodes") or 1, _kind(profile)
+    settings = value_at(profile, "engine.settings") or {}
+    if nodes == 1:
+        return
+    if not kind.spans_nodes:
+        yield "nodes", f"is {nodes}, but {kind.title} runs on one host: 1"
+        return
+    workers = _workers({key: settings.get(key) for key in _SIZES[:2]})
+    if workers < nodes or workers % nodes:
+        sizes = " x ".join(_SIZES[:2])
+        yield "nodes", f"is {nodes}, but {sizes} is {workers}: it must be a multiple of the nodes"
+    if (settings.get("data_parallel_size") or 1) > 1:
+        yield (
+            "engine.settings.data_parallel_size",
+            "is for engines on one host",
+        )
+    if (profile.get("replicas") or 1) != 1:
+        yield "replicas", f"is {profile['replicas']}, but an engine over {nodes} nodes has all cards: 1"
+    if settings.get("distributed_executor_backend") not in (None, "mp"):
+        yield "engine.settings.distributed_executor_backend", "must be mp over several nodes: no Ray cluster is formed"
+    if value_at(profile, "engine.collectives.interface"):
+        yield "engine.collectives.interface", "is that of b70_nodes where the engine has several nodes; leave it out"
 
 
 def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
@@ -517,6 +548,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _canary,
     _cards,
     _warmup,
+    _nodes,
     _of_kind,
     _typed,
     _arguments,

@@ -42,6 +42,9 @@ def engine_argv(profile: Mapping[str, Any], places: Mapping[str, str], host: str
     argv = kind.command(places, host, port, engine["served_model_name"])
     for key in sorted(engine["settings"]):
         argv += setting_arguments(key, _filled(engine["settings"][key], places), kind)
+    node = profile.get("node")
+    if node:
+        argv += kind.node_arguments(node.rank, profile["nodes"], node.hosts[0][1], node.rendezvous_port)
     return argv + [fill(argument, places) for argument in engine["extra_args"]]
 
 
@@ -68,6 +71,8 @@ def engine_environment(
         **({"PATH": fill(path, places)} if path else {}),
         **kind_of_engine(profile["engine"]).environment(places),
     }
+    if profile.get("node"):
+        own |= kind_of_engine(profile["engine"]).node_environment(profile["node"].address)
     variables = {name: Variable(value, f"slot {slot}") for name, value in own.items()}
     for name, value in manifest.get("env", {}).items():
         variables[name] = Variable(fill(value, places), f"stack {manifest['name']}")

@@ -23,12 +23,22 @@ from .._catalogue.places import COMPANIONS, companion_paths, weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
+from .._nodes import NodePlace, node_place
 from .._slots import other_config_dirs, slot_places
 from .engine import engine_argv, engine_environment
 from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
 from .relay import bracketed, relay_dir, with_paths
-from .unit import network_directives, power_directives, settle_name, settle_text, unit_name, unit_text
+from .unit import (
+    network_directives,
+    node_name,
+    node_text,
+    power_directives,
+    settle_name,
+    settle_text,
+    unit_name,
+    unit_text,
+)
 
 SCHEMA = 1
 _TEXT = (
@@ -64,11 +74,12 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     refused_statuses: statuses of profiles.
     cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
+    nodes: what b70_nodes says; node: the name of this host there.
     slots: what b70_slots says; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's words for some.
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w"}
+    known |= {"slots", "power_cap_w", "nodes", "node"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -104,6 +115,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["others"] = other_config_dirs(checked["config_dir"], checked["slot"], places)
     if place.cards is not None:
         checked["cards"] = len(place.cards)
+    checked["node"] = node_place(checked.pop("nodes", None) or {}, str(checked.get("node") or ""))
+    if checked["node"] is not None and checked["slot"] != "main":
+        checked["node"] = None  # a group of nodes has the slot main of each
     checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
     checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
     if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
@@ -177,6 +191,8 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
     if remote:
         # Of the site's variables the relay gets none.
         facts |= {"remote": {key: remote[key] for key in ("base_url", "model")}, "env": {}}
+    if profile["nodes"] > 1:
+        facts["nodes"] = profile["nodes"]
     return "sha256:" + hashlib.sha256(canonical(facts)).hexdigest()
 
 
@@ -217,6 +233,20 @@ def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: 
     """
     own = list(numbers or ())[: profile["cards"] * count]
     return {**profile, "engine": {**profile["engine"], "devices": own}} if own else dict(profile)
+
+
+def _on_node(profile: Mapping[str, Any], place: NodePlace | None) -> dict[str, Any]:
+    """Return the profile with the interface of its node, where it has several, and the node as ``node``."""
+    if profile["nodes"] == 1 or place is None:
+        return dict(profile)
+    engine = profile["engine"]
+    collectives = {**engine["collectives"], "interface": place.interface}
+    return {**profile, "engine": {**engine, "collectives": collectives}, "node": place.first(profile["nodes"])}
+
+
+def is_here(profile: Mapping[str, Any], place: NodePlace | None) -> bool:
+    """Return whether a host takes part in the profile: the first nodes of a group do, as many as it has."""
+    return bool(profile["nodes"] == 1 or (place and place.rank < profile["nodes"] <= len(place.hosts)))
 
 
 def _replica(profile: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -260,7 +290,9 @@ def resolve(
     count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
     _check_ports(profile["name"], port, count, settings["ports"])
     # Which cards of the host they are changes no token, so the fingerprint is that of the profile as it is written.
-    placed = _on_cards(profile, settings["card_numbers"], count)
+    # Nor which interface a node has.
+    placed = _on_node(_on_cards(profile, settings["card_numbers"], count), settings["node"])
+    node = placed.get("node")
     written = [placed] if count == 1 else [_replica(placed, index) for index in range(count)]
     singles = [expanded(single, manifest) for single in written]
     profile = expanded(profile, manifest)
@@ -306,6 +338,7 @@ def resolve(
         },
         "cards": profile["cards"],
         **({} if watts is None else {"power_cap_w": watts}),
+        **({"node": {"rank": node.rank, "count": profile["nodes"]}} if node else {}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
             "revision": profile["model"]["revision"],
@@ -331,7 +364,7 @@ def resolve(
             "directives": [
                 f"KillSignal={engine['kill_signal']}",
                 *numa_directives(engine["numa"]),
-                *network_directives(profile, settings),
+                *network_directives(profile | {"node": node}, settings),
                 *power_directives(watts),
             ],
             "allowed_media_domains": engine["allowed_media_domains"],
@@ -356,6 +389,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "refused_statuses": list(settings["refused_statuses"]),
         **({"others": settings["others"]} if settings["others"] else {}),
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
+        **({"nodes": settings["node"].as_dict()} if settings["node"] else {}),
     }
     return {"path": f"{settings['config_dir']}/slot.json", "content": json.dumps(data, indent=2) + "\n", "mode": "0644"}
 
@@ -372,11 +406,13 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
     units: list[dict[str, str]] = []
     names: list[str] = []
-    for name in sorted(profiles, key=lambda name: unit_name(name, checked["slot"])):
+    here = [name for name in profiles if is_here(profiles[name], checked["node"])]
+    for name in sorted(here, key=lambda name: unit_name(name, checked["slot"])):
         resolved, environments = resolve(profiles[name], checked)
         base = f"{checked['config_dir']}/profiles/{name}"
         engine = profiles[name]["engine"]
-        numa, network = list(numa_directives(engine["numa"])), network_directives(profiles[name], checked)
+        numa = list(numa_directives(engine["numa"]))
+        network = network_directives(_on_node(profiles[name], checked["node"]), checked)
         manifest = checked["stacks"][profiles[name]["stack"]]
         launch = launch_of(manifest)
         root = launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"]
@@ -406,6 +442,9 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     if any(launch_of(checked["stacks"][profile["stack"]]).image for profile in profiles.values()):
         path = f"{checked['config_dir']}/{ACCOUNT_FILE}"
         files.append({"path": path, "content": account_file(checked), "mode": "0644"})
+    if checked["node"]:
+        text = node_text(program_path(checked), slot, checked["node"])
+        units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
     settle = settle_text(program_path(checked), slot, sorted(names))
     units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})
     return files + program_files(checked) + units

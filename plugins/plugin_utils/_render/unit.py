@@ -11,10 +11,12 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NODES_LIMIT_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.strangers import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
+from .._nodes import NodePlace
 from .launch import HARDENING, Launch
 from .program import PACKAGE
 from .quoting import plain_value, quote, quote_path
@@ -36,9 +38,12 @@ def settle_name(slot: str = "main") -> str:
 def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return the directives for the IP addresses of an engine: this host, and what ``engine_ip_allow`` names.
 
-    A profile that may fetch media reaches every address but the link-local ones, unless that list says which.
+    A profile that may fetch media reaches every address but the link-local ones, unless that list says which. One of
+    several nodes reaches the others.
     """
     host, named = settings["backend_host"], list(settings["engine_ip_allow"])
+    if profile.get("node"):
+        named += profile["node"].addresses
     own = [] if host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::") else [host]
     domains, interface = profile["engine"]["allowed_media_domains"], profile["engine"]["collectives"].get("interface")
     if profile["engine"].get("remote"):
@@ -130,7 +135,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
     if engine.get("remote"):
         return _relay_text(resolved, settings)
     profile_file = f"{settings['config_dir']}/profiles/{resolved['name']}"
-    later = engine.get("start_after_s", 0)
+    later, node = engine.get("start_after_s", 0), resolved.get("node")
+    follows = bool(node and node["rank"])
     service = launch.service(resolved, settings)
     capped, uncapped = _power(resolved, settings)
     models = [resolved["model"]["path"], *resolved["model"].get("companions", [])]
@@ -152,25 +158,86 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         *service.head,
         # Here, so that replicas take turns whoever starts them: a switch, the boot, or systemd after a crash of all.
         *([f"ExecStartPre=/usr/bin/sleep {later}", f"TimeoutStartSec={90 + later}"] if later else []),
+        *(_awaits_nodes(resolved["name"], settings) if node and not follows else []),
         *capped,
         # A compiler does without its cache where the folder for it is missing.
         f"ExecStartPre=-{' '.join(quote(word) for word in service.folders)}",
         "ExecStart=" + " \\\n    ".join(_grouped(service.argv)),
-        # Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch.
-        f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(resolved['slot'])}",
+        *([] if follows else _verified(resolved["slot"])),
         *service.stop,
         *uncapped,
         "KillMode=mixed",
         f"KillSignal={settings['kill_signal']}",
         f"TimeoutStopSec={service.stop_timeout_s}",
         f"SuccessExitStatus={kind_of(engine['kind']).success_statuses}",
-        # Not on-failure: an engine whose worker died ends with status 0. Who stops the unit still stops it.
-        "Restart=always",
-        "RestartSec=15",
+        *(_FOLLOWER_RESTART if follows else _RESTART),
         # A program that is not there does not appear by trying again.
         f"RestartPreventExitStatus={service.missing}",
         "OOMPolicy=stop",
         *service.confined,
+        *([] if follows else ["", "[Install]", "WantedBy=multi-user.target"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# Not on-failure: an engine whose worker died ends with status 0. Who stops the unit still stops it.
+_RESTART = ("Restart=always", "RestartSec=15")
+# The process group is formed once: with a part that ended, all of them begin anew.
+_FOLLOWER_RESTART = ("Restart=no",)
+
+
+def _verified(slot: str) -> list[str]:
+    """Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch."""
+    return [f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(slot)}"]
+
+
+def _awaits_nodes(profile: str, settings: Mapping[str, Any]) -> list[str]:
+    """It starts when the other nodes have started their parts, whoever starts it."""
+    program = quote_path(f"{settings['bin_dir']}/{settings['command']}")
+    return [f"ExecStartPre=+{program} await-nodes {profile}", f"TimeoutStartSec={NODES_LIMIT_S + 90:g}"]
+
+
+def node_name(slot: str = "main") -> str:
+    """Return the unit that speaks with the other nodes of a group."""
+    return Layout(slot=slot).node_unit
+
+
+def node_text(program: str, slot: str, place: NodePlace) -> str:
+    """Return the unit by which a host takes part in a group of nodes.
+
+    :param program: path of b70ctl.
+    """
+    lines = [
+        MARKER,
+        "[Unit]",
+        f"Description=Node {place.rank} of the group that {place.hosts[0][0]} leads, b70 slot {slot}",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={quote_path(program)} node",
+        # It ends by itself, with status 0, where the host belongs to no group any more.
+        "Restart=on-failure",
+        "RestartSec=2",
+        # What it has begun in the slot is brought to an end.
+        "KillMode=mixed",
+        "TimeoutStopSec=15",
+        # Root, because it starts and stops a unit; without any of root's other rights.
+        "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_SYS_PTRACE",
+        "NoNewPrivileges=yes",
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+        "RestrictSUIDSGID=yes",
+        "LockPersonality=yes",
+        "MemoryDenyWriteExecute=yes",
+        "LimitCORE=0",
+        "IPAddressDeny=any",
+        f"IPAddressAllow={' '.join(['localhost', *place.addresses])}",
         "",
         "[Install]",
         "WantedBy=multi-user.target",

@@ -224,6 +224,9 @@ class Systemd:
     def restart(self, name: str) -> None:
         _checked(["systemctl", "restart", "--no-block", "--", name])
 
+    def kill(self, name: str) -> None:
+        _checked(["systemctl", "kill", "--signal=SIGKILL", "--", name])
+
     def forget_failure(self, name: str) -> None:
         _checked(["systemctl", "reset-failed", "--", name])
 

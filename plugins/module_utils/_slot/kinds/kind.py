@@ -83,6 +83,7 @@ class Kind:
     reasoning_setting = ""  # the setting by which what a model thinks is parted from its answer
     remote = False  # whether it runs elsewhere, and this host only relays to it
     loads_file = False  # whether model.file names what it loads; otherwise it loads the directory
+    spans_nodes = False  # whether one engine can have parts on several hosts
     neutral: tuple[str, ...] = ()  # settings that cannot change a token: hosts that are compared may differ in them
     owned_flags: Mapping[str, str] = {}  # flags that the slot itself passes, and what a profile sets instead
     owned_env: Mapping[str, str] = {}  # the same of variables; a name that ends with _ stands for all that begin so
@@ -104,6 +105,14 @@ class Kind:
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
         """The arguments of one setting of a profile. recorded: the option in each release that has a table."""
         raise NotImplementedError
+
+    def node_arguments(self, rank: int, count: int, leader: str, port: int) -> list[str]:
+        """The arguments of one of several parts of an engine. leader: address of the first; port: it listens on."""
+        raise NotImplementedError
+
+    def node_environment(self, address: str) -> dict[str, str]:
+        """The variables of such a part, which has this address for the others."""
+        return {}
 
     def parsing(self, argv: Sequence[str]) -> list[str] | None:
         """The command that reads a command line as a start does and ends; None where its Python is asked instead."""

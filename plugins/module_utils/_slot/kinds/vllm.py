@@ -250,6 +250,7 @@ _OWNED_FLAGS = {
     "served-model-name": "engine.served_model_name",
     "config": "engine.settings",
     "api-key": "the frontdoor; the engine listens on loopback only",
+    **dict.fromkeys(("nnodes", "node-rank", "master-addr", "master-port", "headless"), "nodes"),
     "hf-token": "the role model_weights; arguments show in the process list",
 }
 _OWNED_ENV = {
@@ -257,6 +258,7 @@ _OWNED_ENV = {
     # Inside vLLM it means something else than its name says.
     "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
     "VLLM_CACHE_ROOT": "engine.cache_key",
+    "VLLM_HOST_IP": "nodes, and b70_nodes in the inventory",
 }
 _NEUTRAL = (
     "allowed_media_domains",
@@ -281,6 +283,7 @@ class Vllm(Kind):
     length_setting = "max_model_len"
     sequences_setting = "max_num_seqs"
     reasoning_setting = "reasoning_parser"
+    spans_nodes = True
     neutral = _NEUTRAL
     owned_flags = _OWNED_FLAGS
     owned_env = _OWNED_ENV
@@ -315,6 +318,14 @@ class Vllm(Kind):
         word = _word(value)
         # A value that looks like a flag must not be taken for one.
         return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
+
+    def node_arguments(self, rank: int, count: int, leader: str, port: int) -> list[str]:
+        own = ["--nnodes", str(count), "--node-rank", str(rank), "--master-addr", leader, "--master-port", str(port)]
+        # Only the first has an API; the others compute.
+        return [*own, *(["--headless"] if rank else [])]
+
+    def node_environment(self, address: str) -> dict[str, str]:
+        return {"VLLM_HOST_IP": address}
 
     def environment(self, places: Mapping[str, str]) -> dict[str, str]:
         return {

@@ -241,6 +241,7 @@ class FakeHost:
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
+        self.nodes: dict[str, Reply] = {}  # what the other nodes of the group answer, by URL
         self.images: dict[str, str] = {}  # ids by what units run
         self.containers_empty = False  # Podman looks after nothing
         self.memory_told = True
@@ -585,6 +586,14 @@ class FakeUnits:
             raise SlotFault(f"`systemctl restart {name}` failed with 5", got=f"Unit {name} not found.")
         self._host.settle_queued = True
 
+    def kill(self, name: str) -> None:
+        self._host.step(f"kill {name}")
+        unit = self._host.units[name]
+        if unit.active == "deactivating":
+            self._host._down(unit, "inactive")
+        else:
+            self._host._loop(unit)
+
     def forget_failure(self, name: str) -> None:
         self._host.step()
         if self._host.units[name].active == "failed":
@@ -633,6 +642,8 @@ class FakeHttp:
         self._host.heed()
         if url == f"{self._host.layout.frontdoor_url}/status":
             return self._status()
+        if url.endswith("/node"):
+            return self._host.nodes.get(url, Reply(0, error="timeout"))
         engine = self._ready(url)
         if engine is None:
             return Reply(0, error="refused")

@@ -1,0 +1,256 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host's part in a group of nodes: what it says of itself, and what it does about what the others say.
+
+`nodes` decides; this looks and acts. Whatever it acts on was looked at a moment ago, so it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+from . import api, guards, nodes, quarantine, strangers
+from .effects import Effects, poll
+from .frontdoor import FrontdoorLink
+from .node_link import ask, heard, mapping, read_part
+from .nodes import ENDED, REFUSED, RUNS, Group, Offer, Part, Report, Wish
+from .observe import installed_profiles, load_profile, load_wanted
+from .phases import ALIVE_LIMIT_S
+from .profile import Profile
+from .rendering import pending, put_in_place
+from .slot_file import read_slot_file
+from .state_file import stamp
+from .types import Fault, Layout, Request, SlotFault, UnitState
+from .unit_checks import came_up
+
+OFFERS_EVERY_S = 5.0
+PATIENCE_S = 20.0  # a part that is told to end waits for others that are gone; then it is killed
+END_LIMIT_S = 30.0
+WHO = "b70-node"
+
+
+class NodeService:
+    """Takes part in the group of this host, look by look. say: is given each thing that was done, and why."""
+
+    def __init__(self, fx: Effects, layout: Layout, say: Callable[[str], object]) -> None:
+        self._fx, self._layout, self._say = fx, layout, say
+        self._silent_since: dict[str, float] = {}
+        self._offers: dict[str, Offer] = {}
+        self._offers_at: float | None = None
+        self._told = ""
+
+    def look(self) -> Report | None:
+        """Looks once and does what follows. Returns what this node says of itself; None: it is in no group."""
+        fx, layout = self._fx, self._layout
+        group = read_slot_file(fx, layout).group
+        if group is None:
+            self._end_part("the host left its group")
+            return None
+        others = [group.leader] if group.rank else list(group.followers(len(group.hosts)))
+        answers = ask(fx, group, others)
+        self._count(answers)
+        wish = self._lead(group, heard(answers)) if not group.rank else None
+        if group.rank:
+            self._follow(group, answers[group.leader.name])
+        report = Report(
+            name=group.own.name,
+            at=fx.clock.now().timestamp(),
+            hosts=tuple(node.name for node in group.hosts),
+            wish=wish,
+            part=read_part(fx, layout),
+            offers=self._offered(),
+        )
+        self._tell(report, answers)
+        return report
+
+    def _count(self, answers: Mapping[str, Report | str]) -> None:
+        """Remembers since when each node is silent."""
+        now = self._fx.clock.monotonic()
+        silent = {name for name, answer in answers.items() if isinstance(answer, str)}
+        self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
+
+    def _silence(self, name: str) -> float:
+        """Seconds; above 0 for one that is silent."""
+        since = self._silent_since.get(name)
+        return 0.0 if since is None else max(0.001, self._fx.clock.monotonic() - since)
+
+    def _offered(self) -> Mapping[str, Offer]:
+        """What this host has of profiles over several nodes; looked at from time to time."""
+        now = self._fx.clock.monotonic()
+        if self._offers_at is None or now - self._offers_at >= OFFERS_EVERY_S:
+            self._offers_at, self._offers = now, {}
+            for name in installed_profiles(self._fx, self._layout):
+                with suppress(SlotFault, OSError):
+                    profile = self._wanted(name)
+                    if profile.node is not None:
+                        self._offers[name] = Offer(profile.fingerprint, self._lacks(profile))
+        return self._offers
+
+    def _wanted(self, name: str) -> Profile:
+        return load_wanted(self._fx, self._layout, name)
+
+    def _lacks(self, profile: Profile) -> str:
+        held = quarantine.read(self._fx, self._layout)
+        return held.describe() if held is not None else guards.lacking(self._fx, profile, ())
+
+    def _units(self) -> list[UnitState]:
+        return [unit for unit in self._fx.units.survey(self._layout.unit_prefix, ()) if unit.running or unit.enabled]
+
+    def _tell(self, report: Report, answers: Mapping[str, Report | str]) -> None:
+        """Keeps what `b70ctl status` shows, where it is another than before."""
+        own, *others = (
+            asdict(replace(said, at=0.0)) if isinstance(said, Report) else said for said in (report, *answers.values())
+        )
+        text = json.dumps({"own": own, "others": dict(zip(answers, others, strict=True))})
+        if text != self._told:
+            with suppress(OSError):
+                self._fx.files.write(self._layout.node_file, text)
+                self._told = text
+
+    # --- the leader
+
+    def _lead(self, group: Group, reports: Mapping[str, Report]) -> Wish | None:
+        """Ends an engine that lost a part. Returns what the followers are to run."""
+        for unit in self._units():
+            with suppress(SlotFault):
+                wish = nodes.wish_of(load_profile(self._fx, self._layout, self._layout.profile_of(unit.name)), unit)
+                if wish is None:
+                    continue
+                silence = {node.name: self._silence(node.name) for node in group.hosts if self._silence(node.name)}
+                why = nodes.lost(group, wish, reports, silence) if unit.settled else ""
+                if not why:
+                    return wish
+                self._say(f"{unit.name} is ended, because {why}")
+                # The process group can't be joined again. systemd starts another one, which waits for all nodes.
+                self._fx.units.kill(unit.name)
+                self._close(f"{why}; the model is served again when all nodes are back")
+        return None
+
+    def _close(self, why: str) -> None:
+        """Says why, where nobody else is at work on the slot. That the process is gone is what closes the frontdoor."""
+        if self._at_work():
+            return
+        with suppress(Fault, OSError), self._fx.locks.hold(self._layout.lock_file, f"{WHO}: a node is lost", 0.0):
+            self._publish("failed", why)
+
+    def _at_work(self) -> bool:
+        return api.at_work(self._fx, self._layout) is not None
+
+    def _publish(self, phase: str, reason: str) -> None:
+        link = FrontdoorLink(self._fx, self._layout)
+        state = link.current()
+        if state is None or (state.phase, state.reason) != (phase, reason):
+            link.publish({"phase": phase, "reason": reason})
+
+    # --- a follower
+
+    def _follow(self, group: Group, leader: Report | str) -> None:
+        part, wish = read_part(self._fx, self._layout), leader.wish if isinstance(leader, Report) else None
+        running = {unit.name: unit for unit in self._units() if unit.running}
+        theirs = None if part is None else running.get(self._layout.unit(part.profile))
+        if part is not None and part.state == RUNS and (theirs is None or not theirs.settled):
+            unit = self._fx.units.show([self._layout.unit(part.profile)])[0]
+            part = self._keep(replace(part, state=ENDED, reason=f"{unit.name} is {unit.describe()}"))
+        act = nodes.follow(wish, self._silence(group.leader.name), part, part_runs=theirs is not None, rank=group.rank)
+        if act.stop:
+            self._end_part(act.stop)
+        elif act.start is not None:
+            self._begin(group, act.start)
+        elif isinstance(leader, Report) and wish is None:
+            self._give_back(running)
+
+    def _keep(self, part: Part) -> Part:
+        self._say(f"the part of {part.profile} {part.state}{': ' * bool(part.reason)}{part.reason}")
+        self._fx.files.write(self._layout.part_file, json.dumps(asdict(part)))
+        return part
+
+    def _end_part(self, why: str) -> None:
+        """Stops the part that runs, and forgets it."""
+        part = read_part(self._fx, self._layout)
+        if part is None:
+            return
+        name = self._layout.unit(part.profile)
+        if self._fx.units.show([name])[0].running:
+            self._say(f"{name} is stopped: {why}")
+            self._fx.units.stop(name)
+            if not self._is_down(name, PATIENCE_S):
+                self._fx.units.kill(name)
+                if not self._is_down(name, END_LIMIT_S):
+                    self._say(f"{name} still runs {PATIENCE_S + END_LIMIT_S:.0f} s after it was told to end")
+                    return
+        self._fx.files.remove(self._layout.part_file)
+        with suppress(Fault, OSError):
+            self._publish("stopped", "")
+
+    def _is_down(self, name: str, limit_s: float) -> bool:
+        for _waited in poll(self._fx.clock, limit_s, 0.2):
+            unit = self._fx.units.show([name])[0]
+            if unit.active == "failed":
+                self._fx.units.forget_failure(name)
+            if not unit.running:
+                return True
+        return False
+
+    def _begin(self, group: Group, wish: Wish) -> None:
+        """Runs a part of the leader's engine, or says why not."""
+        try:
+            profile = self._wanted(wish.profile)
+            if profile.node is None or profile.node.rank != group.rank or profile.fingerprint != wish.fingerprint:
+                raise SlotFault(f"this node has another {wish.profile} than {group.leader.name}; run site.yml for both")
+            lacks = self._lacks(profile)
+            if lacks:
+                raise SlotFault(lacks)
+            self._clear(profile)
+            self._start(profile)
+        except (SlotFault, OSError) as fault:
+            self._keep(Part(wish.profile, wish.epoch, REFUSED, str(fault)))
+            return
+        self._keep(Part(wish.profile, wish.epoch, RUNS))
+        with suppress(Fault, OSError):
+            words = f"node {group.rank} of {wish.count} of {profile.title}, which {group.leader.name} serves"
+            self._publish("stopped", words)
+
+    def _clear(self, profile: Profile) -> None:
+        """Ends what the slot serves by itself, as `b70ctl stop` does, and remembers it."""
+        own = [unit.name for unit in self._units() if unit.name != profile.unit]
+        if not own:
+            return
+        before = self._layout.profile_of(own[0])
+        self._fx.files.write(self._layout.before_file, json.dumps({"profile": before}))
+        result = self._switch(Request(active=False, why=f"the slot takes part in {profile.name}"))
+        if result["failed"]:
+            raise SlotFault(f"{before} could not be stopped: {result['msg']}")
+
+    def _give_back(self, running: Mapping[str, UnitState]) -> None:
+        """Serves what the slot served before it took part in an engine, unless something was chosen since."""
+        before = mapping(self._fx.files.read(self._layout.before_file)).get("profile")
+        if not before or self._at_work():
+            return
+        # Once: what a switch makes of it stands in the journal.
+        self._fx.files.remove(self._layout.before_file)
+        if not running:
+            self._switch(Request(profile=str(before), why="the slot takes part in no engine of another node any more"))
+
+    def _switch(self, request: Request) -> Mapping[str, object]:
+        number = api.new_switch_id(stamp(self._fx.clock.now()))
+        request = replace(request, slot=self._layout.slot, switch_id=number, who=WHO, lock_timeout_s=END_LIMIT_S)
+        result = api.switch(self._fx, self._layout, request)
+        self._say(str(result["msg"]))
+        return result
+
+    def _start(self, profile: Profile) -> None:
+        fx, layout = self._fx, self._layout
+        with fx.locks.hold(layout.lock_file, f"{WHO}: a part of {profile.name}", END_LIMIT_S):
+            strangers.check_cards(fx, profile, ())
+            new = pending(fx.files, layout, profile.name)
+            if new is not None:
+                put_in_place(fx, layout, new)
+            fx.units.start(profile.unit)
+            for _waited in poll(fx.clock, ALIVE_LIMIT_S, 0.2):
+                if came_up(fx.units.show([profile.unit])[0], 0):
+                    return
+        raise SlotFault(f"{profile.unit} did not come up within {ALIVE_LIMIT_S:g} s")

@@ -1,0 +1,221 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One engine over several hosts: what each node says of itself, and what follows from it. Pure.
+
+The leader's engine is what counts. While its unit runs a process, or waits to start one, the leader wishes for parts of
+exactly that process, which systemd names by its invocation id. A follower runs the part that is wished for and no
+other; a leader whose engine lost a part ends it. So no node needs to be told what to do, or trusts what it was told
+before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .profile import Profile
+from .types import SlotFault, UnitState
+
+SCHEMA = 1
+LEADER_GRACE_S = 10.0  # a follower that says nothing for so long is lost
+FOLLOWER_GRACE_S = 30.0  # the same of a leader; longer, so that the leader closes first
+SKEW_S = 60.0  # journals and evidence of nodes with other clocks can't be read together
+RUNS, REFUSED, ENDED = "runs", "refused", "ended"
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The nodes of the slot, the leader first. rank: which of them this host is."""
+
+    rank: int
+    port: int
+    hosts: tuple[Node, ...]
+
+    @property
+    def leader(self) -> Node:
+        return self.hosts[0]
+
+    @property
+    def own(self) -> Node:
+        return self.hosts[self.rank]
+
+    def followers(self, count: int) -> tuple[Node, ...]:
+        """Who follows in an engine over so many nodes."""
+        return self.hosts[1:count]
+
+    def url(self, node: Node) -> str:
+        address = f"[{node.address}]" if ":" in node.address else node.address
+        return f"http://{address}:{self.port}/node"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a leader wants its followers to run parts of. epoch: the invocation id of its engine's unit."""
+
+    profile: str
+    fingerprint: str
+    count: int
+    epoch: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a follower did about a wish: the part runs, was refused, or ended, and why."""
+
+    profile: str
+    epoch: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A profile over several nodes as a host has it. lacks: what a start would lack; empty: nothing."""
+
+    fingerprint: str
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a node says of itself. at: seconds since the epoch, by its clock."""
+
+    name: str
+    at: float
+    hosts: tuple[str, ...] = ()
+    wish: Wish | None = None
+    part: Part | None = None
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
+
+
+def _made(cls: Any, data: Any, **changes: Any) -> Any:
+    return None if data is None else cls(**{**data, **changes})
+
+
+def parse_report(text: str, where: str) -> Report:
+    """The report in the answer of the node `where`. Raises SlotFault where it is none."""
+    try:
+        data = dict(json.loads(text))
+        if data.pop("schema") != SCHEMA:
+            raise SlotFault(f"{where} runs another version of this collection; run site.yml for both")
+        report = Report(
+            **{
+                **data,
+                "at": float(data["at"]),
+                "hosts": tuple(data["hosts"]),
+                "wish": _made(Wish, data["wish"]),
+                "part": _made(Part, data["part"]),
+                "offers": {name: Offer(**offer) for name, offer in data["offers"].items()},
+            }
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SlotFault(f"what {where} says of itself can't be read ({type(error).__name__}: {error})") from error
+    return report
+
+
+def parse_group(data: Mapping[str, Any]) -> Group:
+    """The group as the role rendered it (see `slot_file`)."""
+    hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
+    return Group(int(data["rank"]), int(data["port"]), hosts)
+
+
+def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
+    """What the engine of this unit needs of other nodes: while it runs, or waits for them to be started itself."""
+    node = profile.node
+    waits = unit.active == "activating" and unit.sub.startswith("start")
+    if node is None or node.rank or not unit.invocation_id or not (waits or unit.settled):
+        return None
+    return Wish(profile.name, profile.fingerprint, node.count, unit.invocation_id)
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a follower does next. start: this wish. stop: what runs in the slot, and why. Neither: nothing."""
+
+    start: Wish | None = None
+    stop: str = ""
+
+
+def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int) -> Act:
+    """What a follower does about the leader's wish.
+
+    silence_s: how long the leader has not answered; 0 while it does. part: what was done last, on this boot.
+    part_runs: whether a unit of a part runs.
+    """
+    if silence_s:
+        lost = part_runs and silence_s >= FOLLOWER_GRACE_S
+        return Act(stop=f"the leader has not answered for {silence_s:.0f} s") if lost else Act()
+    if wish is None or rank >= wish.count:
+        return Act(stop="the leader wants no part of an engine") if part_runs else Act()
+    if part is not None and part.epoch == wish.epoch:
+        return Act()
+    # One of an earlier engine can't be joined.
+    return Act(stop="the leader's engine begins anew") if part_runs else Act(start=wish)
+
+
+def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Mapping[str, float]) -> str:
+    """Why an engine that runs can't go on; empty while it can. silence_s: of each node that does not answer."""
+    for node in group.followers(wish.count):
+        silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
+        if silent >= LEADER_GRACE_S or (report is None and not silent):
+            return f"node {node.name} has not answered for {silent:.0f} s"
+        part = None if report is None else report.part
+        if silent or (part is not None and part.epoch == wish.epoch and part.state == RUNS):
+            continue
+        why = "it runs no part of this engine" if part is None or part.epoch != wish.epoch else part.reason
+        return f"node {node.name} is gone from the engine: {why}"
+    return ""
+
+
+def awaited(group: Group, wish: Wish, reports: Mapping[str, Report]) -> str:
+    """Which node an engine still waits for before it starts; empty: none. Raises SlotFault where that is hopeless."""
+    waits = ""
+    for node in group.followers(wish.count):
+        part = None if node.name not in reports else reports[node.name].part
+        if part is None or part.epoch != wish.epoch:
+            waits = waits or node.name
+        elif part.state != RUNS:
+            raise SlotFault(f"node {node.name} runs no part of {wish.profile}: {part.reason}")
+    return waits
+
+
+def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float) -> None:
+    """Raises SlotFault for the first node that could not take part. reports: by name; text: why there is none."""
+    count = 0 if profile.node is None else profile.node.count
+    names = tuple(host.name for host in group.hosts)
+    for node in group.followers(count):
+        report = reports[node.name]
+        where = f"node {node.name} ({node.address})"
+        if isinstance(report, str):
+            raise SlotFault(f"{where} of {profile.name} does not answer: {report}; its b70-node unit says why")
+        if (report.name, report.hosts) != (node.name, names):
+            raise SlotFault(
+                f"{where} is in another group than this host (b70_nodes); run site.yml for all of them",
+                expected=", ".join(names),
+                got=f"{', '.join(report.hosts)}, and it is {report.name}",
+            )
+        offer = report.offers.get(profile.name)
+        if offer is None:
+            raise SlotFault(f"{where} does not have {profile.name}; run site.yml -e profile={profile.name} for it")
+        if offer.fingerprint != profile.fingerprint:
+            raise SlotFault(
+                f"{where} has another {profile.name}: other settings, weights or stack; run site.yml for all nodes",
+                expected=profile.fingerprint,
+                got=offer.fingerprint,
+            )
+        if offer.lacks:
+            raise SlotFault(f"{where} can't run its part of {profile.name}: {offer.lacks}")
+        if abs(report.at - now) > SKEW_S:
+            raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; let both hosts synchronise them")
