@@ -1,0 +1,185 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One engine over several hosts: what follows from what nodes say of themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import nodes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import (
+    ENDED,
+    REFUSED,
+    RUNS,
+    Act,
+    Group,
+    Node,
+    Offer,
+    Part,
+    Report,
+    Wish,
+)
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NodePart, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault, UnitState
+from unit.plugins.module_utils._slot.fake_host import profile_data
+
+GROUP = Group(0, 18200, (Node("alpha", "10.0.0.1"), Node("beta", "10.0.0.2"), Node("gamma", "fd00::3")))
+NAMES = ("alpha", "beta", "gamma")
+WISH = Wish("big", "sha256:big-1", 3, "e1")
+BIG = parse_profile(json.dumps({**profile_data("big"), "node": {"rank": 0, "count": 3}}), "big")
+RUNNING = Part("big", "e1", RUNS)
+
+
+def report(name="beta", **changes):
+    offers = {"big": Offer("sha256:big-1")}
+    return Report(**{"name": name, "at": 100.0, "hosts": NAMES, "offers": offers, **changes})
+
+
+def follow(wish=WISH, silence=0.0, part=None, part_runs=False, rank=1):
+    return nodes.follow(wish, silence, part, part_runs=part_runs, rank=rank)
+
+
+def test_reports_come_back_as_they_were():
+    whole = report("beta", wish=WISH, part=Part("big", "e1", REFUSED, "no weights"))
+    assert nodes.parse_report(whole.to_json(), "node beta") == whole
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 1}', '{"schema": 1, "name": "b", "at": "x", "hosts": []}'])
+def test_what_is_no_report_is_refused(text):
+    with pytest.raises(SlotFault, match="node beta"):
+        nodes.parse_report(text, "node beta")
+
+
+def test_another_version_is_named():
+    with pytest.raises(SlotFault, match="another version"):
+        nodes.parse_report(json.dumps({"schema": 2}), "node beta")
+
+
+def test_a_follower_starts_a_part_of_each_new_engine_once():
+    assert follow() == Act(start=WISH)
+    assert follow(part=RUNNING, part_runs=True) == Act()
+    # What was refused or has ended is not begun again: the leader's next engine is.
+    assert follow(part=replace(RUNNING, state=REFUSED)) == Act()
+    assert follow(part=replace(RUNNING, state=ENDED)) == Act()
+    assert follow(part=replace(RUNNING, epoch="e0", state=ENDED)) == Act(start=WISH)
+    assert follow(part=replace(RUNNING, epoch="e0"), part_runs=True).stop == "the leader's engine begins anew"
+
+
+def test_a_follower_stops_a_part_that_nobody_wants():
+    assert "wants no part" in follow(None, part=RUNNING, part_runs=True).stop
+    assert follow(None) == Act()
+    # The last node of the group has no part in an engine over the first two.
+    assert follow(replace(WISH, count=2), rank=2) == Act()
+    assert "wants no part" in follow(replace(WISH, count=2), part=RUNNING, part_runs=True, rank=2).stop
+
+
+def test_a_follower_outlives_a_silent_leader_only_so_long():
+    assert follow(None, 29.0, RUNNING, True) == Act()
+    assert "has not answered for 30 s" in follow(None, 30.0, RUNNING, True).stop
+    assert follow(None, 3000.0) == Act()
+
+
+def test_a_leader_knows_when_its_engine_lost_a_part():
+    both = {name: report(name, part=RUNNING) for name in ("beta", "gamma")}
+    assert nodes.lost(GROUP, WISH, both, {}) == ""
+    assert nodes.lost(GROUP, replace(WISH, count=2), {"beta": both["beta"]}, {"gamma": 99.0}) == ""
+    # One that is silent for a moment is not lost yet.
+    assert nodes.lost(GROUP, WISH, {"beta": both["beta"]}, {"gamma": 9.0}) == ""
+    assert nodes.lost(GROUP, WISH, {"beta": both["beta"]}, {"gamma": 10.0}) == "node gamma has not answered for 10 s"
+    ended = replace(RUNNING, state=ENDED, reason="b70-slot-main-big.service is failed")
+    assert "beta is gone from the engine: b70-slot-main-big.service is failed" in nodes.lost(
+        GROUP, WISH, {**both, "beta": report("beta", part=ended)}, {}
+    )
+    older = report("beta", part=replace(RUNNING, epoch="e0"))
+    assert "it runs no part of this engine" in nodes.lost(GROUP, WISH, {**both, "beta": older}, {})
+
+
+def test_an_engine_waits_for_all_parts_and_gives_up_early():
+    assert nodes.awaited(GROUP, WISH, {}) == "beta"
+    one = {"beta": report("beta", part=RUNNING)}
+    assert nodes.awaited(GROUP, WISH, one) == "gamma"
+    assert nodes.awaited(GROUP, WISH, {**one, "gamma": report("gamma", part=RUNNING)}) == ""
+    # A part of the engine before is not one of this.
+    assert nodes.awaited(GROUP, WISH, {**one, "gamma": report("gamma", part=replace(RUNNING, epoch="e0"))}) == "gamma"
+    refused = report("gamma", part=Part("big", "e1", REFUSED, "the weights of big are missing"))
+    with pytest.raises(SlotFault, match="node gamma runs no part of big: the weights of big are missing"):
+        nodes.awaited(GROUP, WISH, {**one, "gamma": refused})
+
+
+@pytest.mark.parametrize(
+    ("active", "sub", "wished"),
+    [
+        ("active", "running", True),
+        ("activating", "start-pre", True),
+        ("activating", "auto-restart", False),
+        ("deactivating", "stop-sigterm", False),
+        ("failed", "failed", False),
+    ],
+)
+def test_a_leader_wishes_for_parts_of_the_process_that_runs_or_is_about_to(active, sub, wished):
+    unit = UnitState("b70-slot-main-big.service", active=active, sub=sub, main_pid=7, invocation_id="e1")
+    assert nodes.wish_of(BIG, unit) == (WISH if wished else None)
+    assert nodes.wish_of(replace(BIG, node=NodePart(1, 3)), unit) is None
+    assert nodes.wish_of(replace(BIG, node=None), unit) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hosts": ("alpha", "gamma", "beta")}, "is in another group than this host"),
+        ({"name": "delta"}, "is in another group than this host"),
+        ({"offers": {}}, "does not have big"),
+        ({"offers": {"big": Offer("sha256:big-2")}}, "has another big: .* expected sha256:big-1; got sha256:big-2"),
+        (
+            {"offers": {"big": Offer("sha256:big-1", "the stack cpu is not installed")}},
+            "the stack cpu is not installed",
+        ),
+        ({"at": 39.0}, r"the clock of node gamma \(fd00::3\) is -61 s off"),
+    ],
+)
+def test_the_guard_names_the_node_that_could_not_take_part(changes, words):
+    good = {"beta": report("beta"), "gamma": report("gamma")}
+    nodes.check_others(GROUP, BIG, good, 100.0)
+    with pytest.raises(SlotFault) as caught:
+        nodes.check_others(GROUP, BIG, {**good, "gamma": report(**{"name": "gamma", **changes})}, 100.0)
+    fault = caught.value
+    text = f"{fault.message} expected {fault.expected}; got {fault.got}"
+    assert "node gamma" in text
+    assert re.search(words, text)
+
+
+def test_a_silent_node_fails_the_guard():
+    with pytest.raises(SlotFault, match=r"node beta \(10.0.0.2\) of big does not answer: refused"):
+        nodes.check_others(GROUP, BIG, {"beta": "refused", "gamma": report("gamma")}, 100.0)
+
+
+def test_addresses_of_both_families():
+    assert [GROUP.url(node) for node in GROUP.hosts[1:]] == [
+        "http://10.0.0.2:18200/node",
+        "http://[fd00::3]:18200/node",
+    ]
+
+
+def test_the_server_answers_one_question():
+    said: list[str] = []
+    server = NodeServer("127.0.0.1", 0, lambda: said[-1] if said else None)
+    url = f"http://127.0.0.1:{server.port}"
+    try:
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{url}/node", timeout=5)
+        said.append(report("beta").to_json())
+        with urllib.request.urlopen(f"{url}/node", timeout=5) as answer:
+            assert nodes.parse_report(answer.read().decode(), "x").name == "beta"
+        for question in (f"{url}/", urllib.request.Request(f"{url}/node", data=b"x", method="POST")):
+            with pytest.raises(urllib.error.HTTPError, match="404|501"):
+                urllib.request.urlopen(question, timeout=5)
+    finally:
+        server.close()
