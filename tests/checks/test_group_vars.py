@@ -20,7 +20,7 @@ from tools.role_docs import PATHS, Places
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "group_vars" / "all.yml"
 # Read where they are needed; they have no default that is shared.
-WITHOUT_SHARED_DEFAULT = {"b70_profile", "b70_mirror_key_fingerprint", "b70_slots"}
+WITHOUT_SHARED_DEFAULT = {"b70_profile", "b70_mirror_key_fingerprint", "b70_slots", "b70_nodes"}
 ROLES = ("frontdoor", "model_weights", "stack")
 GIVEN: dict[str, dict[str, object]] = {
     "nothing": {},

@@ -340,8 +340,6 @@ def _nodes(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield "replicas", f"is {profile['replicas']}, but an engine over {nodes} nodes has all cards: 1"
     if settings.get("distributed_executor_backend") not in (None, "mp"):
         yield "engine.settings.distributed_executor_backend", "must be mp over several nodes: no Ray cluster is formed"
-    if value_at(profile, "engine.collectives.interface"):
-        yield "engine.collectives.interface", "is that of b70_nodes where the engine has several nodes; leave it out"
 
 
 def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:

@@ -179,7 +179,7 @@ def test_the_server_answers_one_question():
         with urllib.request.urlopen(f"{url}/node", timeout=5) as answer:
             assert nodes.parse_report(answer.read().decode(), "x").name == "beta"
         for question in (f"{url}/", urllib.request.Request(f"{url}/node", data=b"x", method="POST")):
-            with pytest.raises(urllib.error.HTTPError, match="404|501"):
+            with pytest.raises(urllib.error.HTTPError, match=r"404|501"):
                 urllib.request.urlopen(question, timeout=5)
     finally:
         server.close()
