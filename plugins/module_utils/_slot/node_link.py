@@ -65,10 +65,10 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
 
 def check_group(fx: Effects, layout: Layout, profile: Profile) -> None:
     """The guard of a profile over several nodes: each of the others can take part. Raises SlotFault."""
-    group = group_of(fx, layout, profile)
+    group, count = group_of(fx, layout, profile), 0 if profile.node is None else profile.node.count
     fault = SlotFault("no node was asked")
     for _waited in poll(fx.clock, GUARD_LIMIT_S, INTERVAL_S):
-        answers = ask(fx, group, group.followers(len(group.hosts)))
+        answers = ask(fx, group, group.followers(count))
         try:
             return nodes.check_others(group, profile, answers, fx.clock.now().timestamp())
         except SlotFault as found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
@@ -202,11 +203,14 @@ def node_name(slot: str = "main") -> str:
     return Layout(slot=slot).node_unit
 
 
-def node_text(program: str, slot: str, place: NodePlace) -> str:
+def node_text(program: str, slot: str, place: NodePlace, frontdoor_url: str) -> str:
     """Return the unit by which a host takes part in a group of nodes.
 
     :param program: path of b70ctl.
+    :param frontdoor_url: where it finds the frontdoor of its own host.
     """
+    frontdoor = urlsplit(frontdoor_url).hostname or ""
+    own = [frontdoor] if re.fullmatch(r"[0-9.]+|[0-9a-f:]+", frontdoor) else []
     lines = [
         MARKER,
         "[Unit]",
@@ -225,7 +229,7 @@ def node_text(program: str, slot: str, place: NodePlace) -> str:
         "KillMode=mixed",
         "TimeoutStopSec=15",
         # Root, because it starts and stops a unit; without any of root's other rights.
-        "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_SYS_PTRACE",
+        "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_SYS_PTRACE CAP_PERFMON",
         "NoNewPrivileges=yes",
         "ProtectHome=yes",
         "PrivateTmp=yes",
@@ -237,7 +241,7 @@ def node_text(program: str, slot: str, place: NodePlace) -> str:
         "MemoryDenyWriteExecute=yes",
         "LimitCORE=0",
         "IPAddressDeny=any",
-        f"IPAddressAllow={' '.join(['localhost', *place.addresses])}",
+        f"IPAddressAllow={' '.join(dict.fromkeys(['localhost', *own, *place.addresses]))}",
         "",
         "[Install]",
         "WantedBy=multi-user.target",

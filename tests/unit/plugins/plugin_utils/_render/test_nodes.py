@@ -77,7 +77,7 @@ def test_each_node_speaks_over_the_interface_of_the_group():
         assert {env[key] for key in ("GLOO_SOCKET_IFNAME", "CCL_KVS_IFACE", "FI_TCP_IFACE")} == {"ens2f0np0"}
         # The nodes of the profile, and nobody else: the third one of the group has no part in it.
         assert "IPAddressDeny=any\nIPAddressAllow=localhost 10.20.0.1 10.20.0.2\n" in files[UNIT]
-        assert "IPAddressAllow=localhost 10.20.0.1 10.20.0.2 10.20.0.3\n" in files[NODE]
+        assert "IPAddressAllow=localhost 127.0.0.1 10.20.0.1 10.20.0.2 10.20.0.3\n" in files[NODE]
 
 
 def test_nodes_have_one_fingerprint_whatever_their_interfaces_are_called():
