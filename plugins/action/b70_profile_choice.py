@@ -13,6 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
+from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import slot_places
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -22,6 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "requested": {"type": "str", "default": ""},
     "initial": {"type": "str", "default": ""},
     "slots": {"type": "dict", "default": {}},
+    "nodes": {"type": "dict", "default": {}},
     "slot": {"type": "str", "default": "main"},
     "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
     "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
@@ -36,12 +38,18 @@ class ActionModule(ControllerAction):
     OPTIONS = OPTIONS
 
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        name = variables.get("inventory_hostname", "the host")
+        try:
+            group = node_place(plain(given["nodes"]), name)
+        except ValueError as error:
+            raise AnsibleActionFail(f"b70_profile_choice: {error}") from error
         here = Here(
             stacks=plain(given["stacks"]),
             host=plain(given["host"]),
             stack_root=given["stack_root"],
             models_dir=given["models_dir"],
             refused=given["refused_statuses"],
+            nodes=1 if group is None else len(group.hosts),
         )
         try:
             # Where the engines listen is the slot's business.
@@ -49,7 +57,6 @@ class ActionModule(ControllerAction):
         except ValueError as error:
             raise AnsibleActionFail(f"b70_profile_choice: {error}") from error
         choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"], slots, given["slot"])
-        name = variables.get("inventory_hostname", "the host")
         if choice["problems"]:
             why = " ".join(choice["problems"])
             message = f"{name} cannot serve {choice['profile']} ({choice['reason']}): {why} {choice['advice']}"

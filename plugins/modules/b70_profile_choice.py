@@ -46,6 +46,10 @@ options:
     description: The slots of the host (C(b70_slots)). The choice is about the slot C(main), within its cards.
     type: dict
     default: {}
+  nodes:
+    description: The hosts that serve profiles of several nodes together (C(b70_nodes)), if this host is one of them.
+    type: dict
+    default: {}
   slot:
     description: The name of the slot where there is only one.
     type: str

@@ -60,6 +60,14 @@ def against_cards(profile: Profile, cards: int, *, dealt: bool = False) -> list[
     return []
 
 
+def against_nodes(profile: Profile, nodes: int) -> list[str]:
+    """Return why a profile cannot run on a host in a group of so many nodes; empty when it can."""
+    if profile["nodes"] <= nodes:
+        return []
+    group = f"the group of this host has {nodes}" if nodes > 1 else "this host is in no group"
+    return [f"{profile['name']} needs {profile['nodes']} nodes, and {group} (b70_nodes)."]
+
+
 @dataclass(frozen=True)
 class Here:
     """One host: what decides which profiles it can serve."""
@@ -70,6 +78,7 @@ class Here:
     models_dir: str
     refused: Sequence[str] = REFUSED
     dealt: bool = False  # the cards are those of one of several slots
+    nodes: int = 1  # how many hosts its group has
 
     def of_slot(self, place: SlotPlace | None) -> Here:
         """Return the host as a slot with these cards sees it."""
@@ -82,7 +91,7 @@ class Here:
     def against(self, profile: Profile) -> list[str]:
         """Return why the host cannot serve a profile; empty when it can."""
         cards = against_cards(profile, len(self.host["cards"]), dealt=self.dealt)
-        by_profile = [*against_profile(profile, self.refused), *cards]
+        by_profile = [*against_profile(profile, self.refused), *against_nodes(profile, self.nodes), *cards]
         return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
 
     def against_stack(self, name: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import parse_group
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NodePart, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.slot_file import parse_slot_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import against_nodes
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from unit import contracts
 from unit.plugins.plugin_utils._render.test_replicas import faults, profile, rendered
@@ -94,6 +95,14 @@ def test_a_host_without_a_part_does_not_have_the_profile():
     for files in (on("delta"), rendered(pair())):
         assert "one.json" not in files
         assert NODE not in files
+
+
+def test_a_host_needs_a_group_that_is_large_enough():
+    assert against_nodes(pair(), 2) == []
+    assert against_nodes(profile(), 1) == []
+    assert against_nodes(pair(), 1) == ["one needs 2 nodes, and this host is in no group (b70_nodes)."]
+    four = profile(cards=1, nodes=4, engine={"settings": SPREAD})
+    assert against_nodes(four, 3) == ["one needs 4 nodes, and the group of this host has 3 (b70_nodes)."]
 
 
 def test_the_host_knows_its_group():
