@@ -443,7 +443,7 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         path = f"{checked['config_dir']}/{ACCOUNT_FILE}"
         files.append({"path": path, "content": account_file(checked), "mode": "0644"})
     if checked["node"]:
-        text = node_text(program_path(checked), slot, checked["node"], checked["frontdoor_url"])
+        text = node_text(program_path(checked), slot, checked["node"], checked)
         units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
     settle = settle_text(program_path(checked), slot, sorted(names))
     units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})

@@ -203,13 +203,42 @@ def node_name(slot: str = "main") -> str:
     return Layout(slot=slot).node_unit
 
 
-def node_text(program: str, slot: str, place: NodePlace, frontdoor_url: str) -> str:
+_WRITTEN = ("config_dir", "run_dir", "state_dir", "unit_dir")  # by a switch
+_NODE_HARDENING = (
+    "UMask=0022",
+    "NoNewPrivileges=yes",
+    "DevicePolicy=closed",
+    "DeviceAllow=char-drm rw",
+    "PrivateTmp=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectControlGroups=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "KeyringMode=private",
+    "LockPersonality=yes",
+    "MemoryDenyWriteExecute=yes",
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "SystemCallFilter=~@resources",
+    "SystemCallErrorNumber=EPERM",
+    "LimitCORE=0",
+)
+
+
+def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, str]) -> str:
     """Return the unit by which a host takes part in a group of nodes.
 
     :param program: path of b70ctl.
-    :param frontdoor_url: where it finds the frontdoor of its own host.
+    :param settings: the slot's settings (see ``arcpro.b70.render_slot``).
     """
-    frontdoor = urlsplit(frontdoor_url).hostname or ""
+    frontdoor = urlsplit(settings["frontdoor_url"]).hostname or ""
     own = [frontdoor] if re.fullmatch(r"[0-9.]+|[0-9a-f:]+", frontdoor) else []
     lines = [
         MARKER,
@@ -228,18 +257,10 @@ def node_text(program: str, slot: str, place: NodePlace, frontdoor_url: str) -> 
         # What it has begun in the slot is brought to an end.
         "KillMode=mixed",
         "TimeoutStopSec=15",
-        # Root, because it starts and stops a unit; without any of root's other rights.
-        "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_SYS_PTRACE CAP_PERFMON",
-        "NoNewPrivileges=yes",
-        "ProtectHome=yes",
-        "PrivateTmp=yes",
-        "ProtectKernelTunables=yes",
-        "ProtectKernelModules=yes",
-        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-        "RestrictSUIDSGID=yes",
-        "LockPersonality=yes",
-        "MemoryDenyWriteExecute=yes",
-        "LimitCORE=0",
+        # Root, because it starts and stops units and runs switches, with the rights of the frontdoor's helper for these.
+        f"ReadWritePaths={' '.join(quote_path(settings[key]) for key in _WRITTEN)}",
+        "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_PERFMON CAP_SYS_PTRACE",
+        *_NODE_HARDENING,
         "IPAddressDeny=any",
         f"IPAddressAllow={' '.join(dict.fromkeys(['localhost', *own, *place.addresses]))}",
         "",
