@@ -257,7 +257,7 @@ def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, 
         # What it has begun in the slot is brought to an end.
         "KillMode=mixed",
         "TimeoutStopSec=15",
-        # Root, because it starts and stops units and runs switches; with the rights that the frontdoor has a switch run with.
+        # Root, because it starts and stops units and runs switches: with the rights that `admin` has for these.
         f"ReadWritePaths={' '.join(quote_path(settings[key]) for key in _WRITTEN)}",
         "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_PERFMON CAP_SYS_PTRACE",
         *_NODE_HARDENING,
