@@ -127,7 +127,8 @@ class NodeService:
                 self._say(f"{unit.name} is ended, because {why}")
                 # The process group can't be joined again. systemd starts another one, which waits for all nodes.
                 self._fx.units.kill(unit.name)
-                self._close(f"{why}; the model is served again when all nodes are back")
+                # Everybody may read this, so it says no more than which node it was.
+                self._close(f"{why.partition(':')[0]}; the model is served again when all nodes are back")
         return None
 
     def _close(self, why: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from .nodes import RUNS
+
 LOG_LINES = 8
 _AT_WORK = ("switching", "verifying")
 
@@ -98,7 +100,10 @@ def asked(cases: Sequence[Mapping[str, Any]]) -> str:
 def status(info: Mapping[str, Any]) -> list[str]:
     """What `api.info` knows, most important first."""
     slot, name, engine = info["slot"], info["profile"], info["engine"]
-    if name is None:
+    part = _part(info)
+    if part is not None:
+        lines = [f"slot {slot} runs a part of {name}, which node {part} leads; clients use that one"]
+    elif name is None:
         lines = [f"slot {slot} serves nothing: {info['reason'] or info['phase']}"]
     elif info["verified"] and info["open"]:
         lines = [f"slot {slot} serves {name} (model id {info['served_model']})"]
@@ -116,9 +121,10 @@ def status(info: Mapping[str, Any]) -> list[str]:
     if rows:
         lines += replicas(rows)
     elif engine is not None:
-        health = "healthy" if engine["healthy"] else "NOT answering /health"
+        # A part has no API.
+        health = "" if part is not None else ", healthy" if engine["healthy"] else ", NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
-        lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}, {health}{restarts}")
+        lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}{health}{restarts}")
     lines += [*group(info), *_quarantine(info)]
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
@@ -134,6 +140,14 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
+
+
+def _part(info: Mapping[str, Any]) -> str | None:
+    """The node that leads the engine of which a part runs in the slot; None where that is none."""
+    told = info.get("node") or {}
+    part = (told.get("own") or {}).get("part") or {}
+    runs = part.get("state") == RUNS and part.get("profile") == info["profile"]
+    return told["leader"] if runs else None
 
 
 def group(info: Mapping[str, Any]) -> list[str]:
