@@ -39,6 +39,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 STORAGE = "/var/lib/containers"
 _ANSWER_S = 120.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_LINES = 6
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # What a registry or Podman says, and what to do about it.
@@ -163,8 +164,9 @@ def _log(image: Image) -> list[str]:
 
 def failure(image: Image, lines: Sequence[str]) -> str:
     """Return why a pull or a build failed, from the lines of its log. Pure."""
-    said = [line for line in lines if re.search(r"error|fail|denied|unknown|unauthor|mismatch", line, re.IGNORECASE)]
-    text = " | ".join((said or list(lines))[-2:]) or "its log is empty"
+    told = [line for line in lines if not line.startswith(f"{image.unit}: ")]  # without systemd's own words
+    said = [line for line in told if re.search(r"error|fail|denied|unknown|unauthor|mismatch", line, re.IGNORECASE)]
+    text = " | ".join((said or told or list(lines))[-2:]) or "its log is empty"
     meant = next((words for pattern, words in _MEANINGS if re.search(pattern, " ".join(lines), re.IGNORECASE)), "")
     return f"{image.source} could not be made ready: {text}{f'. That is: {meant}' if meant else ''}"
 
@@ -255,7 +257,8 @@ def _write_context(image: Image) -> None:
 def containerfile(image: Image) -> str:
     """Return what an image with other packages is built from. Pure.
 
-    dpkg installs them in place of the image's own: they have been verified, and a resolver would bring others.
+    dpkg installs them in place of the image's own: they have been verified, and a resolver would bring others. It refuses
+    to start without a PATH, or with one that lacks the system's folders, and images may have either.
     """
     names = [Path(package["file"]).name for package in image.packages]
     pairs = zip(image.packages, names, strict=True)
@@ -264,7 +267,8 @@ def containerfile(image: Image) -> str:
         f"FROM {image.source}\n"
         "USER 0\n"
         f"COPY {json.dumps([*names, '/tmp/b70/'])}\n"
-        f"RUN cd /tmp/b70 && {sums} && dpkg --install {' '.join(f'./{name}' for name in names)} && rm -r /tmp/b70\n"
+        f"RUN cd /tmp/b70 && {sums} && PATH={_PATH} dpkg --install {' '.join(f'./{name}' for name in names)} "
+        "&& rm -r /tmp/b70\n"
     )
 
 

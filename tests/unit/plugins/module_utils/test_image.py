@@ -188,6 +188,26 @@ def test_a_failed_pull_says_what_was_said_and_what_to_do(host: Host, tmp_path: P
     assert ("That is:" in found["message"]) is bool(meaning)
 
 
+def test_a_failed_build_says_what_the_program_in_it_said(host: Host, tmp_path: Path) -> None:
+    host.now = _transient.State("failed", "exit-code", "2")
+    host.lines = [
+        "dpkg: error: PATH is not set",
+        'Error: building at STEP "RUN cd /tmp/b70 && dpkg --install ./a.deb": while running runtime: exit status 2',
+        "b70-image-lab-0123456789.service: Main process exited, code=exited, status=2/INVALIDARGUMENT",
+        "b70-image-lab-0123456789.service: Failed with result 'exit-code'.",
+    ]
+    said = _image.look(image(tmp_path))["message"]
+    assert "dpkg: error: PATH is not set | Error: building at STEP" in said
+    assert "Failed with result" not in said
+
+
+def test_packages_are_installed_with_a_path_whatever_the_image_has(tmp_path: Path) -> None:
+    made = image(tmp_path, name=OWN, packages=[{"file": "/p/a.deb", "sha256": "0" * 64}])
+    assert " && PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin dpkg --install ./a.deb && " in (
+        _image.containerfile(made)
+    )
+
+
 def test_a_stack_that_is_no_id_names_no_unit(tmp_path: Path) -> None:
     with pytest.raises(ImageFault, match="is no id of a stack"):
         image(tmp_path, stack="../x")
