@@ -257,8 +257,8 @@ def _write_context(image: Image) -> None:
 def containerfile(image: Image) -> str:
     """Return what an image with other packages is built from. Pure.
 
-    dpkg installs them in place of the image's own: they have been verified, and a resolver would bring others. It refuses
-    to start without a PATH, or with one that lacks the system's folders, and images may have either.
+    dpkg installs them in place of the image's own: they have been verified, and a resolver would bring others. It
+    refuses to start without a PATH, or with one that lacks the system's folders, and images may have either.
     """
     names = [Path(package["file"]).name for package in image.packages]
     pairs = zip(image.packages, names, strict=True)

@@ -107,8 +107,9 @@ def test_a_host_needs_a_group_that_is_large_enough():
 
 def test_the_host_knows_its_group():
     text = on("beta")["slot.json"]
-    group = parse_slot_file(text, "x").group
-    assert group == parse_group(node_place(GROUP, "beta").as_dict())
+    group, place = parse_slot_file(text, "x").group, node_place(GROUP, "beta")
+    assert place is not None
+    assert group == parse_group(place.as_dict())
     assert (group.rank, group.port, [host.name for host in group.hosts]) == (1, 18200, ["alpha", "beta", "gamma"])
     assert parse_slot_file(on("delta")["slot.json"], "x").group is None
 
