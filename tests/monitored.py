@@ -37,9 +37,9 @@ sys.path.append(str(FRONTDOOR / "tests"))
 
 from admin_kit import write_keys  # noqa: E402
 from kit import Call, Client, Engine, changed_state, start_unit  # noqa: E402
-from kit import free_port as free_port  # noqa: E402
 
 from labkit import cards  # noqa: E402
+from machine import free_port  # noqa: E402
 
 RULES = ROOT / "roles" / "monitoring" / "files" / "rules" / "b70.yml"
 CARD_METRICS = ROOT / "roles" / "card_metrics" / "files" / "b70_card_metrics.py"
@@ -71,7 +71,7 @@ class Model:
             return
         await asyncio.sleep(0.02)
         await call.begin_events()
-        for _ in range(asked["max_tokens"]):
+        for _token in range(asked["max_tokens"]):
             await call.event('{"choices":[{"delta":{"content":"x"}}]}')
             self.tokens += 1
             await asyncio.sleep(0.01)

@@ -11,7 +11,8 @@ import math
 from pathlib import Path
 
 import monitored
-from monitored import HOSTS, Watched, free_port, watched
+from machine import free_port
+from monitored import HOSTS, Watched, watched
 from tools import dashboards
 
 INTERVAL = f"{10 * monitored.INTERVAL_S}s"

@@ -34,6 +34,8 @@ await build({
 await copyFile("src/chat.html", join(folder, "chat.html"));
 const texts = names.map(async (name) => {
   const text = await readFile(join("node_modules", name, "LICENSE"), "utf8");
-  return `${name} ${dependencies[name]}\n\n${text.replace(/[ \t]+$/gm, "").trim()}\n`;
+  // Plain quotes, as in every file of the collection.
+  const plain = text.replace(/[ \t]+$/gm, "").replace(/[\u2018\u2019]/g, "'").replace(/[\u201c\u201d]/g, '"');
+  return `${name} ${dependencies[name]}\n\n${plain.trim()}\n`;
 });
 await writeFile(join(folder, "licenses.txt"), (await Promise.all(texts)).join(`\n${"-".repeat(80)}\n\n`));
