@@ -71,6 +71,7 @@ class Plan:
     held: list[Held] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     reload_needed: bool = False
+    starts: bool = False
     units: list[Wanted] = field(default_factory=list)
 
     @property
@@ -79,7 +80,7 @@ class Plan:
 
     @property
     def changed(self) -> bool:
-        return bool(self.directories or self.writes or self.removals or self.links or self.reload_needed)
+        return bool(self.directories or self.writes or self.removals or self.links or self.reload_needed or self.starts)
 
 
 def _of_unit(path: Path) -> bool:
@@ -138,7 +139,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
         account = item.path == place.profiles_dir.parent / "account.env"
-        known = ours or boot or program or account or item.path in (place.settle, place.node, place.slot_file)
+        known = ours or boot or program or account or item.path in (*place.own_units, place.slot_file)
         if not known and not (unit and item.path.suffix == ".service"):
             raise SlotFilesError(f"{item.path} is no file of slot {place.slot}; leave the files to the option settings")
         if item.path in seen:
@@ -178,11 +179,11 @@ def make_plan(
     check_slot(place)
     units = [item for item in files if item.path.suffix == ".service"]
     plan = Plan(directories=list(directories), units=units)
-    engines = {item.path for item in plan.units if item.path not in (place.settle, place.node)}
+    engines = {item.path for item in plan.units if item.path not in place.own_units}
     names = {place.profile_of(unit) for unit in engines}
     stale = written_profiles(place) - names
     mine = [unit for name in sorted(names | stale) for unit in place.units_of(name)]
-    on_disk = [*mine, *(unit for unit in (place.settle, place.node) if unit.exists())]
+    on_disk = [*mine, *(unit for unit in place.own_units if unit.exists())]
     shown = show([unit.name for unit in on_disk], run)
     memory = remembered(HostFiles(), place.layout)
     why = in_use(place, names | stale, shown, None if memory.verified is None else memory.verified.profile)
@@ -203,8 +204,7 @@ def make_plan(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
-    engine_units = [item.path for item in here if item.path.suffix == ".service"]
-    exclusive = [path for path in engine_units if path not in (place.settle, place.node)]
+    exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path not in place.own_units]
     everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy)]
     for item in everything:
         if _differs(item, owner):
@@ -218,15 +218,18 @@ def make_plan(
     gone += [path for name in sorted(used) for path in (*place.drop_ins_of(name), place.pending(name))]
     if place.node not in stays:
         # The host left its group, and the service ends by itself.
-        gone += [place.node_at_boot, place.node]
+        gone += [place.at_boot(place.node), place.node]
     plan.removals = [path for path in dict.fromkeys(gone) if path not in stays and path.exists()]
     if any(item.path.is_relative_to(place.program_dir) for item in files):
         wanted = {item.path for item in files}
         plan.removals += [path for path in sorted(place.program_dir.rglob("*.py")) if path not in wanted]
-    if any(item.path == place.settle for item in files) and not place.settle_at_boot.is_symlink():
-        plan.links[place.settle_at_boot] = place.settle
-    if any(item.path == place.node for item in files) and not place.node_at_boot.is_symlink():
-        plan.links[place.node_at_boot] = place.node
+    for unit in place.own_units:
+        if any(item.path == unit for item in files) and not place.at_boot(unit).is_symlink():
+            plan.links[place.at_boot(unit)] = unit
+    # Engines that run already are watched, too.
+    if any(item.path == place.watch for item in files) and shown is not None:
+        known = shown.get(place.watch.name, {})
+        plan.starts = known.get("ActiveState", "inactive") in ("inactive", "failed")
     plan.links |= _command_link(place, files)
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(
@@ -353,6 +356,15 @@ def locked(place: Place, patience_s: float) -> Iterator[None]:
             yield
     except SlotFault as fault:
         raise SlotFilesError(f"nothing was written: {fault.message}; run again when it is done") from fault
+
+
+def start(plan: Plan, place: Place, run: Run) -> None:
+    """Start the watchdog where it does not run; raise SlotFilesError where systemd refuses."""
+    if not plan.starts:
+        return
+    code, _output, errors = run(["systemctl", "start", "--no-block", place.watch.name])
+    if code:
+        raise SlotFilesError(f"systemctl start {place.watch.name} ended with {code}: {errors.strip()}")
 
 
 def _replace(item: Wanted, owner: tuple[int, int]) -> None:

@@ -81,7 +81,7 @@ class Place:
 
     @property
     def settle(self) -> Path:
-        """The unit that verifies what runs; the only one that always starts at boot."""
+        """The unit that verifies what runs."""
         return self.unit_dir / self.layout.settle_unit
 
     @property
@@ -90,12 +90,17 @@ class Place:
         return self.unit_dir / self.layout.node_unit
 
     @property
-    def settle_at_boot(self) -> Path:
-        return self.unit_dir / "multi-user.target.wants" / self.settle.name
+    def watch(self) -> Path:
+        """The unit of the liveness watchdog."""
+        return self.unit_dir / self.layout.watch_unit
 
     @property
-    def node_at_boot(self) -> Path:
-        return self.unit_dir / "multi-user.target.wants" / self.node.name
+    def own_units(self) -> tuple[Path, ...]:
+        """The units that are no engines; they always start at boot."""
+        return (self.settle, self.watch, self.node)
+
+    def at_boot(self, unit: Path) -> Path:
+        return self.unit_dir / "multi-user.target.wants" / unit.name
 
     @property
     def profiles_dir(self) -> Path:

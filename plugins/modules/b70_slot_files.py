@@ -356,6 +356,7 @@ def main() -> None:
             if not module.check_mode:
                 _slot_files.apply(plan, owner)
                 _slot_files.reload(plan, run)
+                _slot_files.start(plan, place, run)
     except (_slot_place.SlotFilesError, OSError) as error:
         module.fail_json(msg=str(error))
     for warning in plan.warnings:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from .._slot.liveness import FAULT, LOST
+
 _SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
 _ROW = re.compile(r"^\|\s*([\d/]*)\s*\|(?:[^|]*\|)??\s*(.*?)\s*\|$")
 _BOOT = re.compile(
@@ -189,12 +191,6 @@ class Trouble:
 
 # Words that count only in a line of the cards' driver.
 _DRIVER = re.compile(r"\bxe\b|\bdrm\b|\[drm\]")
-_DEAD = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
-_FAULT = re.compile(
-    r"Fault response|CAT error|engine reset|gt reset|GPU reset|coredump has been created|Timedout job|timed out"
-    r"|\bhung\b|device lost|reset (?:started|failed)|\*ERROR\*",
-    re.IGNORECASE,
-)
 _LOCKUP = re.compile(r"hard LOCKUP|soft lockup")
 _HARDWARE = re.compile(r"Hardware Error|Long readout interval|machine check events logged", re.IGNORECASE)
 
@@ -204,9 +200,9 @@ def trouble(text: str) -> Trouble:
     dead, faults, hardware = [], [], []
     for line in text.splitlines():
         driver = _DRIVER.search(line) is not None
-        if _LOCKUP.search(line) or (driver and _DEAD.search(line)):
+        if _LOCKUP.search(line) or (driver and LOST.search(line)):
             dead.append(line.strip())
-        elif driver and _FAULT.search(line):
+        elif driver and FAULT.search(line):
             faults.append(line.strip())
         elif _HARDWARE.search(line):
             hardware.append(line.strip())

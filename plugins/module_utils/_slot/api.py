@@ -20,6 +20,7 @@ from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
+from .liveness_file import read_liveness
 from .machine import Kind, Plan, Seen
 from .node_link import mapping
 from .observe import (
@@ -426,6 +427,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "works": works(fx, layout),
         "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
+        "liveness": read_liveness(fx, layout),
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
 

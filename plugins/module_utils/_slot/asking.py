@@ -231,6 +231,7 @@ def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
     """(the engine's reply to texts or to a sound, seconds)."""
     if case.audio is None:
         return _posted(run, engine, pooling.payload(engine.profile, case))
+    run.give_way()
     begun, profile = run.fx.clock.monotonic(), engine.profile
     file = Upload("canary.wav", hearing.sound(case.audio), "audio/wav")
     url = f"{profile.engine.backend_url}{hearing.PATH}"
@@ -240,6 +241,7 @@ def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
 
 def _posted(run: Run, engine: EngineRun, body: dict[str, Any]) -> tuple[Reply, float]:
     """(the engine's reply, seconds)."""
+    run.give_way()
     begun = run.fx.clock.monotonic()
     url = f"{engine.profile.engine.backend_url}{pooling.PATHS.get(engine.profile.engine.task, canaries.PATH)}"
     reply = run.fx.http.post(url, body, engine.profile.canary.timeout_s)

@@ -44,6 +44,7 @@ def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
     cases = questions(profile, _room(run, profile))
     if not cases:
         return []
+    run.give_way()
     salt = f"canary-{run.fx.clock.monotonic():.6f}-burst"
     # A salt each: every prompt is computed, beside the others.
     bodies = [
@@ -55,6 +56,7 @@ def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
         for come in replies:
             if come is None:
                 current_engine(run)
+                run.give_way()
                 continue
             index, reply, seconds = come
             case = cases[index]

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import admin, api, quarantine, table
+from . import admin, api, quarantine, table, watch
 from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
@@ -43,7 +43,7 @@ exit codes:
   5  refused, because the host is in quarantine
 """
 _CHANGES = ("switch", "stop", "verify", "record", "recover")
-_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "node", "await-nodes")
+_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "watch", "node", "await-nodes")
 
 # Prints the data as JSON, or the lines as text.
 Say = Callable[[Any, Sequence[str]], object]
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     switch.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
     switch.add_argument("--check", action="store_true", help="only say what would be done")
     switch.add_argument("--gate", choices=[str(gate) for gate in Gate], default="verified")
-    switch.add_argument("--on-failure", choices=[str(way) for way in OnFailure], default="rollback")
+    switch.add_argument("--on-failure", choices=["rollback", "stop", "leave"], default="rollback")
     switch.add_argument(
         "--accept-status", metavar="STATUS", action="append", default=[], help="serve a profile of this refused status"
     )
@@ -116,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
     )
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
+    word("watch", "look whether the engines work on and do what their profile says, as b70-watch@.service does")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
     word("node", "take part in the group of this host, as the b70-node unit does; runs until it is ended")
     waits = word("await-nodes", "wait until the other nodes run their parts of PROFILE, as its unit does")
@@ -155,12 +156,22 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         sys.stderr.write("b70ctl: the Python library requests is missing; install python3-requests\n")
         return FAILED
     clock = SystemClock()
+    told: list[bool] = []
+    if arguments.word == "watch":
+        clock.heed_signals(lambda: told.append(True))
+        watch.run(host_effects(clock), layout_of(settings), _logged, lambda: bool(told))
+        return DONE
     if arguments.word in (*_CHANGES, "admin"):
         clock.heed_signals(lambda: os.write(2, b"b70ctl: told to end; what was begun is brought to an end first\n"))
     try:
         return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
     except BrokenPipeError:
         return FAILED
+
+
+def _logged(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: Callable[[str], object]) -> int:

@@ -230,7 +230,8 @@ class Driver:
             return False
         state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
-        ended = quarantine.of_earlier_boot(self._fx, run.layout)
+        # Cards that are bound anew are as after a reboot.
+        ended = held if run.request.rebind else quarantine.of_earlier_boot(self._fx, run.layout)
         choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
         run.request = recover.settled_request(run.request, choice)
         run.chosen = choice.why

@@ -54,6 +54,9 @@ class Units(Protocol):
     def kill(self, name: str) -> None:
         """Ends the unit's processes at once. What follows is what its Restart= says, or the stop that was begun."""
 
+    def reboot(self) -> None:
+        """Queues a reboot of the host; doesn't wait."""
+
     def forget_failure(self, name: str) -> None:
         """Clears the failed state of a unit that is down."""
 
@@ -182,6 +185,15 @@ class Processes(Protocol):
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         """Who has one of these device files open."""
+
+    def pci_address(self, node: str) -> str:
+        """Where the card is, such as 0000:03:00.0; empty where that is not told."""
+
+    def unbind(self, address: str) -> None:
+        """Takes the driver xe off the card at this PCI address. Raises SlotFault when it is refused."""
+
+    def bind(self, address: str) -> None:
+        """The opposite."""
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         """What is in use of each card, of those whose driver answers."""

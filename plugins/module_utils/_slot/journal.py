@@ -23,6 +23,7 @@ from .types import End
 KEPT_ATTEMPTS = 20
 JOURNALS_KEPT = 5
 INTERRUPTED = "interrupted"
+WATCHDOG = "the liveness watchdog"  # who, in its attempts
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,15 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         boot=_text(line.get("boot")),
         clears=line.get("clears") or {},
     )
-    return replace(memory, attempts=(*memory.attempts, attempt)[-KEPT_ATTEMPTS:])
+    before = memory.attempts[:-1] if memory.attempts and _repeats(memory.attempts[-1], attempt) else memory.attempts
+    return replace(memory, attempts=(*before, attempt)[-KEPT_ATTEMPTS:])
+
+
+def _repeats(last: Attempt, attempt: Attempt) -> bool:
+    """Is it one of the watchdog's many that changed nothing? They must not push out of memory what did."""
+    same = (last.kind, last.who, last.target) == (attempt.kind, attempt.who, attempt.target)
+    mine = (attempt.kind, attempt.who) == ("recheck", WATCHDOG)
+    return same and mine and last.outcome in (End.COMMITTED, End.UNTOUCHED)
 
 
 def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:

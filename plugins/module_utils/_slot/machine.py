@@ -170,8 +170,8 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     if not up or others or not all(look.same for look in up) or not any(look.stands for look in up):
         return Kind.SWITCH, everything
     proven = [place for place in everything if _proven(request, seen, looks[place])]
-    down = [place for place in everything if not looks[place].stands]
-    down += [place for place in proven if looks[place].stands and not looks[place].healthy]
+    down = [place for place in everything if not looks[place].stands or _wedged(request, looks[place])]
+    down += [place for place in proven if place not in down and not looks[place].healthy]
     unproven = [place for place in everything if place not in proven and place not in down]
     if down or unproven:
         return _of_some(request, seen, down, unproven)
@@ -182,6 +182,10 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     if opened and settled and boots == sorted(seen.target_units) and recorded:
         return Kind.NOTHING, everything
     return Kind.FINISH, everything
+
+
+def _wedged(request: Request, look: Look) -> bool:
+    return look.unit.invocation_id in request.wedged
 
 
 def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[Kind, tuple[int, ...]]:
@@ -273,9 +277,9 @@ def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Pro
         return seen.previous if same and seen.previous.fingerprint == seen.verified.fingerprint else None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
-        again = request.restart or kind in (Kind.VERIFY, Kind.RECHECK)
+        again = request.restart or request.wedged or kind in (Kind.VERIFY, Kind.RECHECK)
         another = seen.back is not None and seen.back != seen.rendering
-        return seen.previous if unchanged and (again or another) else None
+        return seen.previous if unchanged and (bool(again) or another) else None
     return seen.previous
 
 
@@ -540,7 +544,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
     if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR):
         return replace(state, todo=(), end=End.UNTOUCHED)
-    unharmed = state.plan.kind is Kind.RECHECK and failure.told
+    unharmed = state.plan.kind is Kind.RECHECK and (failure.told or state.on_failure is OnFailure.KEEP)
     batch = state.todo[0].batch
     first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch
     if first or state.plan.kind is Kind.FINISH or unharmed:

@@ -28,6 +28,8 @@ MEMORY_LIMIT_S = 15.0
 _IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
+WEDGED_GRACE_S = 10.0  # for an engine that does nothing any more to end by itself
+BIND_LIMIT_S = 30.0
 _FAST_S, _SLOW_S = 0.2, 0.3
 _PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
@@ -48,7 +50,8 @@ def stop(run: Run) -> None:
         run.did(f"stop {unit.name}")
     limit = max((unit.stop_limit_s or DEFAULT_STOP_LIMIT_S for unit in running), default=0.0) + STOP_MARGIN_S
     waiting = [unit.name for unit in running]
-    for _waited in run.poll(limit, _FAST_S):
+    doomed = [unit.name for unit in running if unit.invocation_id in run.request.wedged]
+    for waited in run.poll(limit, _FAST_S):
         seen = run.fx.units.show(waiting)
         for unit in seen:
             if unit.active == "failed":
@@ -57,6 +60,11 @@ def stop(run: Run) -> None:
         waiting = [unit.name for unit in seen if not is_down(unit)]
         if not waiting:
             return
+        if waited >= WEDGED_GRACE_S:
+            for name in set(doomed) & set(waiting):
+                run.fx.units.kill(name)
+                run.did(f"kill {name}")
+            doomed = []
     raise SlotFault(
         f"{', '.join(waiting)} did not stop within {limit:g} s",
         expected="inactive",
@@ -109,7 +117,37 @@ def release(run: Run) -> None:
         beside += found
     if beside:
         run.warn(f"{run.profile.name} is started beside who holds a card of it: {strangers.named(beside)}")
+    if run.request.rebind and run.direction is Direction.FORWARD:
+        _rebind(run, nodes)
     _await_memory(run, nodes)
+
+
+def _rebind(run: Run, nodes: Sequence[str]) -> None:
+    """Unbinds and binds the driver of each card, which is what brings back one that it has declared lost. There is no
+    reset of the PCI function: these cards don't come back from it.
+    """
+    processes = run.fx.processes
+    addresses = [address for node in nodes if (address := processes.pci_address(node))]
+    held = processes.device_holders(nodes)
+    if not addresses or held:
+        raise SlotFault(
+            "the driver can't be bound to the cards anew",
+            expected="cards that nobody has open",
+            got=strangers.named(held) or "no PCI address of a card",
+        )
+    for address in addresses:
+        processes.unbind(address)
+        processes.bind(address)
+        run.did(f"bind the driver of {address} anew")
+    for _waited in run.poll(BIND_LIMIT_S, _FAST_S):
+        present = {processes.pci_address(node) for node in processes.render_nodes()}
+        if present.issuperset(addresses):
+            return
+    raise SlotFault(
+        f"not all cards came back within {BIND_LIMIT_S:g} s after their driver was bound anew",
+        expected=", ".join(addresses),
+        got=", ".join(sorted(present)) or "none",
+    )
 
 
 def _await_memory(run: Run, nodes: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from .liveness import MIN_PATIENCE_S, DeviceLoss, Liveness, Policy
 from .needle import Long
 from .types import SlotFault
 
@@ -242,6 +243,7 @@ class Profile:
     replicas: tuple[Replica, ...] = ()
     replica: int | None = None  # which engine of several this is, in `singles`
     image: str = ""  # what its engine runs in a container of; empty: it runs on the host
+    liveness: Liveness = field(default_factory=Liveness)
     user: str = ""  # whose the processes in the container are
     power_cap_w: int | None = None  # of each of its cards while an engine runs; None: whatever the cards have
     warmup: WarmUp | None = None  # None: clients send the first requests
@@ -401,6 +403,18 @@ def _warmup(read: _Reader, where: str) -> WarmUp:
     )
 
 
+def _liveness(read: _Reader) -> Liveness:
+    policy, loss = read.get("policy", str), read.get("device_loss", str)
+    if policy not in list(Policy):
+        raise read.fault("policy", f"is {policy!r}, wanted one of {', '.join(Policy)}")
+    if loss not in list(DeviceLoss):
+        raise read.fault("device_loss", f"is {loss!r}, wanted one of {', '.join(DeviceLoss)}")
+    patience, ask, verify = (
+        float(read.get(key, (int, float))) for key in ("patience_s", "ask_every_s", "verify_every_s")
+    )
+    return Liveness(Policy(policy), max(MIN_PATIENCE_S, patience), ask, verify, DeviceLoss(loss))
+
+
 def _reasoning(read: _Reader) -> Reasoning:
     how = read.get("how", str)
     if how not in HOWS:
@@ -542,4 +556,5 @@ def parse_profile(text: str, where: str) -> Profile:
         power_cap_w=read.get("power_cap_w", int, None),
         warmup=_warmup(read.section("warmup"), where) if read.has("warmup") else None,
         node=_node(read.section("node")) if read.has("node") else None,
+        liveness=_liveness(read.section("liveness")) if read.has("liveness") else Liveness(),
     )

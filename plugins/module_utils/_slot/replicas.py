@@ -79,10 +79,10 @@ def as_rendered(rows: Sequence[Entry], profile: Profile) -> list[dict[str, Any]]
     ]
 
 
-def without_the_dead(state: SlotState, live: Collection[str], reason: str) -> dict[str, Any]:
+def without_the_dead(state: SlotState, live: Collection[str], reason: str, why_gone: str = GONE) -> dict[str, Any]:
     """The fields of an open state that don't hold any more because processes that were verified are gone.
 
-    Empty while all holds. reason: why the slot is closed where none is left.
+    Empty while all holds. reason: why the slot is closed where none is left. why_gone: of each of several, why it is.
     """
     shut = {"open": False, "verified": False, "phase": "failed", "reason": reason}
     if not state.open:
@@ -90,7 +90,9 @@ def without_the_dead(state: SlotState, live: Collection[str], reason: str) -> di
     if state.replicas is None:
         return {} if state.invocation_id in live else shut
     rows = [
-        row if not row["open"] or still_open(row, live) else {**row, "open": False, "verified": False, "reason": GONE}
+        row
+        if not row["open"] or still_open(row, live)
+        else {**row, "open": False, "verified": False, "reason": why_gone}
         for row in state.replicas
     ]
     if rows == list(state.replicas):

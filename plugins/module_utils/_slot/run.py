@@ -25,6 +25,7 @@ from .rendering import Rendering
 from .types import (
     Direction,
     Failure,
+    GaveWayFault,
     Holder,
     Layout,
     Mode,
@@ -230,6 +231,14 @@ class Run:
         if wait is None or wait.eta_s is None:
             return default
         return max(1, math.ceil(wait.eta_s - (self.fx.clock.monotonic() - wait.begun)))
+
+    def give_way(self) -> None:
+        """Raises GaveWayFault where the engine is only to be asked while nobody is served, and somebody is."""
+        if not (self.request.while_idle and self.rechecking):
+            return
+        told = self.front.status() or {}
+        if any(told.get(f"{name}_generations") for name in ("active", "queued")):
+            raise GaveWayFault
 
     def did(self, action: str) -> None:
         self.actions.append(action)

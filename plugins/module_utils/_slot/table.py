@@ -76,6 +76,31 @@ def elsewhere(info: Mapping[str, Any]) -> list[str]:
     return [f"remote: the engine is elsewhere, at {url}; this host relays to it" for url in urls]
 
 
+def liveness(info: Mapping[str, Any]) -> list[str]:
+    """What the liveness watchdog saw and did; nothing where it sees nothing wrong."""
+    told = info.get("liveness")
+    if not told:
+        return []
+    if not told["fresh"]:
+        where = f"`systemctl status b70-watch-{told['slot']}`"
+        return [] if info["at_work"] else [f"liveness: the watchdog is silent since {told['at']}; see {where}"]
+    lines = [
+        f"WEDGED: {row['unit']} since {row['since']}: {row['reason']} (policy: {told['policy']})"
+        for row in told["engines"]
+        if row["verdict"] == "wedged"
+    ]
+    done, asked_last = told["action"], told["verification"]
+    if done:
+        came = f" ({done['outcome']})" if done["outcome"] else ""
+        lines.append(f"liveness: {done['what']} at {done['at']}{came}: {done['reason']}")
+    if asked_last and asked_last["passed"] is not True:
+        words = "FAILED" if asked_last["passed"] is False else "could not be asked"
+        lines.append(f"liveness: the canary while idle {words} at {asked_last['at']}: {asked_last['reason']}")
+    if told["card_faults"]:
+        lines.append(f"liveness: the kernel reported {told['card_faults']} faults of cards; see `journalctl -k`")
+    return lines
+
+
 def _quarantine(info: Mapping[str, Any]) -> list[str]:
     held = info["quarantine"]
     if held is None:
@@ -125,7 +150,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         health = "" if part is not None else ", healthy" if engine["healthy"] else ", NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}{health}{restarts}")
-    lines += [*group(info), *_quarantine(info)]
+    lines += [*group(info), *_quarantine(info), *liveness(info)]
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
     lines += [*promoted(info), *accepted(info), *elsewhere(info), *pending(info)]

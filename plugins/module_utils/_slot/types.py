@@ -59,6 +59,7 @@ class OnFailure(StrEnum):
     ROLLBACK = "rollback"
     STOP = "stop"
     LEAVE = "leave"
+    KEEP = "keep"  # a canary that fails of what is served changes nothing
 
 
 class Way(StrEnum):
@@ -118,6 +119,14 @@ class ToldToEndFault(Fault):
 
     def __init__(self, by: str = "SIGTERM") -> None:
         super().__init__(f"the switch was told to end ({by})")
+
+
+class GaveWayFault(ToldToEndFault):
+    """Clients came while something was asked that was to bother nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message = "clients came, so the engine was not asked on"
 
 
 @dataclass(frozen=True)
@@ -279,6 +288,9 @@ class Request:
     restart: bool = False  # start the engine anew, also a verified one, from what was verified last
     planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
     make_room: bool = True  # stop other slots that use cards which this profile needs; otherwise it is refused
+    wedged: tuple[str, ...] = ()  # invocation ids of processes that answer /health, and do nothing else any more
+    rebind: bool = False  # unbind and bind the driver of the cards while their engine is down
+    while_idle: bool = False  # the canary gives way to clients
     leave: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of replicas that this settling has dealt with
     switch_id: str = ""
     who: str = ""
@@ -385,6 +397,21 @@ class Layout:
     def unit(self, profile: str, replica: int | None = None) -> str:
         """The unit of a profile with one engine, or that of one of several."""
         return f"{self.unit_prefix}{_engine_name(profile, replica)}.service"
+
+    @property
+    def liveness_file(self) -> PurePosixPath:
+        """What the liveness watchdog has seen."""
+        return self.slot_run_dir / "liveness.json"
+
+    @property
+    def climb_file(self) -> PurePosixPath:
+        """What was tried last for a lost card of the host."""
+        return self.state_dir / "climb.json"
+
+    @property
+    def watch_unit(self) -> str:
+        """What watches whether the slot's engines work on. Its name is not that of any profile's unit."""
+        return f"b70-watch-{self.slot}.service"
 
     @property
     def settle_unit(self) -> str:

@@ -178,7 +178,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         for case in canary.get("cases", [])
         if is_asked(case, profile)
     ]
-    accuracy = profile.get("accuracy", {})
+    accuracy, liveness = profile.get("accuracy", {}), profile.get("liveness", {})
     return {
         "name": name,
         "title": profile.get("title", name),
@@ -250,6 +250,13 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "cases": cases,
         },
         "warmup": _warmup(profile.get("warmup") or {}),
+        "liveness": {
+            "policy": liveness.get("policy", "report"),
+            "patience_s": liveness.get("patience_s", 300),
+            "ask_every_s": liveness.get("ask_every_s", 300),
+            "verify_every_s": liveness.get("verify_every_s", 0),
+            "device_loss": liveness.get("device_loss", "quarantine"),
+        },
         "accuracy": {
             "threshold": accuracy.get("threshold", 0.8),
             "limit_s": accuracy.get("limit_s", 1800),

@@ -18,7 +18,7 @@ from .launch import launch_of
 
 _WORDS = ("title", "purpose", "status", "status_reason", "modalities", "stack", "cards")
 _IF_GIVEN = ("power_cap_w", "warmup")
-_SECTIONS = ("model", "engine", "frontdoor", "canary", "accuracy")
+_SECTIONS = ("model", "engine", "frontdoor", "canary", "liveness", "accuracy")
 DEFAULT = "nobody: the default"
 
 

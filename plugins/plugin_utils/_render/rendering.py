@@ -38,6 +38,8 @@ from .unit import (
     settle_text,
     unit_name,
     unit_text,
+    watch_name,
+    watch_text,
 )
 
 SCHEMA = 1
@@ -374,6 +376,7 @@ def resolve(
         "canary": canary,
         **({"warmup": profile["warmup"]} if profile["warmup"] else {}),
         "accuracy": profile["accuracy"],
+        "liveness": profile["liveness"],
         "fingerprint": fingerprint(profile, manifest, identity, settings["env"]),
     }
     resolved["examined"] = examined(resolved)
@@ -447,4 +450,6 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
         units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
     settle = settle_text(program_path(checked), slot, sorted(names))
     units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})
+    watch = watch_text(program_path(checked), slot)
+    units.append({"path": f"{checked['unit_dir']}/{watch_name(slot)}", "content": watch, "mode": "0644"})
     return files + program_files(checked) + units

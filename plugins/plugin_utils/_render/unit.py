@@ -36,6 +36,11 @@ def settle_name(slot: str = "main") -> str:
     return Layout(slot=slot).settle_unit
 
 
+def watch_name(slot: str = "main") -> str:
+    """Return the unit that watches whether the engines of a slot work on."""
+    return Layout(slot=slot).watch_unit
+
+
 def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return the directives for the IP addresses of an engine: this host, and what ``engine_ip_allow`` names.
 
@@ -95,6 +100,8 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         "After=network-online.target",
         f"After={FRONTDOOR}",
         *(f"After={unit}" for unit in units),
+        # Every engine that starts is watched, also after an upgrade that brought the watchdog.
+        f"Wants={watch_name(slot)}",
         # A start while this runs is none of its own: what started is seen by this one.
         "StartLimitIntervalSec=0",
         "",
@@ -113,6 +120,45 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         "ProtectHome=yes",
         "PrivateTmp=yes",
         "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+        "RestrictSUIDSGID=yes",
+        "LockPersonality=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def watch_text(program: str, slot: str) -> str:
+    """Return the unit of the slot's liveness watchdog.
+
+    :param program: path of b70ctl.
+    """
+    lines = [
+        MARKER,
+        "[Unit]",
+        f"Description=Liveness watchdog of the b70 slot {slot}",
+        f"After={FRONTDOOR} {settle_name(slot)}",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={quote_path(program)} watch",
+        # It ends by itself when its program was replaced.
+        "Restart=always",
+        "RestartSec=5",
+        # What it restarts it brings to an end first, or leaves to the settle service.
+        "KillMode=mixed",
+        "TimeoutStopSec=15",
+        "Nice=5",
+        "NoNewPrivileges=yes",
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+        "ProtectKernelTunables=yes",
+        # liveness.device_loss: rebind writes here; the rest of /sys stays read-only.
+        "ReadWritePaths=-/sys/bus/pci/drivers/xe",
         "ProtectKernelModules=yes",
         "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
         "RestrictSUIDSGID=yes",

@@ -69,6 +69,8 @@ FAULTS = {
     "garbage": "answers with a run of one token",
     "empty": "answers with nothing",
     "hang": "never answers a generation",
+    "wedge": "counts generations, answers /health and /metrics, and does nothing else as long as it is told so",
+    "crawl": "does not end with its prompt as long as it is told so, but takes a chunk of it every chunk_s",
     "hang-stream": "stops in the middle of a stream",
     "slow-stream": "takes two seconds for each word of a stream",
     "die-stream": "dies in the middle of a stream and logs a lost device",
@@ -81,6 +83,7 @@ FAULTS = {
     "flood": "writes flood_per_s lines into its log while it loads",
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
+DEFAULTS |= {"prefill_s": 0.0, "chunk_s": 1.0}  # of every generation, and of each of its steps
 DEVICE = "/dev/dri/renderD128"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 NO_ROOM = (
@@ -117,6 +120,9 @@ class Engine:
         self.parser = str(given.reasoning_parser)
         self._lock = threading.Lock()
         self._busy = 0
+        self.waiting = 0  # generations that it has begun
+        self.tokens = 0  # that it has generated
+        self.cached = 0.0  # share of its cache in use
         self._answered = self._asked = self._wrong = 0
 
     def _told(self) -> dict[str, Any]:
@@ -129,6 +135,25 @@ class Engine:
 
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """A generation, as /metrics counts them."""
+        with self._lock:
+            self.waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.waiting -= 1
+                self.tokens += 1
+
+    def metrics(self) -> str:
+        """As vLLM words it, as far as anybody reads it."""
+        rows = {"num_requests_running": self.waiting, "num_requests_waiting": 0, "kv_cache_usage_perc": self.cached}
+        rows |= {"generation_tokens_total": self.tokens, "prompt_tokens_total": 0, "prefix_cache_queries_total": 0}
+        labels = f'{{engine="0",model_name="{self.name}"}}'
+        return "".join(f"vllm:{name}{labels} {float(value)}\n" for name, value in rows.items())
 
     def _wrong_at(self) -> list[int]:
         return list(self._told().get("wrong_at") or ())
@@ -191,6 +216,13 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(payload)
 
+    def _send_text(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
     def do_GET(self) -> None:
         engine = self.engine
         if self.path == "/health":
@@ -201,6 +233,8 @@ class Handler(BaseHTTPRequestHandler):
             model = {"id": engine.served_name, "object": "model", "created": int(time.time()), "owned_by": "vllm"}
             model |= {"root": engine.name, "parent": None, "max_model_len": engine.served_length}
             self._send(200, {"object": "list", "data": [model]})
+        elif self.path == "/metrics":
+            self._send_text(engine.metrics())
         else:
             self._send(404, {"detail": "Not Found"})
 
@@ -243,8 +277,25 @@ class Handler(BaseHTTPRequestHandler):
             die(WORKER_DIED, 0)
         if engine.has("hang"):
             time.sleep(86400)
-        with engine.company() as together:
+        with engine.counted(), engine.company() as together:
+            if not self._prefill():
+                return
             self._say(body, prompt, limit, chat=chat, together=together)
+
+    def _prefill(self) -> bool:
+        """Reads the prompt in chunks, each of which takes some of the cache; stands still while it is wedged. Returns
+        whether the client is still there."""
+        engine, until = self.engine, time.monotonic() + self.engine.values["prefill_s"]
+        step_at = time.monotonic() + engine.values["chunk_s"]
+        while (stands := engine.has("wedge")) or engine.has("crawl") or time.monotonic() < until:
+            time.sleep(0.1)
+            if self._left():
+                self.close_connection = True
+                return False
+            if time.monotonic() >= step_at and not stands:
+                engine.cached = (engine.cached + 0.001) % 1
+                step_at = time.monotonic() + engine.values["chunk_s"]
+        return True
 
     def _say(self, body: dict[str, Any], prompt: str, limit: int, *, chat: bool, together: bool) -> None:
         engine = self.engine

@@ -37,6 +37,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams impor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import exact
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.liveness import sampled
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from machine import free_port
 from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data
@@ -415,3 +417,33 @@ def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path
     figures = summary(records)
     assert (figures["requests"], figures["failed"], figures["short"], figures["prompt_tokens"]) == (4, 0, 0, 80)
     assert figures["itl_s"]["p50"] >= 0.01
+
+
+def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> None:
+    def running_and_cached() -> tuple[int | None, float]:
+        status, text = sim.ask("GET", "/metrics")
+        assert (status, sim.ask("GET", "/health")[0]) == (200, 200)
+        look = sampled(0.0, KINDS["vllm"].metrics, text, None)
+        return look.engine, look.marks["vllm:kv_cache_usage_perc"]
+
+    sim.tell(live=["wedge"])
+    client = threading.Thread(target=sim.chat)
+    client.start()
+    while running_and_cached()[0] == 0:
+        time.sleep(0.02)
+    before = running_and_cached()
+    time.sleep(1.5)
+    assert running_and_cached() == before
+    sim.tell(live=[])
+    client.join(LIMIT_S)
+    assert running_and_cached()[0] == 0
+
+
+def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> None:
+    sim = Sim(tmp_path, prefill_s=1.0, chunk_s=0.2).wait()
+    try:
+        sim.chat()
+        text = sim.ask("GET", "/metrics")[1]
+        assert sampled(0.0, KINDS["vllm"].metrics, text, None).marks["vllm:kv_cache_usage_perc"] > 0.002
+    finally:
+        sim.close()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of the cards, as far as the kernel's xe driver tells it.
+"""The cards: their memory, as far as the kernel's xe driver tells it, and the driver's hold on them.
 
 How much of a card is in use comes from the driver's memory query on the render node (uapi drm/xe_drm.h). It answers 0
 to processes without CAP_PERFMON; a card whose driver runs is never that empty, so 0 is no answer. Whose it is comes
@@ -18,9 +18,10 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
-from ..types import CardMemory
+from ..types import CardMemory, SlotFault
 
 _DRIVER = "xe"
+_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DEVICE_QUERY = 0xC0286440  # DRM_IOWR(DRM_COMMAND_BASE + DRM_XE_DEVICE_QUERY, 40 bytes)
 _MEM_REGIONS = 1
 _VRAM = 1
@@ -68,6 +69,25 @@ def card_memory(nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         if memory is not None:
             found.append(CardMemory(node, *memory))
     return tuple(found)
+
+
+def pci_address(node: str) -> str:
+    """Where the card of a render node is; empty where the kernel does not tell."""
+    name = os.path.basename(os.path.realpath(f"/sys/class/drm/{os.path.basename(node)}/device"))
+    return name if _ADDRESS.fullmatch(name) else ""
+
+
+def write_driver(what: str, address: str) -> None:
+    """Has the driver let go of a card ("unbind") or take it ("bind"); the kernel answers when that is done."""
+    path = f"/sys/bus/pci/drivers/{_DRIVER}/{what}"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(handle, address.encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise SlotFault(f"the kernel refused to {what} {address} ({path}): {error.strerror}") from error
 
 
 def _driver(node: str) -> str:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping, Sequence
 
 from ..types import CardMemory, Holder
-from .cards import card_memory, resident_bytes
+from .cards import card_memory, pci_address, resident_bytes, write_driver
 
 _LISTEN = "0A"
 CARDS = {("0x8086", "0xe223"), ("0x8086", "0xe211")}  # PCI ids: Arc Pro B70, B60
@@ -177,6 +177,15 @@ class ProcTable:
                 amount = f" ({resident / 2**30:.1f} GiB of card memory)" if resident else ""
                 holders.append(_holder(pid, ", ".join(sorted(set(held.values()))) + amount))
         return tuple(holders)
+
+    def pci_address(self, node: str) -> str:
+        return pci_address(node)
+
+    def unbind(self, address: str) -> None:
+        write_driver("unbind", address)
+
+    def bind(self, address: str) -> None:
+        write_driver("bind", address)
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         return card_memory(nodes)

@@ -227,6 +227,9 @@ class Systemd:
     def kill(self, name: str) -> None:
         _checked(["systemctl", "kill", "--signal=SIGKILL", "--", name])
 
+    def reboot(self) -> None:
+        _checked(["systemctl", "reboot", "--no-block"])
+
     def forget_failure(self, name: str) -> None:
         _checked(["systemctl", "reset-failed", "--", name])
 

@@ -63,11 +63,15 @@ class Metrics:
 
     tokens: generated since it started. cache: share of its cache in use, 0 to 1.
     cache_hits: tokens of prompts that it took from its cache since it started.
+    asked: together how many requests it works on, or will. progress: of what moves while it works, in a long prefill
+    too, and in no other process than the one that computes.
     """
 
     tokens: str = ""
     cache: str = ""
     cache_hits: str = ""
+    asked: tuple[str, ...] = ()
+    progress: tuple[str, ...] = ()
 
 
 class Kind:

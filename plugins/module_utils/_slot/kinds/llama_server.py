@@ -117,7 +117,14 @@ class LlamaServer(Kind):
     owned_flags = _OWNED_FLAGS
     owned_env = _OWNED_ENV
     success_statuses = "130 143"  # it ends with 0, but not before it listens to signals
-    metrics = Metrics(tokens="llamacpp:tokens_predicted_total", cache_hits="llamacpp:prompt_tokens_cached_total")
+    metrics = Metrics(
+        tokens="llamacpp:tokens_predicted_total",
+        cache_hits="llamacpp:prompt_tokens_cached_total",
+        asked=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+        # Calls of llama_decode are counted one by one, those of a long prompt too. Between two of them it answers;
+        # while one hangs, nobody is told anything.
+        progress=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
+    )
     version_at = ("/props", "build_info")
     steps = _STEPS
     symptoms = _SYMPTOMS

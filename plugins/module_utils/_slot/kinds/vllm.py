@@ -294,6 +294,15 @@ class Vllm(Kind):
         tokens="vllm:generation_tokens_total",
         cache="vllm:kv_cache_usage_perc",
         cache_hits="vllm:prefix_cache_hits_total",
+        asked=("vllm:num_requests_running", "vllm:num_requests_waiting"),
+        # All come from the core's process with each step. A prompt counts when it is done, so in a chunked prefill only
+        # the cache moves: each chunk takes blocks of it.
+        progress=(
+            "vllm:generation_tokens_total",
+            "vllm:prompt_tokens_total",
+            "vllm:prefix_cache_queries_total",
+            "vllm:kv_cache_usage_perc",
+        ),
     )
     steps = _STEPS
     symptoms = _SYMPTOMS

@@ -436,7 +436,7 @@ def test_the_program_comes_and_its_old_modules_go(place, systemd):
         folder.mkdir(parents=True)
     converge(place, systemd, [*files(place, "a"), *program(place, "__init__.py", "old.py", "host/files.py")])
     assert place.command.stat().st_mode & 0o7777 == 0o755
-    assert place.settle_at_boot.readlink() == place.settle
+    assert place.at_boot(place.settle).readlink() == place.settle
     wanted = [*files(place, "a"), *program(place, "__init__.py", "host/files.py")]
     plan = converge(place, systemd, wanted)
     assert plan.removals == [place.program_dir / "old.py"]
@@ -448,13 +448,36 @@ def test_the_program_comes_and_its_old_modules_go(place, systemd):
     assert place.settle.exists()
 
 
+def test_a_watchdog_that_does_not_run_is_started(place, systemd):
+    place.command.parent.mkdir()
+    wanted = [*program(place), Wanted(place.watch, f"{_slot_place.MARKER}\n{UNIT}")]
+    plan = converge(place, systemd, wanted)
+    assert plan.starts
+    assert place.at_boot(place.watch).readlink() == place.watch
+    started = []
+
+    def run(argv):
+        started.append(argv)
+        return 0, "", ""
+
+    _slot_files.start(plan, place, run)
+    assert started == [["systemctl", "start", "--no-block", place.watch.name]]
+
+    def runs(argv):
+        code, output, errors = systemd(argv)
+        return code, output.replace("ActiveState=inactive", "ActiveState=active"), errors
+
+    again = make_plan(wanted, place, OWNER, runs)
+    assert (again.starts, again.changed) == (False, False)
+
+
 def test_a_missing_link_for_the_boot_is_a_change(place, systemd):
     place.command.parent.mkdir()
     converge(place, systemd, program(place))
-    place.settle_at_boot.unlink()
+    place.at_boot(place.settle).unlink()
     plan = make_plan(program(place), place, OWNER, systemd)
     assert plan.changed
-    assert f"{place.settle_at_boot} -> {place.settle}" in diff(plan)[0]["after"]
+    assert f"{place.at_boot(place.settle)} -> {place.settle}" in diff(plan)[0]["after"]
 
 
 def test_files_beside_the_program_are_refused(place, systemd):

@@ -10,7 +10,7 @@ kill the caller: `fake_host.kill_at = N` raises Killed at the Nth effect, as kil
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -41,11 +41,12 @@ from unit import contracts
 LAYOUT = Layout()
 ANSWERS = {"say OK": "OK", "3 + 4": " 7\n"}
 CONTRACTS = {LAYOUT.state_file: "state", LAYOUT.journal_file: "journal", LAYOUT.next_journal: "journal"}
+CONTRACTS |= {LAYOUT.liveness_file: "liveness"}
 BACKEND = "http://127.0.0.1:18080"
 EPOCH = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
 
 # Faults of an engine, and whether an engine with it may ever be shown to a client.
-HARMLESS = {"", "ignore_term", "slow_stop", "slow_load", "never_ready", "never_stops"}
+HARMLESS = {"", "wedged", "ignore_term", "slow_stop", "slow_load", "never_ready", "never_stops"}
 FAULTS = (
     "never_ready",
     "exit_at_start",
@@ -134,6 +135,13 @@ def profile_data(
             ],
         },
         "accuracy": {"threshold": 0.8, "limit_s": 1800, "questions": None},
+        "liveness": {
+            "policy": "report",
+            "patience_s": 180,
+            "ask_every_s": 300,
+            "verify_every_s": 0,
+            "device_loss": "quarantine",
+        },
         "fingerprint": f"sha256:{name}-1",
     }
     for dotted, value in changes.items():
@@ -207,9 +215,20 @@ class FakeUnit:
     started_from: str | None = None  # the same at its last start
     stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
+    running: int = 0  # requests that it counts
+    tokens: int = 0  # that it has generated
+    cache: float = 0.0  # share of it in use
+
     @property
     def up(self) -> bool:
         return self.pid > 0
+
+    def metrics(self) -> str:
+        """What vLLM tells, as far as anybody reads it."""
+        labels = '{engine="0",model_name="x"}'
+        rows = {"num_requests_running": self.running, "num_requests_waiting": 0, "kv_cache_usage_perc": self.cache}
+        rows |= {"generation_tokens_total": self.tokens, "prompt_tokens_total": 0, "prefix_cache_queries_total": 0}
+        return "".join(f"vllm:{name}{labels} {float(value)}\n" for name, value in rows.items())
 
 
 class FakeHost:
@@ -242,6 +261,7 @@ class FakeHost:
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
         self.nodes: dict[str, Reply] = {}  # what the other nodes of the group answer, by URL
+        self.bound_anew: Callable[[str], object] = lambda _address: None
         self.images: dict[str, str] = {}  # ids by what units run
         self.containers_empty = False  # Podman looks after nothing
         self.memory_told = True
@@ -341,6 +361,11 @@ class FakeHost:
         self._down(unit, "activating")
         unit.sub, unit.restart_at = "auto-restart", self.mono + 15.0
 
+    def wedge(self, profile: str, replica: int | None = None, running: int = 1) -> None:
+        """The engine answers /health, and works no more. running: requests that it had begun."""
+        unit = self.unit(profile, replica)
+        unit.live_fault, unit.running = "wedged", running
+
     def crash(self, profile: str, replica: int | None = None) -> None:
         """The engine dies and systemd starts it again at once."""
         unit = self.unit(profile, replica)
@@ -363,6 +388,7 @@ class FakeHost:
         if unit.fault == "device_lost":
             self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
+        unit.running = unit.tokens = 0
         if unit.loaded is None:
             unit.loaded = self.unit_text(unit)
         unit.started_from = unit.loaded
@@ -594,6 +620,10 @@ class FakeUnits:
         else:
             self._host._loop(unit)
 
+    def reboot(self) -> None:
+        self._host.step("reboot")
+        self._host.going_down = True
+
     def forget_failure(self, name: str) -> None:
         self._host.step()
         if self._host.units[name].active == "failed":
@@ -650,6 +680,8 @@ class FakeHttp:
         fault = engine.live_fault
         if url.endswith("/health"):
             return Reply(500, "broken") if fault == "health_500" else Reply(200)
+        if url.endswith("/metrics"):
+            return Reply(200, engine.metrics())
         served = "another" if fault == "wrong_id" else self._host.layout.profile_of(engine.name)
         told = next((word for word in engine.cmdline if word.startswith("--max-model-len=")), "")
         length = 99 if fault == "wrong_length" else int(told.partition("=")[2] or 512)
@@ -662,7 +694,7 @@ class FakeHttp:
         active = sum(1 for end in fake_host.generations if end > fake_host.mono)
         rows = [
             {"index": index, "active_generations": sum(1 for end in ends if end > fake_host.mono)}
-            for index, ends in enumerate(fake_host.generations_on)
+            for index, ends in enumerate(fake_host.generations_on or [fake_host.generations])
         ]
         part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
         part |= {"queued_generations": 0, "max_active_generations": 2}
@@ -682,6 +714,10 @@ class FakeHttp:
             return Reply(0, error="refused")
         self._host.mono += 0.02
         fault = engine.live_fault
+        if fault == "wedged":
+            self._host.mono += timeout_s
+            return Reply(0, error="timeout")
+        engine.tokens += 1
         if body["max_tokens"] == 1:
             if fault == "no_token":
                 self._host.mono += timeout_s
@@ -713,8 +749,14 @@ class FakeHttp:
     ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         """All at once: the replies come in no order, after a quiet second."""
         self.together = len(bodies)
+        begun, engine = self._host.mono, self._ready(url)
         try:
             yield None
+            while engine is not None and engine.live_fault == "wedged":
+                if self._host.mono - begun >= timeout_s:
+                    yield 0, Reply(0, error="timeout"), timeout_s
+                    return
+                yield None
             for index in reversed(range(len(bodies))):
                 yield index, self.post(url, bodies[index], timeout_s), 0.02
         finally:
@@ -905,6 +947,17 @@ class FakeProcesses:
         self._host.step()
         ended = {unit.name for unit in self._host.units.values() if not unit.up}
         return tuple(user for user in self._host.device_users if user.what in paths and user.unit not in ended)
+
+    def pci_address(self, node: str) -> str:
+        self._host.step()
+        return f"0000:{3 + int(node.removeprefix('/dev/dri/renderD')) - 128:02x}:00.0"
+
+    def unbind(self, address: str) -> None:
+        self._host.step(f"unbind {address}")
+
+    def bind(self, address: str) -> None:
+        self._host.step(f"bind {address}")
+        self._host.bound_anew(address)
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         self._host.step()

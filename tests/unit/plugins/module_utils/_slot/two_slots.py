@@ -119,6 +119,12 @@ class _Units:
     def restart(self, name: str) -> None:
         self._of(name).restart(name)
 
+    def kill(self, name: str) -> None:
+        self._of(name).kill(name)
+
+    def reboot(self) -> None:
+        self._main.reboot()
+
     def forget_failure(self, name: str) -> None:
         self._of(name).forget_failure(name)
 

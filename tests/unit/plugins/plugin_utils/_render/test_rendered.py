@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """No profile of the catalogue renders to anything else by accident. The digests of units, environments and fingerprints
-are those of before there were kinds of engines; those of profiles are newer: the keys accuracy and same_answers_as were
-added."""
+are those of before there were kinds of engines; those of profiles are newer: the keys accuracy, same_answers_as and
+liveness were added."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_the_command_line_of_the_baseline():
 def test_the_resolved_profile_has_what_the_host_reads():
     profile = resolved(C8)
     keys = "schema name title status status_reason accepted_rules modalities slot unit stack cards model"
-    last = "engine frontdoor canary accuracy fingerprint examined unit_sha256"
+    last = "engine frontdoor canary accuracy liveness fingerprint examined unit_sha256"
     assert list(profile) == f"{keys} {last}".split()
     assert profile["unit_sha256"] == hashlib.sha256(rendered({C8: CATALOGUE[C8]})[profile["unit"]].encode()).hexdigest()
     assert profile["unit"] == f"b70-slot-main-{C8}.service"
@@ -225,11 +225,11 @@ def names_in(unit: str, directive: str) -> list[str]:
 
 def test_the_unit_that_verifies_comes_after_all_others_and_no_unit_names_another():
     units = {name: text for name, text in rendered().items() if name.endswith(".service")}
-    settle = units.pop("b70-settle-main.service")
+    settle, watch = (units.pop(f"b70-{what}-main.service") for what in ("settle", "watch"))
     order = sorted(units)
     # It looks at engines that were started already, and never keeps one from starting or stopping.
     assert names_in(settle, "After") == ["network-online.target", "b70-openai-frontdoor.service", *order]
-    assert not any(names_in(settle, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
+    assert not any(names_in(settle + watch, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
     for name in order:
         assert (names_in(units[name], "Conflicts"), names_in(units[name], "After")) == ([], ["network-online.target"])
 
@@ -325,6 +325,15 @@ def test_the_unit_that_verifies_what_runs():
     for line in ("Type=exec", "ExecStart=/opt/b70/bin/b70ctl recover --boot", "StartLimitIntervalSec=0"):
         assert line in lines
     assert "WantedBy=multi-user.target" in lines
+
+
+def test_the_watchdog_starts_with_every_engine_and_may_write_nothing_of_the_kernels_but_one_drivers_files():
+    files = rendered()
+    assert "Wants=b70-watch-main.service" in files["b70-settle-main.service"].splitlines()
+    lines = files["b70-watch-main.service"].splitlines()
+    for line in ("ExecStart=/opt/b70/bin/b70ctl watch", "Restart=always", "ProtectKernelTunables=yes"):
+        assert line in lines
+    assert [line for line in lines if line.startswith("ReadWritePaths=")] == ["ReadWritePaths=-/sys/bus/pci/drivers/xe"]
 
 
 def test_the_program_runs_as_rendered(tmp_path):

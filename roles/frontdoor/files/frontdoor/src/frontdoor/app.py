@@ -33,6 +33,7 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.journal import History
+from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState
@@ -108,6 +109,7 @@ class App:
             config=config,
             server=self.server,
             histories=self.histories,
+            watchdogs=[Liveness(slot.state_file) for slot in slots],
             records=records,
             quarantine=Quarantine(config.slot.quarantine_file),
             keys_error=lambda: self.keys_error,

@@ -13,6 +13,7 @@ from typing import Any
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
 from frontdoor.policy.routes import GATED_PATHS
+from frontdoor.slot.liveness import WEDGED
 from frontdoor.slot.state import PHASES, epoch
 
 PREFIX = "b70_frontdoor_"
@@ -185,6 +186,14 @@ SLOT_SHOWN = {
     "by_slot_queued_generations": ("queued_generations", "Requests that wait for permits of the slot."),
     "by_slot_verification_wanted": ("verification_wanted", "Whether the slot's streams call for a verification."),
 }
+# Of what the watchdog of a slot tells; a slot without one has no samples.
+WATCHED = {
+    "engine_wedged": "Whether requests wait for the engine and nothing moves.",
+    "engine_verification_timestamp_seconds": "When the canary was last asked to its end while nobody was served.",
+    "engine_verification_failed": "Whether that canary failed.",
+    "liveness_timestamp_seconds": "When the watchdog last looked.",
+    "card_faults": "Faults of the slot's cards that the kernel has reported since the watchdog runs.",
+}
 # Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {
     "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
@@ -223,6 +232,25 @@ _LABELS = {"outcomes": "outcome", "tokens": "kind", "signs": "sign"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 # what follows the name, labels, and the value
 Sample = tuple[str, Labels, float]
+
+
+def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
+    """Samples by the names of `WATCHED`."""
+    found: dict[str, list[Sample]] = {name: [] for name in WATCHED}
+    for slot, row in slots.items():
+        told = row["liveness"]
+        if told is None:
+            continue
+        for engine in told["engines"]:
+            labels = {"slot": slot, "replica": str(engine["index"] or 0)}
+            found["engine_wedged"].append(("", labels, engine["verdict"] == WEDGED))
+        asked = told["verification"]
+        if asked and asked["passed"] is not None:
+            found["engine_verification_timestamp_seconds"].append(("", {"slot": slot}, epoch(asked["at"])))
+            found["engine_verification_failed"].append(("", {"slot": slot}, not asked["passed"]))
+        found["liveness_timestamp_seconds"].append(("", {"slot": slot}, epoch(told["at"])))
+        found["card_faults"].append(("", {"slot": slot}, told["card_faults"]))
+    return found
 
 
 def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | int) -> Iterator[Sample]:
@@ -295,6 +323,8 @@ def render(
         add(name, "gauge", text, told)
     for name, text, told in _of_slots(slots):
         add(name, "gauge", text, told)
+    for name, samples_of in _watched(slots).items():
+        add(name, "gauge", WATCHED[name], samples_of)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,

@@ -24,6 +24,7 @@ from frontdoor.http.job import respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
 from frontdoor.slot.journal import History
+from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.replicas import Replica
@@ -67,6 +68,7 @@ class LocalAnswers:
     server: Server
     #: of each slot
     histories: list[History]
+    watchdogs: list[Liveness]
     records: Records
     quarantine: Quarantine
     #: what is wrong with a file of keys
@@ -243,6 +245,7 @@ class LocalAnswers:
             "active_generations": limiter.active,
             "queued_generations": limiter.queued,
             "sentinel": target.sentinel.report(),
+            "liveness": self.watchdogs[target.index].told(),
             "replicas": [self._replica(target, one) for one in target.replicas.all],
         }
 

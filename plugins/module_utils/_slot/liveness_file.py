@@ -1,0 +1,96 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the liveness watchdog tells: the frontdoor and b70ctl read it. Its words are for everybody.
+
+The contract is `roles/slot/files/schema/liveness.schema.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .effects import Effects
+from .types import Layout
+
+SCHEMA = 1
+FRESH_S = 120.0  # one that is older was left by a watchdog that does not run any more
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine. index: of several; None of the only one. since: when its verdict was first this one."""
+
+    index: int | None
+    unit: str
+    invocation_id: str
+    verdict: str
+    since: str
+    flat_s: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The last canary that was asked while nobody was served. passed None: it could not be asked to its end."""
+
+    at: str
+    passed: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the watchdog did last: report, close, restart, rebind, reboot or quarantine; and what came of it."""
+
+    at: str
+    what: str
+    reason: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Told:
+    at: str
+    slot: str
+    profile: str | None
+    policy: str | None
+    engines: tuple[Row, ...] = ()
+    verification: Verification | None = None
+    action: Action | None = None
+    card_faults: int = 0  # lines of the kernel's log since the watchdog runs
+
+    def to_json(self) -> str:
+        data = {
+            "schema": SCHEMA,
+            **self.__dict__,
+            "engines": [{**row.__dict__, "flat_s": round(row.flat_s)} for row in self.engines],
+            "verification": None if self.verification is None else dict(self.verification.__dict__),
+            "action": None if self.action is None else dict(self.action.__dict__),
+        }
+        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+def parse(text: str | None) -> Mapping[str, Any] | None:
+    """The document, or None where there is none that this version can read."""
+    try:
+        data = json.loads(text or "null")
+    except ValueError:
+        return None
+    return data if isinstance(data, Mapping) and data.get("schema") == SCHEMA else None
+
+
+def read_liveness(fx: Effects, layout: Layout) -> Mapping[str, Any] | None:
+    """What the watchdog of the slot told last, with `fresh`: whether it still runs. None where none ever ran."""
+    try:
+        data = parse(fx.files.read(layout.liveness_file))
+    except OSError:
+        data = None
+    if data is None:
+        return None
+    age = fx.clock.now() - datetime.fromisoformat(str(data["at"]).replace("Z", "+00:00")).astimezone(UTC)
+    return {**data, "fresh": age.total_seconds() <= FRESH_S}

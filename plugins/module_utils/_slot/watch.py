@@ -1,0 +1,455 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The liveness watchdog of a slot: it looks at what is served, and does what the profile says of a wedged engine.
+
+`liveness` decides, this looks and acts. It acts under the slot's lock and never beside a switch: an engine that is
+restarted is settled as after a crash, alone, by the slot engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from . import api, liveness, pooling, quarantine, recover, replicas, strangers
+from . import canary as canaries
+from .driver import Driver
+from .effects import Effects
+from .frontdoor import FrontdoorLink, read_state
+from .journal import WATCHDOG, encode
+from .kinds.table import kind_of
+from .liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
+from .liveness_file import Action, Row, Told, Verification
+from .observe import load_profile, read_memory, slot_units
+from .profile import POOLING, Profile
+from .published import reason_of
+from .run import VERIFYING_PHASES
+from .state_file import SlotState, stamp
+from .types import Layout, Mode, OnFailure, Reply, Request, SlotFault, ToldToEndFault, UnitState
+
+LOOK_S = 10.0
+KERNEL_S = 60.0
+METRICS_LIMIT_S = 5.0
+AGAIN_S = 300.0  # after a verification that gave way, or could not begin
+KERNEL_LINES = 300
+_ON_FAILURE = {
+    Policy.REPORT: OnFailure.KEEP,
+    Policy.CLOSE: OnFailure.LEAVE,
+    Policy.RESTART: OnFailure.ROLLBACK,
+}
+UNKNOWN = Judgement(Verdict.UNKNOWN)
+Replies = Generator["tuple[int, Reply, float] | None", None, None]
+
+
+@dataclass
+class Watched:
+    """One engine process that is served. single: of `Profile.singles`."""
+
+    single: Profile
+    unit: UnitState
+    samples: tuple[Sample, ...] = ()
+    judged: Judgement = UNKNOWN
+    since: str = ""  # when the verdict was first this one
+    moved_at: float = 0.0  # monotonic, when it was last seen to work, or asked
+    question: Replies | None = None  # that waits for its answer
+    answered: int = 0  # questions
+    tells: bool = False  # its metrics show whether it works
+    reported: bool = False  # that it is wedged
+
+    @property
+    def name(self) -> str:
+        """In messages."""
+        return self.unit.name if self.single.replica is None else f"replica {self.single.replica} ({self.unit.name})"
+
+
+@dataclass
+class Watch:
+    """Call `look` again and again. say: takes a line for the log."""
+
+    fx: Effects
+    layout: Layout
+    say: Callable[[str], object]
+    engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
+    verification: Verification | None = None
+    action: Action | None = None
+    faults: int = 0
+    suspect: bool = False  # a card had a fault since the last verification
+    _kernel: Sequence[str] | None = None
+    _kernel_at: float = float("-inf")
+    _not_before: float = float("-inf")  # monotonic, of the next verification
+    _lost: dict[str, CardFault] = field(default_factory=dict)  # by PCI address
+
+    def look(self) -> None:
+        """One look, what follows from it, and the file that tells of it."""
+        state = read_state(self.fx, self.layout)
+        profile = self._profile(state)
+        settings = Liveness() if profile is None else profile.liveness
+        with suppress(SlotFault):
+            self._find(state, profile)
+        front = FrontdoorLink(self.fx, self.layout).status()
+        for watched in self.engines.values():
+            self._sample(watched, front, settings)
+        self._read_kernel_log(profile)
+        if api.at_work(self.fx, self.layout) is None:
+            self._act(state, profile, settings)
+        self._tell(profile, settings)
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _profile(self, state: SlotState | None) -> Profile | None:
+        name = None if state is None else state.profile_name
+        try:
+            return None if name is None else load_profile(self.fx, self.layout, name)
+        except (SlotFault, OSError):
+            return None
+
+    def _find(self, state: SlotState | None, profile: Profile | None) -> None:
+        """The processes that are served now; those of before are forgotten."""
+        found: dict[str, Watched] = {}
+        served = state is not None and state.open and state.phase == "serving" and profile is not None
+        if profile is not None and profile.node is not None and profile.node.rank:
+            served = False  # of an engine over several hosts only the leader's part has an API
+        units = {unit.name: unit for unit in slot_units(self.fx, self.layout)[0]} if served else {}
+        for single in profile.singles if profile is not None and served else ():
+            unit = units.get(single.unit)
+            if unit is None or not unit.settled or state is None or unit.invocation_id not in state.passed:
+                continue
+            known = self.engines.get(unit.invocation_id)
+            if known is None:
+                known = Watched(single, unit, since=self._now(), moved_at=self.fx.clock.monotonic())
+            known.single, known.unit = single, unit
+            found[unit.invocation_id] = known
+        self.engines = found
+
+    def _sample(self, watched: Watched, front: Mapping[str, Any] | None, settings: Liveness) -> None:
+        self._await_answer(watched)
+        engine = watched.single.engine
+        names, text = kind_of(engine.kind).metrics, ""
+        if names.progress:
+            reply = self.fx.http.get(f"{engine.backend_url}/metrics", METRICS_LIMIT_S)
+            text = reply.text if reply.status == 200 else ""
+        sample = liveness.sampled(self.fx.clock.monotonic(), names, text, _generations(front, watched.single))
+        watched.tells = watched.tells or bool(sample.marks)
+        asking = watched.question is not None
+        if watched.tells or asking:
+            sample = replace(sample, question=asking, marks={**sample.marks, "answered": watched.answered})
+        still = bool(watched.samples) and not liveness.moved(watched.samples[-1], sample)
+        if not still:
+            watched.moved_at = sample.at
+        watched.samples = liveness.kept((*watched.samples, sample), settings.patience_s)
+        judged = liveness.judge(watched.samples, settings.patience_s)
+        if judged.verdict is not Verdict.WEDGED and watched.judged.verdict is Verdict.WEDGED:
+            if still:
+                # Those who waited have given up; that is no sign of work.
+                return
+            watched.reported = False
+            self.say(f"{watched.name} works on")
+        if judged.verdict is not watched.judged.verdict:
+            watched.since = self._now()
+        watched.judged = judged
+
+    def _await_answer(self, watched: Watched) -> None:
+        if watched.question is None:
+            return
+        come = next(watched.question, (0, Reply(0, error="no answer"), 0.0))
+        if come is None:
+            return
+        watched.question = None
+        _index, reply, _seconds = come
+        if reply.status and reply.status < 500:
+            watched.answered += 1
+
+    def _read_kernel_log(self, profile: Profile | None) -> None:
+        now = self.fx.clock.monotonic()
+        if profile is None or not profile.cards or now - self._kernel_at < KERNEL_S:
+            return
+        self._kernel_at = now
+        lines = self.fx.units.kernel_log(KERNEL_LINES)
+        new = liveness.since_before(lines, self._kernel or ())
+        if self._kernel is None or lines:
+            self._kernel = lines
+        nodes = {node for single in profile.singles for node in strangers.cards_of(self.fx, single)}
+        ours = {self.fx.processes.pci_address(node) for node in nodes}
+        for fault in liveness.card_faults(new):
+            if fault.card not in ours and "" not in ours:
+                continue
+            self.faults += 1
+            self.suspect = True
+            self.say(f"the kernel reports a {'lost card' if fault.lost else 'fault of a card'}: {fault.line}")
+            if fault.lost:
+                self._lost[fault.card] = fault
+
+    def _now(self) -> str:
+        return stamp(self.fx.clock.now())
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def _act(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> None:
+        held = quarantine.read(self.fx, self.layout)
+        if held is not None and held.reason:
+            return
+        if self._climb(profile, held):
+            return
+        wedged = [watched for watched in self.engines.values() if watched.judged.verdict is Verdict.WEDGED]
+        for watched in wedged:
+            if not watched.reported:
+                watched.reported = True
+                self._on_wedged(watched, settings)
+        if profile is None or state is None or kind_of(profile.engine.kind).remote:
+            return
+        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self.engines.values())
+        if self.engines and idle and state.verified and self._verification_due(state, settings):
+            self._verify(profile, settings)
+        else:
+            self._ask(settings)
+
+    def _ask(self, settings: Liveness) -> None:
+        """Asks for one token of each engine by which nobody is served, and that has not been seen to work for long."""
+        now = self.fx.clock.monotonic()
+        for one in self.engines.values():
+            if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
+                one.moved_at = now
+                # The verdict comes first: an answer that is given up is none.
+                one.question = _question(self.fx, one.single, 2 * settings.patience_s)
+
+    def _on_wedged(self, watched: Watched, settings: Liveness) -> None:
+        reason = (
+            f"{watched.name} is wedged: requests wait, and nothing has moved for {watched.judged.flat_s:.0f} s, "
+            f"while it answers /health"
+        )
+        policy = settings.policy
+        if policy is Policy.RESTART and not liveness.may_restart(
+            read_memory(self.fx, self.layout).attempts, self.fx.clock.now()
+        ):
+            policy = Policy.CLOSE
+            reason += f"; it was restarted {liveness.RESTARTS} times within an hour, so it is closed now"
+        self._did(str(policy), reason, watched)
+        if policy is Policy.CLOSE:
+            self._close(watched, f"the engine is wedged since {watched.since}; `b70ctl recover` looks at it again")
+        elif policy is Policy.RESTART:
+            wanted = self._request(mode=Mode.RECOVER, wedged=(watched.unit.invocation_id,), why=reason)
+            self._settle(wanted)
+
+    def _request(self, **fields: Any) -> Request:
+        return Request(
+            slot=self.layout.slot,
+            drain_timeout_s=0.0,
+            switch_id=api.new_switch_id(self._now()),
+            who=WATCHDOG,
+            **fields,
+        )
+
+    def _settle(self, request: Request) -> None:
+        result = api.switch(self.fx, self.layout, request)
+        self.say(str(result["msg"]))
+        self._came_of(str(result["outcome"]))
+
+    def _came_of(self, outcome: str) -> None:
+        if self.action is not None:
+            self.action = replace(self.action, outcome=outcome)
+
+    def _did(self, what: str, reason: str, watched: Watched | None = None, detail: str = "") -> None:
+        """Remembers what is about to be done, in the journal too. detail: what is not for everybody."""
+        self.action = Action(self._now(), what, reason)
+        reason += detail and f": {detail}"
+        self.say(f"{what}: {reason}")
+        line = encode(
+            "liveness",
+            at=self.action.at,
+            slot=self.layout.slot,
+            unit=None if watched is None else watched.unit.name,
+            invocation_id=None if watched is None else watched.unit.invocation_id,
+            action=what,
+            reason=reason,
+        )
+        try:
+            self.fx.files.append(self.layout.journal_file, line, sync=True)
+        except OSError as error:
+            self.say(f"that could not be written to the journal: {error}")
+
+    def _close(self, watched: Watched, reason: str) -> None:
+        """Closes the frontdoor for this process, if it is still the one that is served."""
+        note = f"pid {os.getpid()} ({WATCHDOG}) since {self._now()}: closing a wedged engine"
+        try:
+            with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
+                state = read_state(self.fx, self.layout)
+                live = set() if state is None else {*state.passed} - {watched.unit.invocation_id}
+                gone = {} if state is None else replicas.without_the_dead(state, live, reason, reason)
+                if state is not None and gone:
+                    FrontdoorLink(self.fx, self.layout).publish(state.fields | gone)
+        except (SlotFault, OSError) as error:
+            watched.reported = False
+            self.say(f"the frontdoor could not be closed: {error}")
+
+    # --- the canary while idle ----------------------------------------------------------------------------------------
+
+    def _verification_due(self, state: SlotState, settings: Liveness) -> bool:
+        if not settings.verify_every_s or self.fx.clock.monotonic() < self._not_before:
+            return False
+        return self.suspect or liveness.due(settings.verify_every_s, state.verified_at, self.fx.clock.now())
+
+    def _verify(self, profile: Profile, settings: Liveness) -> None:
+        """Asks the canary of what is served and idle, in the transaction of `b70ctl verify`."""
+        self._not_before = self.fx.clock.monotonic() + AGAIN_S
+        why = "a card had a fault" if self.suspect else "it was time"
+        wanted = self._request(
+            profile=profile.name,
+            recheck=True,
+            while_idle=True,
+            on_failure=_ON_FAILURE[settings.policy],
+            why=f"a canary while nobody is served: {why}",
+        )
+        outcome = Driver(self.fx, self.layout, wanted).run()
+        if not outcome.failures:
+            self.suspect = False
+            self.verification = Verification(self._now(), True)
+            return
+        failure = outcome.failures[0]
+        wrong = failure.phase in VERIFYING_PHASES and not failure.told
+        why_not = "it gave way to clients" if failure.told else reason_of((failure,))
+        self.verification = Verification(self._now(), False if wrong else None, why_not)
+        if wrong:
+            self.suspect = False
+            self._did(str(settings.policy), "the canary failed while nobody was served", detail=failure.message)
+            self._came_of(str(outcome.end))
+        else:
+            self.say(f"not verified: {failure.message}")
+
+    # --- the ladder ---------------------------------------------------------------------------------------------------
+
+    def _climb(self, profile: Profile | None, held: quarantine.Quarantine | None) -> bool:
+        """Takes the next rung for a lost card whose engine does no work; whether there was one to take."""
+        wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
+        # An engine that died of it, and that the slot could not bring back. One that a person stopped stays down.
+        given_up = held is not None and held.slot == self.layout.slot and self._gave_up(held)
+        named = profile or self._named(held)
+        if named is None or not (given_up or (self._lost and wedged)):
+            return False
+        last = _read_climb(self.fx, self.layout)
+        rung = liveness.next_rung(named.liveness.device_loss, last, self.fx.clock.now())
+        if rung is None:
+            return False
+        line = next((fault.line for fault in self._lost.values()), held.line if held is not None else "")
+        self._take(rung, named, wedged, line, held)
+        return True
+
+    def _gave_up(self, held: quarantine.Quarantine) -> bool:
+        return recover.brought_back(read_memory(self.fx, self.layout), held) is not None
+
+    def _named(self, held: quarantine.Quarantine | None) -> Profile | None:
+        with suppress(SlotFault, OSError):
+            return None if held is None or held.profile is None else load_profile(self.fx, self.layout, held.profile)
+        return None
+
+    def _take(
+        self,
+        rung: Rung,
+        profile: Profile,
+        wedged: tuple[str, ...],
+        line: str,
+        held: quarantine.Quarantine | None,
+    ) -> None:
+        self._did(str(rung), f"a card of {profile.name} is lost")
+        wanted = self._request(
+            mode=Mode.RECOVER, wedged=wedged, rebind=True, why="a card is lost; its driver is bound anew"
+        )
+        if held is None:
+            unit = next((one.unit for one in self.engines.values()), UnitState(profile.unit))
+            cause = quarantine.Cause(wanted.switch_id, profile.name, "device_lost", line, unit)
+            for text in quarantine.impose(self.fx, self.layout, cause)[1]:
+                self.say(text)
+        # Before it is done: whatever comes of it, it was tried.
+        self.fx.files.write(self.layout.climb_file, json.dumps({"rung": str(rung), "at": self._now()}) + "\n")
+        self._lost.clear()
+        if rung is Rung.REBIND:
+            self._settle(wanted)
+        elif rung is Rung.REBOOT:
+            self.fx.units.reboot()
+        else:
+            reason = "a card was lost again after its driver was bound anew"
+            self.say(str(api.isolate(self.fx, self.layout, WATCHDOG, reason)["msg"]))
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, profile: Profile | None, settings: Liveness) -> None:
+        rows = tuple(
+            Row(
+                one.single.replica,
+                one.unit.name,
+                one.unit.invocation_id,
+                str(one.judged.verdict),
+                one.since,
+                one.judged.flat_s,
+                "requests wait and nothing moves" if one.judged.verdict is Verdict.WEDGED else "",
+            )
+            for one in self.engines.values()
+        )
+        told = Told(
+            at=self._now(),
+            slot=self.layout.slot,
+            profile=None if profile is None else profile.name,
+            policy=None if profile is None else str(settings.policy),
+            engines=rows,
+            verification=self.verification,
+            action=self.action,
+            card_faults=self.faults,
+        )
+        try:
+            self.fx.files.write(self.layout.liveness_file, told.to_json())
+        except OSError as error:
+            self.say(f"what is seen can't be told: {error}")
+
+
+def run(fx: Effects, layout: Layout, say: Callable[[str], object], told: Callable[[], bool]) -> None:
+    """Looks until it is told to end, or its own files have changed: systemd then starts the new ones."""
+    watch = Watch(fx, layout, say)
+    begun = _program(fx)
+    with suppress(ToldToEndFault):
+        while not told() and _program(fx) == begun:
+            try:
+                watch.look()
+            except (SlotFault, OSError) as error:
+                say(f"this look failed, the next one follows: {error}")
+            fx.clock.sleep(LOOK_S)
+
+
+def _program(fx: Effects) -> object:
+    folder = PurePosixPath(__file__).parent
+    return {name: fx.files.modified(folder / name) for name in fx.files.names(folder)}
+
+
+def _generations(front: Mapping[str, Any] | None, single: Profile) -> int | None:
+    """How many generations the frontdoor has under way at this engine."""
+    rows = (front or {}).get("replicas")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, Mapping) and row.get("index") == (single.replica or 0):
+            found = row.get("active_generations")
+            return found if isinstance(found, int) else None
+    return None
+
+
+def _question(fx: Effects, single: Profile, limit_s: float) -> Replies | None:
+    """Asks for one token, or for the numbers of one text, and does not wait for the answer."""
+    task = single.engine.task
+    if task == "transcription":
+        return None
+    if task in POOLING:
+        body = pooling.payload(single, pooling.PROBES[task])
+    else:
+        body = canaries.first_token_payload(single, logprobs=False)
+    url = f"{single.engine.backend_url}{pooling.PATHS.get(task, canaries.PATH)}"
+    return fx.http.post_together(url, [body], limit_s)
+
+
+def _read_climb(fx: Effects, layout: Layout) -> Climb | None:
+    try:
+        data = json.loads(fx.files.read(layout.climb_file) or "null")
+        return None if data is None else Climb(Rung(data["rung"]), str(data["at"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
