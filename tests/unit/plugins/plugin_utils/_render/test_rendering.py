@@ -260,7 +260,7 @@ def test_a_host_without_a_cap_and_an_engine_without_cards_have_none_in_their_uni
     assert "power.py" not in rendered()[f"b70-slot-main-{C8}.service"]
     units = {name: text for name, text in rendered(power_cap_w=210).items() if name.endswith(".service")}
     without = {name for name, text in units.items() if "power.py" not in text}
-    assert without == {"b70-settle-main.service", "b70-slot-main-qwen3-0.6b-cpu.service"}
+    assert without == {"b70-settle-main.service", "b70-watch-main.service", "b70-slot-main-qwen3-0.6b-cpu.service"}
 
 
 @pytest.mark.parametrize("watts", [100, 291])
