@@ -80,6 +80,7 @@ class Watch:
     action: Action | None = None
     faults: int = 0
     suspect: bool = False  # a card had a fault since the last verification
+    wanted: bool = False  # the frontdoor saw streams that call for one
     _kernel: Sequence[str] | None = None
     _kernel_at: float = float("-inf")
     _not_before: float = float("-inf")  # monotonic, of the next verification
@@ -93,6 +94,7 @@ class Watch:
         with suppress(SlotFault):
             self._find(state, profile)
         front = FrontdoorLink(self.fx, self.layout).status()
+        self.wanted = bool(((front or {}).get("sentinel") or {}).get("verification_wanted_at"))
         for watched in self.engines.values():
             self._sample(watched, front, settings)
         self._read_kernel_log(profile)
@@ -292,12 +294,14 @@ class Watch:
     def _verification_due(self, state: SlotState, settings: Liveness) -> bool:
         if not settings.verify_every_s or self.fx.clock.monotonic() < self._not_before:
             return False
-        return self.suspect or liveness.due(settings.verify_every_s, state.verified_at, self.fx.clock.now())
+        return (
+            self.suspect or self.wanted or liveness.due(settings.verify_every_s, state.verified_at, self.fx.clock.now())
+        )
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
         """Asks the canary of what is served and idle, in the transaction of `b70ctl verify`."""
         self._not_before = self.fx.clock.monotonic() + AGAIN_S
-        why = "a card had a fault" if self.suspect else "it was time"
+        why = "a card had a fault" if self.suspect else "streams call for it" if self.wanted else "it was time"
         wanted = self._request(
             profile=profile.name,
             recheck=True,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -346,6 +347,25 @@ def test_a_fault_of_a_card_of_another_slot_does_not():
     slot.host.kernel_lines = (*slot.host.kernel_lines, RESET.replace("0000:03", "0000:09"))
     slot.looks(20)
     assert (slot.told["card_faults"], slot.told["verification"]) == (0, None)
+
+
+def test_streams_that_call_for_a_verification_get_one():
+    slot = watching(verify_every_s=10**6)
+    effects = slot.host.effects()
+    get = effects.http.get
+
+    def with_a_sentinel(url, timeout_s):
+        reply = get(url, timeout_s)
+        if not url.endswith("/status"):
+            return reply
+        told = json.loads(reply.text)
+        told["frontdoor"]["sentinel"] = {"verification_wanted_at": slot.host.state.verified_at}
+        return replace(reply, text=json.dumps(told))
+
+    effects.http.get = with_a_sentinel
+    slot.watch = watch.Watch(effects, LAYOUT, slot.said.append)
+    slot.until(lambda: slot.told["verification"] is not None, limit=3)
+    assert slot.told["verification"]["passed"] is True
 
 
 # --- the ladder
