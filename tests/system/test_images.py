@@ -37,8 +37,9 @@ storage: {filesystem: {rootdirectory: /var/lib/docker-registry}, delete: {enable
 http: {addr: ":5000"}
 """
 FOLDERS = "usr/bin usr/sbin usr/lib usr/lib64 bin lib lib64 sbin etc/ld.so.conf etc/ld.so.conf.d etc/ld.so.cache"
-# What dpkg knows of the packages in these folders: an image with it can get other packages.
-FOLDERS += " var/lib/dpkg etc/dpkg"
+# What dpkg knows of the packages in these folders: an image with it can get other packages. Owners of single files are
+# names of accounts, which the image has none of.
+FOLDERS = f"--exclude=var/lib/dpkg/statoverride {FOLDERS} var/lib/dpkg etc/dpkg"
 # A site with the packages of a derived image, whose certificate the host trusts.
 PACKAGES = "/srv/packages"
 CONTROL = """\
