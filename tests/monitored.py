@@ -48,6 +48,25 @@ HOSTS = {"good": "127.0.0.1", "bad": "127.0.0.2"}
 KEY = "b70-of-prometheus"
 CHAT = "/v1/chat/completions"
 PERMITS = 4
+UNIT = "b70-slot-main-tiny-a.service"
+AT = "2026-06-07T09:00:00Z"
+# What the watchdog writes; roles/slot/files/schema/liveness.schema.json says the same.
+WEDGED = {
+
+        "schema": 1,
+        "at": AT,
+        "slot": "main",
+        "profile": "tiny-a",
+        "policy": "report",
+        "card_faults": 0,
+        "action": None
+    ,
+    "engines": [
+        {"index": None, "unit": UNIT, "invocation_id": "0" * 32, "since": AT}
+        | {"verdict": "wedged", "flat_s": 190, "reason": ""}
+    ],
+    "verification": {"at": AT, "passed": False, "reason": "case sum: got 8"},
+}
 METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_usage_perc"}
 INTERVAL_S = 1
 # what ends a wait for what never comes
@@ -261,8 +280,8 @@ def _place(folder: Path, name: str, engine: Engine, port: int, tls: tuple[Path, 
     cards.tree(place / "sys", 1)
     if bad:
         (place / "quarantine.json").write_text(json.dumps({"schema": 1, "boot_id": ""}))
-        # The watchdog of engines has no metric yet. Here the textfile collector plays it.
-        (place / "textfile" / "watchdog.prom").write_text('b70_frontdoor_engine_wedged{slot="main"} 1\n')
+        # What the watchdog of the slot writes of an engine that is wedged.
+        (place / "liveness.json").write_text(json.dumps(WEDGED))
     sections: dict[str, dict[str, Any]] = {
         "listen": {"host": HOSTS[name], "port": port},
         "slot": {
