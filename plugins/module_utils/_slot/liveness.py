@@ -180,8 +180,6 @@ def due(every_s: float, last: str | None, now: datetime) -> bool:
     return every_s > 0 and _age_s(last or "", now) >= every_s
 
 
-# --- the kernel's log of the cards ----------------------------------------------------------------------------------
-
 # Words of the xe driver; other lines may quote what somebody sent.
 _XE = re.compile(r"\bxe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<text>.*)")
 LOST = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
@@ -225,7 +223,7 @@ def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
     return lines
 
 
-# --- the ladder after a lost card -----------------------------------------------------------------------------------
+# The ladder after a lost card
 
 
 class Rung(StrEnum):

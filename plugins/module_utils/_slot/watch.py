@@ -102,7 +102,7 @@ class Watch:
             self._act(state, profile, settings)
         self._tell(profile, settings)
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # Looking
 
     def _profile(self, state: SlotState | None) -> Profile | None:
         name = None if state is None else state.profile_name
@@ -190,7 +190,7 @@ class Watch:
     def _now(self) -> str:
         return stamp(self.fx.clock.now())
 
-    # --- acting -----------------------------------------------------------------------------------------------------
+    # Acting
 
     def _act(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> None:
         held = quarantine.read(self.fx, self.layout)
@@ -289,7 +289,7 @@ class Watch:
             watched.reported = False
             self.say(f"the frontdoor could not be closed: {error}")
 
-    # --- the canary while idle ----------------------------------------------------------------------------------------
+    # The canary while idle
 
     def _verification_due(self, state: SlotState, settings: Liveness) -> bool:
         if not settings.verify_every_s or self.fx.clock.monotonic() < self._not_before:
@@ -325,7 +325,7 @@ class Watch:
         else:
             self.say(f"not verified: {failure.message}")
 
-    # --- the ladder ---------------------------------------------------------------------------------------------------
+    # The ladder
 
     def _climb(self, profile: Profile | None, held: quarantine.Quarantine | None) -> bool:
         """Takes the next rung for a lost card whose engine does no work; whether there was one to take."""
@@ -379,7 +379,7 @@ class Watch:
             reason = "a card was lost again after its driver was bound anew"
             self.say(str(api.isolate(self.fx, self.layout, WATCHDOG, reason)["msg"]))
 
-    # --- telling ------------------------------------------------------------------------------------------------------
+    # Telling
 
     def _tell(self, profile: Profile | None, settings: Liveness) -> None:
         rows = tuple(

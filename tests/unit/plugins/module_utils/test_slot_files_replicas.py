@@ -20,8 +20,10 @@ from unit.plugins.plugin_utils._render.test_replicas import profile
 
 
 @pytest.fixture
-def systemd() -> Systemd:
-    return Systemd()
+def systemd(place: Place) -> Systemd:
+    made = Systemd()
+    made.active[place.watch.name] = "active"
+    return made
 
 
 @pytest.fixture

@@ -290,6 +290,7 @@ def test_where_the_kv_cache_may_have_a_part_on_the_host(
 
 def test_no_stack_with_cards_is_silent_about_the_kv_cache_on_the_host() -> None:
     for name, manifest in load_stacks().items():
-        if (manifest.get("engine") or {}).get("kind", "vllm") == "vllm" and manifest.get("device") == "xpu":
+        kind = (manifest.get("engine") or {}).get("kind", "vllm")
+        if kind == "vllm" and manifest.get("device") == "xpu" and manifest["installable"]:
             rules = {rule["id"] for rule in manifest.get("rules") or []}
             assert rules & {"kv-cache-on-the-host", "large-kv-cache-on-the-host"}, name
