@@ -51,20 +51,16 @@ PERMITS = 4
 UNIT = "b70-slot-main-tiny-a.service"
 AT = "2026-06-07T09:00:00Z"
 # What the watchdog writes; roles/slot/files/schema/liveness.schema.json says the same.
+_LOOKED_AT = {"index": None, "unit": UNIT, "invocation_id": "0" * 32, "since": AT, "flat_s": 190, "reason": ""}
 WEDGED = {
-
-        "schema": 1,
-        "at": AT,
-        "slot": "main",
-        "profile": "tiny-a",
-        "policy": "report",
-        "card_faults": 0,
-        "action": None
-    ,
-    "engines": [
-        {"index": None, "unit": UNIT, "invocation_id": "0" * 32, "since": AT}
-        | {"verdict": "wedged", "flat_s": 190, "reason": ""}
-    ],
+    "schema": 1,
+    "at": AT,
+    "slot": "main",
+    "profile": "tiny-a",
+    "policy": "report",
+    "card_faults": 0,
+    "action": None,
+    "engines": [{**_LOOKED_AT, "verdict": "wedged"}],
     "verification": {"at": AT, "passed": False, "reason": "case sum: got 8"},
 }
 METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_usage_perc"}

@@ -53,7 +53,8 @@ def arguments(name: str) -> list[str]:
 
 def version_of(name: str) -> str:
     """The release that a profile's stack pins; empty for an image whose owner does not tell it."""
-    return (STACKS[CATALOGUE[name]["stack"]].get("engine") or {}).get("version", "")
+    engine: dict[str, str] = STACKS[CATALOGUE[name]["stack"]].get("engine") or {}
+    return engine.get("version", "")
 
 
 def pinned(version: str) -> list[str]:

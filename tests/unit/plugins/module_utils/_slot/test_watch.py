@@ -434,7 +434,7 @@ def test_an_engine_that_hangs_on_a_lost_card_is_killed_first():
     slot.busy()
     slot.host.wedge("a")
     slot.host.kernel_lines = (*slot.host.kernel_lines, WEDGED)
-    slot.until(lambda: slot.journal())
+    slot.until(slot.journal)
     assert [line["action"] for line in slot.journal()] == ["rebind"]
     assert slot.host.open
     assert slot.host.state.verified
