@@ -207,8 +207,9 @@ def test_four_engines_of_one_profile_lose_one_under_load(two: Two) -> None:
             began, answer = time.time(), two.chat()
             answers.append((began, answer.status_code, answer.text))
 
-    with ThreadPoolExecutor(8) as pool:
-        clients = [pool.submit(client) for _client in range(8)]
+    # As many as three engines have room for: nobody is turned away while one is gone.
+    with ThreadPoolExecutor(6) as pool:
+        clients = [pool.submit(client) for _client in range(6)]
         time.sleep(3)
         two.host.check_output("systemctl kill --signal=KILL b70-slot-main-four@1.service")
         killed_at = time.time()
