@@ -86,6 +86,25 @@ def _power(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[li
     )
 
 
+# How the services of a slot end and what they may do: the ends of their units.
+_OF_SLOT = (
+    "KillMode=mixed",
+    "TimeoutStopSec=15",
+    "Nice=5",
+    "NoNewPrivileges=yes",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "RestrictSUIDSGID=yes",
+    "LockPersonality=yes",
+    "",
+    "[Install]",
+    "WantedBy=multi-user.target",
+)
+
+
 def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
     """Return the unit that verifies the slot's engine at boot and after every start of it.
 
@@ -113,20 +132,7 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         "Restart=on-abnormal",
         "RestartSec=2",
         # It ends what it waits for by itself and leaves an entry in the journal that the next one settles.
-        "KillMode=mixed",
-        "TimeoutStopSec=15",
-        "Nice=5",
-        "NoNewPrivileges=yes",
-        "ProtectHome=yes",
-        "PrivateTmp=yes",
-        "ProtectKernelTunables=yes",
-        "ProtectKernelModules=yes",
-        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-        "RestrictSUIDSGID=yes",
-        "LockPersonality=yes",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
+        *_OF_SLOT,
     ]
     return "\n".join(lines) + "\n"
 
@@ -150,22 +156,9 @@ def watch_text(program: str, slot: str) -> str:
         "Restart=always",
         "RestartSec=5",
         # What it restarts it brings to an end first, or leaves to the settle service.
-        "KillMode=mixed",
-        "TimeoutStopSec=15",
-        "Nice=5",
-        "NoNewPrivileges=yes",
-        "ProtectHome=yes",
-        "PrivateTmp=yes",
-        "ProtectKernelTunables=yes",
         # liveness.device_loss: rebind writes here; the rest of /sys stays read-only.
         "ReadWritePaths=-/sys/bus/pci/drivers/xe",
-        "ProtectKernelModules=yes",
-        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-        "RestrictSUIDSGID=yes",
-        "LockPersonality=yes",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
+        *_OF_SLOT,
     ]
     return "\n".join(lines) + "\n"
 
