@@ -57,44 +57,31 @@ _raw:
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleLookupError
-from ansible.plugins.lookup import LookupBase
-
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet, haproxy, keepalived
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.lookup import FleetLookup
 
 
-class LookupModule(LookupBase):
+class LookupModule(FleetLookup):
     """The lookup as Ansible finds it."""
 
-    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
-        self.set_options(var_options=variables, direct=kwargs)
-        self._known = variables or {}
-        render: dict[str, Callable[[], Any]] = {
+    name = "load_balancer"
+
+    def renderers(self) -> dict[str, Callable[[], Any]]:
+        return {
             "haproxy": self._haproxy,
             "build": lambda: haproxy.build_of(self._haproxy()),
             "keys": lambda: haproxy.keys_map(plain(self.get_option("settings")["api_keys"])),
             "keepalived": self._keepalived,
             "addresses": lambda: [address for found in self._balancers().values() for address in found],
         }
-        unknown = [term for term in terms if term not in render]
-        if unknown or not terms:
-            raise AnsibleLookupError(f"load_balancer: expected one of {', '.join(render)}, got {terms}")
-        try:
-            return [render[term]() for term in terms]
-        except fleet.FleetFault as fault:
-            raise AnsibleLookupError(str(fault)) from fault
-
-    def _told(self, group: str) -> dict[str, Any]:
-        names = (self._known.get("groups") or {}).get(self.get_option(group)) or []
-        return {str(name): self._known["hostvars"][name] for name in names}
 
     def _balancers(self) -> dict[str, tuple[str, ...]]:
-        return {name: fleet.addresses_of(name, told) for name, told in self._told("balancers").items()}
+        return {name: fleet.addresses_of(name, told) for name, told in self.told("balancers").items()}
 
     def _haproxy(self) -> str:
         catalogue = plain(self.get_option("catalogue"))
-        hosts = [fleet.host_of(name, told, catalogue) for name, told in self._told("group").items()]
+        hosts = [fleet.host_of(name, told, catalogue) for name, told in self.told("group").items()]
         return haproxy.configuration(haproxy.settings_of(plain(self.get_option("settings"))), fleet.pools_of(hosts))
 
     def _keepalived(self) -> str:

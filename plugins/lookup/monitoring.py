@@ -61,11 +61,10 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
-from ansible.errors import AnsibleLookupError
-from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.lookup import FleetLookup
 from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
 
 _HEAD = "# Rendered by Ansible. The next run of the role monitoring replaces it.\n"
@@ -76,35 +75,24 @@ def text_of(document: Any) -> str:
     return _HEAD + str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120))
 
 
-class LookupModule(LookupBase):
+class LookupModule(FleetLookup):
     """The lookup as Ansible finds it."""
 
-    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
-        self.set_options(var_options=variables, direct=kwargs)
-        self._known = variables or {}
-        render: dict[str, Callable[[], Any]] = {
+    name = "monitoring"
+
+    def renderers(self) -> dict[str, Callable[[], Any]]:
+        return {
             "prometheus": self._prometheus,
             "alertmanager": lambda: text_of(alertmanager.configuration(plain(self.get_option("receiver")))),
             "addresses": self._addresses,
         }
-        unknown = [term for term in terms if term not in render]
-        if unknown or not terms:
-            raise AnsibleLookupError(f"monitoring: expected one of {', '.join(render)}, got {terms}")
-        try:
-            return [render[term]() for term in terms]
-        except fleet.FleetFault as fault:
-            raise AnsibleLookupError(str(fault)) from fault
-
-    def _told(self, group: str) -> dict[str, Any]:
-        names = (self._known.get("groups") or {}).get(self.get_option(group)) or []
-        return {str(name): self._known["hostvars"][name] for name in names}
 
     def _prometheus(self) -> dict[str, str]:
         settings = prometheus.settings_of(plain(self.get_option("settings")))
-        documents = prometheus.files(settings, self._told("group"), self._told("balancers"))
+        documents = prometheus.files(settings, self.told("group"), self.told("balancers"))
         return {path: text_of(document) for path, document in documents.items()}
 
     def _addresses(self) -> list[str]:
-        servers = self._told("servers").items()
+        servers = self.told("servers").items()
         found = (fleet.addresses_of(name, told, variable="monitoring_server_address") for name, told in servers)
         return [address for addresses in found for address in addresses]
