@@ -30,6 +30,20 @@ def assert_serves(rig: Rig, *profiles: str) -> str:
     return name
 
 
+def wait_served(rig: Rig, before: str) -> None:
+    """Wait until another process than the invocation `before` is served, verified.
+
+    Until then the state file still says what was served last.
+    """
+
+    def again() -> bool:
+        state = rig.state()
+        return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
+
+    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
+    rig.wait_settled()
+
+
 def loading(rig: Rig) -> bool:
     """Does the new engine run, and not answer yet?"""
     return bool((rig.state().get("switch") or {}).get("loading"))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scenarios.outcome import assert_serves
+from scenarios.outcome import assert_serves, wait_served
 from scenarios.recording import Recording
-from scenarios.rig import JOURNAL, PREFIX, Rig, wait_for
+from scenarios.rig import JOURNAL, PREFIX, Rig
 from scenarios.test_trouble import mounted
 
 pytestmark = pytest.mark.scenario
@@ -61,8 +61,7 @@ def test_a_cap_lasts_as_long_as_its_engine(rig: Rig, recorded: Begin) -> None:
 
         before = rig.facts().invocation
         rig.must("systemctl", "kill", "--signal=SIGKILL", UNIT)
-        wait_for(lambda: rig.state().get("open") and rig.facts().invocation != before, 120, "it is served again")
-        rig.wait_settled()
+        wait_served(rig, before)
         assert watts(rig) == 210
 
         done = rig.ctl("switch", "sim-a")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scenarios.outcome import assert_serves, assert_stopped, loading
+from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording, ask, status
 from scenarios.rig import JOURNAL, Rig, wait_for
 
@@ -92,13 +92,7 @@ def test_an_engine_that_dies_in_a_stream_is_served_again_only_verified(rig: Rig,
     wait_for(lambda: rig.facts().invocation != before, 60, "the engine has died")
     rig.tell("sim-a")
 
-    def again() -> bool:
-        """Verified is another process than before: what the frontdoor had been told until then does not count."""
-        state = rig.state()
-        return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
-
-    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
-    rig.wait_settled()
+    wait_served(rig, before)
     assert_serves(rig, "sim-a")
     broken = [answer for answer in recording.answers if answer.stream and answer.status == 200 and not answer.whole]
     assert broken, "no client saw the engine die"

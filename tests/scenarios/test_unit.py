@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.outcome import assert_serves, assert_stopped
-from scenarios.recording import Recording, ask, status
+from scenarios.outcome import assert_serves, assert_stopped, wait_served
+from scenarios.recording import Recording, ask
 from scenarios.rig import PREFIX, Rig, wait_for
 
 pytestmark = pytest.mark.scenario
@@ -39,17 +39,6 @@ def end(rig: Rig, how: str) -> None:
         rig.must("systemctl", "kill", f"--signal={how}", "--kill-who=main", UNIT_A)
     wait_for(lambda: not pids & set(rig.engines()), 60, "the engine has ended")
     rig.tell("sim-a")
-
-
-def wait_served(rig: Rig, before: str) -> None:
-    """Wait until another process than before is served, verified."""
-
-    def again() -> bool:
-        state = rig.state()
-        return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
-
-    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
-    rig.wait_settled()
 
 
 @pytest.mark.parametrize("how", ["worker", "SIGTERM", "SIGKILL"])

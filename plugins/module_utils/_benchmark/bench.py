@@ -331,11 +331,14 @@ def _shown(one: Mapping[str, Any]) -> str:
 
 
 def _compact(records: Sequence[RequestRecord]) -> list[list[Any]]:
-    """Each request as start, first text, last text, end (seconds from the first start), tokens of both sides, error."""
+    """Each request as start, first text, last text, end (seconds from the first start), tokens of both sides, error.
+
+    In microseconds: the figures are computed again from these, and a small model's answer takes two milliseconds.
+    """
     begun = min((record.started_s for record in records), default=0.0)
 
     def since(moment: float | None) -> float | None:
-        return None if moment is None else round(moment - begun, 4)
+        return None if moment is None else round(moment - begun, 6)
 
     return [
         [

@@ -15,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, Effects, Wanted
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
@@ -62,6 +62,7 @@ class Host:
 
     def __init__(self, *canaries: bool, broken: str = "", failed: int = 0) -> None:
         self.canaries, self.broken, self.failed = list(canaries) or [True, True], broken, failed
+        self.speed = 100.0  # tokens per second of one request
         self.loads: list[Load] = []
         self.moved_after, self.told_after = -1, -1  # so many loads
         self.tools: list[Tool] = []
@@ -94,7 +95,7 @@ class Host:
         if self.broken and self.broken in load.target:
             raise GeneratorError("guidellm ended with 1: no room")
         say("1 answered")
-        return requests(load.streams, 100.0, failed=min(self.failed, load.streams))
+        return requests(load.streams, self.speed, failed=min(self.failed, load.streams))
 
     def moved(self, engine: Mapping[str, Any]) -> str:
         assert engine["invocation_id"] == "one"
@@ -352,6 +353,19 @@ def test_a_clock_that_is_set_back_costs_no_figure() -> None:
 def test_a_request_that_the_generator_does_not_report_is_lost() -> None:
     entry = Host().run()["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["cold"]
     assert (entry["requests"], entry["lost"]) == (2, 4)  # three rounds were wanted, and one is reported
+
+
+def test_figures_of_an_answer_of_a_millisecond_can_be_computed_again() -> None:
+    host = Host()
+    host.speed = 77_777.0
+    entry = host.run()["data"]["shapes"]["short-128"]["scenarios"]["c2"]["engine"]["cold"]
+    again = summary(
+        [
+            RequestRecord(begun, first, last, ended, prompt, tokens, 128, error)
+            for begun, first, last, ended, prompt, tokens, error in entry["records"]
+        ]
+    )
+    assert again["request_decode_tok_s"] == pytest.approx(entry["request_decode_tok_s"], rel=0.001)
 
 
 def test_the_table_has_every_figure() -> None:
