@@ -84,8 +84,10 @@ def two(two_hosts: list[tuple[str, dict[str, Any]]], tmp_path_factory: pytest.Te
     profiles = {name: embedder(name) for name in ("vectors", "vectors-2")}
     profiles["vectors-wrong"] = embedder("vectors-wrong")
     profiles["vectors-wrong"]["canary"]["cases"][0]["dimension"] = 97
-    # Another model under the name that clients use.
-    profiles["twin"] = {"extends": "tiny-b", "status": "candidate", "engine": {"served_model_name": "tiny-a"}}
+    # Another model under the name that clients use; both have a queue.
+    queue = {"status": "candidate", "frontdoor": {"queue_timeout_s": 60}}
+    profiles["twin"] = {"extends": "tiny-b", "engine": {"served_model_name": "tiny-a"}, **queue}
+    profiles["queued"] = {"extends": "tiny-a", **queue}
     # One engine per card, but for the cards.
     profiles["four"] = {"extends": "tiny-a", "status": "candidate", "replicas": 4, "engine": {"start_stagger_s": 3}}
     variables.write_text(json.dumps({"b70_slots": slots, "b70_profiles": profiles}))
@@ -98,6 +100,7 @@ class Chatting(threading.Thread):
     """A client of the chat model that never stops asking."""
 
     two: Two
+    pause_s: float = 0.1
     answers: list[tuple[int, str]] = field(default_factory=list)
     enough: threading.Event = field(default_factory=threading.Event)
 
@@ -108,7 +111,7 @@ class Chatting(threading.Thread):
     __hash__ = threading.Thread.__hash__
 
     def run(self) -> None:
-        while not self.enough.wait(0.1):
+        while not self.enough.wait(self.pause_s):
             answer = self.two.chat()
             said = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else answer.text
             self.answers.append((answer.status_code, said.strip()))
@@ -183,9 +186,14 @@ def test_a_move_between_slots_turns_nobody_away(two: Two) -> None:
     assert there.code == 0, there.output
     assert (two.slots()["aux"]["profile"], two.slots()["main"]["phase"]) == ("twin", "stopped")
     assert two.chat().json()["choices"][0]["message"]["content"].strip() == "I am tiny-b."
-    back = two.run("playbooks/move.yml", "-e", "profile=tiny-a", "-e", "to=main", "-e", "from=aux")
+    # More than the slot has permits: somebody waits in its queue whenever it closes.
+    clients = [client, *(Chatting(two, pause_s=0.0) for _client in range(5))]
+    for one in clients[1:]:
+        one.start()
+    back = two.run("playbooks/move.yml", "-e", "profile=queued", "-e", "to=main", "-e", "from=aux")
     assert back.code == 0, back.output
-    client.stop("I am tiny-a.", "I am tiny-b.")
+    for one in clients:
+        one.stop("I am tiny-a.", "I am tiny-b.")
     assert two.chat().json()["choices"][0]["message"]["content"].strip() == "I am tiny-a."
 
 

@@ -158,6 +158,56 @@ async def test_of_two_slots_that_serve_one_name_the_first_open_one_is_asked(tmp_
         assert len(door.engine.requests) == asked
 
 
+@pytest.mark.parametrize("size", [10, 40_000])
+@on_loop
+async def test_who_waits_for_a_slot_that_closes_is_asked_of_another_that_serves_the_model(
+    tmp_path: Path, size: int
+) -> None:
+    """Both know the name as an alias: the body that the second engine gets has the name of its own model."""
+    async with two(tmp_path) as door:
+        limits = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
+        told = {"profile": MAIN, "limits": limits, "request": {"model_aliases": ["chat"]}}
+        door.run.write_state(sequence=8, **told)
+        door.write(sequence=8, request={"model_aliases": ["chat"]})
+        door.run.engine.script = hold = Hold()
+        running, waiting, last = [await door.run.client() for _ in range(3)]
+        asked = json.dumps({"model": "chat", "input": "x" * size}).encode()
+        for client in (running, waiting, last):
+            client.request("POST", CHAT, asked)
+            await until(lambda: door.run.engine.active == 1)
+        await door.run.queued(2)
+        # with a request that its client has sent ahead
+        last.request("POST", CHAT, asked)
+        held = door.run.app.memory.held
+        door.run.write_state(sequence=9, **told, phase="switching", open=False, switch={"from": "tiny-a"})
+        for client in (waiting, last, last):
+            assert (await client.answer()).status == 200
+        assert [json.loads(one.body) for one in door.engine.requests] == [{"model": "vec", "input": "x" * size}] * 3
+        hold.go.set()
+        assert (await running.answer()).status == 200
+        assert bool(held) is (size > 16_384)
+        assert (door.run.app.memory.held, len(door.run.app.memory)) == (0, 0)
+        sent = (await waiting.ask("GET", "/metrics")).body.decode()
+        assert f"b70_frontdoor_request_body_bytes_total {4 * len(asked)}\n" in sent
+
+
+@on_loop
+async def test_who_waits_for_a_slot_that_closes_is_told_so_where_nobody_else_serves_the_model(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        door.engine.script = hold = Hold()
+        running, waiting = await door.run.client(), await door.run.client()
+        running.request("POST", CHAT, body("vec"))
+        await until(lambda: door.engine.active == 1)
+        waiting.request("POST", CHAT, body("vec"))
+        await until(lambda: door.run.app.followers[1].limiter.queued == 1)
+        door.write(sequence=9, phase="switching", open=False, switch={"from": "vec", "to": "vec-2"})
+        refused = await waiting.answer()
+        assert (refused.status, refused.json["error"]["code"]) == (503, "switching")
+        hold.go.set()
+        assert (await running.answer()).status == 200
+        assert not door.run.engine.requests
+
+
 @on_loop
 async def test_the_list_has_the_models_of_all_open_slots(tmp_path: Path) -> None:
     async with two(tmp_path) as door:

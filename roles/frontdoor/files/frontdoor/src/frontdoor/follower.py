@@ -100,10 +100,11 @@ class Follower:
         self._ledger.settle()
         self.slot.apply(state)
         count = len(self.replicas.all)
+        # first, so that whoever is dismissed finds who serves its model now
+        self._applied(self, before)
         self._take(state, before)
         if len(self.replicas.all) > count:
             self.replicas.run_probes()
-        self._applied(self, before)
 
     def _take(self, state: SlotState, before: SlotState) -> None:
         """Tell the parts what is so from now on."""

@@ -25,6 +25,9 @@ class Owner(Protocol):
     def refuse(self, refusal: Refusal) -> None:
         """There are none."""
 
+    def dismissed(self, refusal: Refusal) -> None:
+        """It waited, and there will be none here."""
+
 
 class Permits:
     """The permits of the slot, and what those are told who get none."""
@@ -74,7 +77,7 @@ class Permits:
         for waiter in dismissed:
             assert isinstance(waiter, Permit)
             assert refusal is not None
-            waiter.refuse(refusal)
+            waiter.dismiss(refusal)
 
     def dismiss(self, refusal: Refusal) -> None:
         """Refuse everybody who waits."""
@@ -209,6 +212,11 @@ class Permit:
         """Tell the owner that there is no permit."""
         if self._owner is not None:
             self._owner.refuse(refusal)
+
+    def dismiss(self, refusal: Refusal) -> None:
+        """Tell the owner, who waited, that there will be no permit here."""
+        if self._owner is not None:
+            self._owner.dismissed(refusal)
 
     def _expired(self) -> None:
         if self._owner is not None:

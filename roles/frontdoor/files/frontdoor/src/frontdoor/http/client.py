@@ -255,7 +255,7 @@ class ClientConnection(asyncio.Protocol):
                 self.reject(too_large(most), head)
             elif length is not None and len(data) - end >= length:
                 self._buffer = data[end + length :]
-                self._dispatch(head, data[end : end + length])
+                self.dispatch(head, data[end : end + length])
             else:
                 self._buffer = b""
                 self._begin_body(head, data[end:])
@@ -318,7 +318,7 @@ class ClientConnection(asyncio.Protocol):
             self._close_after = True
             self._buffer = b""
         processing, self._processing = self._processing, True
-        self._dispatch(head, content)
+        self.dispatch(head, content)
         self._processing = processing
         if self._stage == HEAD:
             self._process_buffer()
@@ -330,7 +330,8 @@ class ClientConnection(asyncio.Protocol):
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
+    def dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
+        """Have a complete request answered, which no engine has seen."""
         self._stage = ANSWER
         work = self.server.route(self, head, body)
         if work is None:

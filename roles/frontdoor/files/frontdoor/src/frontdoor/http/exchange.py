@@ -46,7 +46,7 @@ class Exchange:
 
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
-        *("_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
+        *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
         *("_gaps", "_head", "_head_bytes", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
         *("_permit", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
         *("_size", "_started", "_tail", "_target", "_tried"),
@@ -62,15 +62,17 @@ class Exchange:
         permits: int = 0,
         wish: Wish | None = None,
         only: int = -1,
+        asked: bytes | bytearray | None = None,
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs.
 
-        `wish` says to which replica a generation should go, `only` to which one anything else has to.
+        `wish` says to which replica a generation should go, `only` to which one anything else has to. `asked` is the
+        body as the client sent it, where another slot may be asked as long as the request waits.
         """
         self._server = server = client.server
         self._client, self._target = client, target
         self._head = head
-        self._size, self._body = size, body
+        self._size, self._body, self._asked = size, body, asked
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = now = server.loop.time()
         self._permit = (
@@ -106,12 +108,31 @@ class Exchange:
         if size >= _SMALL:
             server.memory.add(self._client.client_key, size)
         if self._permit is None or self._permit.acquire():
+            self._asked = None
             self._forward()
+        elif size >= _SMALL and self._asked is not None and self._asked is not self._body and not self._done:
+            # both are held while it waits
+            server.memory.add(self._client.client_key, size)
+            self._size += size
 
     def admitted(self, waited: float) -> None:
         """The permits are there, after a wait of so many seconds."""
         self._last_activity = self._started + waited
+        asked, self._asked = self._asked, None
+        if asked is not None and self._size > len(asked):
+            self._server.memory.add(self._client.client_key, len(asked) - self._size)
+            self._size = len(asked)
         self._forward()
+
+    def dismissed(self, refusal: Refusal) -> None:
+        """Ask the slot that serves the model now; where there is only one, it is closed, and the client is told."""
+        asked, server = self._asked, self._server
+        if asked is None:
+            self.refuse(refusal)
+            return
+        server.ledger.metrics.request_bytes -= len(asked)
+        self._let_go()
+        self._client.dispatch(self._head, asked)
 
     # --- towards the engine ----------------------------------------------------------------------------------------
 
@@ -426,15 +447,20 @@ class Exchange:
         self._server.memory.add(self._client.client_key, -self._size)
         self._size, self._body = 0, b""
 
+    def _let_go(self) -> None:
+        """Give back all that is held."""
+        self._done = True
+        if self._size >= _SMALL:
+            self._release_body()
+        self._server.running.discard(self)
+        if self._permit is not None:
+            self._permit.release()
+
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
         """The one ending: frees the permits, counts, logs, and hands the client connection back."""
         if self._done:
             return
-        self._done = True
         server, client, target, response = self._server, self._client, self._target, self._response
-        if self._size >= _SMALL:
-            self._release_body()
-        server.running.discard(self)
         waited, replica = 0.0, self._replica
         if self._look_at == LOOK_EVERY and self._received >= LOOK_LEAST and target.sentinel.sample():
             self._look()
@@ -443,8 +469,8 @@ class Exchange:
             target.sentinel.note(replica.index, self._sign)
         if self._permit is None and replica is not None:
             replica.passing -= 1
+        self._let_go()
         if self._permit is not None:
-            self._permit.release()
             waited = self._permit.waited
         server.ledger.note(
             Entry(

@@ -103,10 +103,12 @@ class Measured(Exchange):
         body: bytes | bytearray,
         permits: int,
         wish: Wish | None,
+        asked: bytes | bytearray | None,
     ) -> None:
         # nobody can add to what is compressed
         fields = _ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n"
-        super().__init__(client, target, dataclasses.replace(head, fields=fields), size, body, permits, wish)
+        head = dataclasses.replace(head, fields=fields)
+        super().__init__(client, target, head, size, body, permits, wish, asked=asked)
         self._first_s: float | None = None
         # of a chat that is streamed: its report of tokens, and what else its chunks say
         self._usage: Any = None
