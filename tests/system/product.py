@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -157,6 +158,27 @@ def answer_of(response: requests.Response) -> str:
     """Return the text of a completion."""
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["message"]["content"]).strip()
+
+
+def until(question: Callable[[], Any], what: str, limit_s: float = 240) -> Any:
+    """Ask until the answer is something, and return it."""
+    deadline = time.monotonic() + limit_s
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.5)
+    return answer
+
+
+def served_process(host: Host) -> str:
+    """Return the invocation ID of the engine that clients are let in to; empty where there is none."""
+    done = host.run("cat /run/b70/main/state.json")
+    state = json.loads(done.stdout) if done.rc == 0 else {}
+    return str(state["engine"]["invocation_id"]) if state.get("open") and state.get("verified") else ""
+
+
+def wait_served_anew(host: Host, before: str) -> None:
+    """Wait until another process than `before` is served, verified."""
+    until(lambda: served_process(host) not in ("", before), "a verified engine")
 
 
 @dataclass(frozen=True)

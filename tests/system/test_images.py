@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,20 @@ import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, ROOT, Frontdoor, answer_of, bare_hosts, lab_command, play, reach, words_of
+from system.product import (
+    INVENTORY,
+    ROOT,
+    Frontdoor,
+    answer_of,
+    bare_hosts,
+    lab_command,
+    play,
+    reach,
+    served_process,
+    until,
+    wait_served_anew,
+    words_of,
+)
 
 LAB = "images"
 HOST = f"{LAB}1"
@@ -58,15 +70,6 @@ context.load_cert_chain("/srv/lab.crt", "/srv/lab.key")
 server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
 """
-
-
-def until(question: Callable[[], Any], what: str, limit_s: float = 240) -> Any:
-    """Ask until the answer is something, and return it."""
-    deadline = time.monotonic() + limit_s
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
-        time.sleep(0.5)
-    return answer
 
 
 @pytest.fixture(scope="module")
@@ -283,10 +286,9 @@ def test_nothing_differs_from_the_rendering_and_a_second_run_changes_nothing(ope
 
 
 def test_a_killed_container_is_started_and_verified_again(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
-    before = run(host, f"systemctl show --property=InvocationID --value {UNIT}")
+    before = served_process(host)
     run(host, f"kill -9 {engine_pid(host)}")
-    until(lambda: run(host, f"systemctl show --property=InvocationID --value {UNIT}") != before, "the restart")
-    until(lambda: frontdoor.status()["phase"] == "serving" and frontdoor.status()["verified"], "the verification")
+    wait_served_anew(host, before)
     assert served(frontdoor, "tiny-image")
 
 
@@ -354,7 +356,7 @@ def test_a_changed_manifest_builds_another_image_which_is_served(
 
 
 def test_a_reboot_brings_the_container_back_verified(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
+    before = served_process(host)
     lab_command("reboot", HOST)
-    until(lambda: host.run("true").rc == 0, "the host")
-    until(lambda: frontdoor.status()["phase"] == "serving" and frontdoor.status()["verified"], "the verification")
+    wait_served_anew(host, before)
     assert served(frontdoor, "tiny-image")

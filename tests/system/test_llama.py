@@ -22,7 +22,20 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue im
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from demo import inventory_hosts
-from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach, words_of
+from system.product import (
+    INVENTORY,
+    ROOT,
+    Frontdoor,
+    Play,
+    answer_of,
+    bare_hosts,
+    lab_command,
+    play,
+    reach,
+    served_process,
+    wait_served_anew,
+    words_of,
+)
 from vendor import llama
 from vendor.server import gateway, serve
 
@@ -173,6 +186,20 @@ def test_the_doctor_finds_nothing_wrong_with_the_stack(switched: Play, site: lis
     said = words_of(done.output)
     assert "PASS engine-program" in said, done.output[-6000:]
     assert " 0 FAIL," in said, done.output[-6000:]
+
+
+@pytest.mark.parametrize("how", ["kill", "reboot"])
+def test_an_engine_that_ends_is_started_and_verified_again(
+    switched: Play, host: Host, frontdoor: Frontdoor, how: str
+) -> None:
+    before = served_process(host)
+    if how == "kill":
+        host.check_output("systemctl kill --signal=KILL b70-slot-main-tiny-a-gguf.service")
+    else:
+        lab_command("reboot", f"{LAB}1")
+    wait_served_anew(host, before)
+    assert served(frontdoor) == ("tiny-a-gguf", True)
+    assert answer_of(frontdoor.ask()) == "I am tiny-a."
 
 
 def test_damaged_weights_of_this_kind_are_rolled_back(switched: Play, site: list[str], frontdoor: Frontdoor) -> None:

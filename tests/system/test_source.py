@@ -16,8 +16,7 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,19 @@ import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, ROOT, Frontdoor, Play, answer_of, bare_hosts, lab_command, play, reach, words_of
+from system.product import (
+    INVENTORY,
+    ROOT,
+    Frontdoor,
+    Play,
+    answer_of,
+    bare_hosts,
+    lab_command,
+    play,
+    reach,
+    until,
+    words_of,
+)
 from system.test_pristine import MARKER, changed_files
 from vendor import goods, repository
 from vendor.server import Vendors, gateway, serve, vendors
@@ -46,15 +57,6 @@ UNITS = "systemctl list-units --all --no-legend --plain 'b70-build-*.service'"
 PATCH = "patches/kernels-for-another-torch.patch"
 PACK = f"git/steveseguin/b70-optimization-lab/b70-*-{hashlib.sha256(PATCH.encode()).hexdigest()[:12]}.pack"
 ALL = "host,gpu_driver,oneapi,stack"
-
-
-def until(question: Callable[[], Any], what: str, limit_s: float = 900) -> Any:
-    """Ask until the answer is something, and return it."""
-    deadline = time.monotonic() + limit_s
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
-        time.sleep(0.5)
-    return answer
 
 
 def descendants(pid: int) -> list[int]:
@@ -262,7 +264,7 @@ def lost(
         second.wait(120)
     assert "vllm-xpu-kernels: going on with" in log.read_text() or "vllm-xpu-kernels" in builder.check_output(UNITS)
     made = f"ls {SRC}/vllm-xpu-kernels-*/out/*.whl"
-    until(lambda: builder.run(made).rc == 0 and not builder.run(running).stdout, "the wheel that nobody waits for")
+    until(lambda: builder.run(made).rc == 0 and not builder.run(running).stdout, "the wheel that nobody waits for", 900)
     return objects(builder)
 
 
