@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,16 +18,14 @@ from typing import Any
 import pytest
 
 from page.browser import Browser, started
+from page.chat import LAST, NUMBERS, READY, answered, say, visit
 from page.show import Show
 from page.test_page import PALE, WIDE
 
 PROGRAM = Path(__file__).with_name("chatting.py")
-NUMBERS = re.compile(r"TTFT \d+\.\d\d s · [\d,]+\.\d tok/s · \d+ tokens")
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-LAST = "[...document.querySelectorAll('article.assistant')].at(-1)?.{}"
-READY = "document.getElementById('send') && !document.getElementById('send').disabled"
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +46,8 @@ def show() -> Iterator[Show]:
         yield show
 
 
-def visit(browser: Browser, show: Show, width: int = 1000) -> None:
-    browser.look(width, 800)
-    browser.complaints.clear()
-    browser.open("about:blank")
-    browser.open(show.url + "chat")
-    browser.wait(READY)
-
-
-def say(browser: Browser, text: str) -> None:
-    browser.type("#text", text)
-    browser.press("#text", "Enter")
-
-
-def answered(browser: Browser) -> str:
-    """The last answer, when it has ended."""
-    browser.wait(LAST.format("getAttribute('aria-busy')"), lambda busy: busy == "false")
-    return str(browser.run(LAST.format("innerText")))
-
-
 def test_an_answer_is_streamed_with_its_numbers(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     assert browser.run("document.getElementById('model').innerText") == "Tiny A"
     say(browser, "paced please")
     # the first part is shown before the others are there
@@ -86,7 +64,7 @@ def test_an_answer_is_streamed_with_its_numbers(browser: Browser, show: Show) ->
 
 
 def test_a_conversation_is_sent_as_it_was_and_reasoning_is_not(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     for text in ("think hard", "tags too", "refuse this", "history"):
         say(browser, text)
         told = answered(browser)
@@ -106,7 +84,7 @@ def test_a_conversation_is_sent_as_it_was_and_reasoning_is_not(browser: Browser,
     ("asked", "reasoning", "answer"), [("think", "step by step", "42"), ("tags", "first this", "then that")]
 )
 def test_reasoning_is_folded(browser: Browser, show: Show, asked: str, reasoning: str, answer: str) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     say(browser, asked)
     told = answered(browser)
     assert answer in told
@@ -117,7 +95,7 @@ def test_reasoning_is_folded(browser: Browser, show: Show, asked: str, reasoning
 
 
 def test_stop_ends_the_generation(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     say(browser, "forever")
     browser.wait(LAST.format("innerText"), lambda told: "on on on" in told)
     assert browser.run("document.getElementById('send')") is None
@@ -135,7 +113,7 @@ def test_stop_ends_the_generation(browser: Browser, show: Show) -> None:
 
 
 def test_what_a_model_writes_runs_and_loads_nothing(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     say(browser, "markdown")
     answered(browser)
     inside = LAST.format("querySelectorAll({!r}).length")
@@ -158,7 +136,7 @@ def test_what_a_model_writes_runs_and_loads_nothing(browser: Browser, show: Show
 def test_pictures_are_sent_where_the_model_sees(browser: Browser, show: Show, tmp_path: Path) -> None:
     file = tmp_path / "dot.png"
     file.write_bytes(PNG)
-    visit(browser, show)
+    visit(browser, show.url)
     browser.choose("#images", [file, file])
     browser.wait("document.querySelectorAll('.pictures img').length", lambda count: count == 2)
     browser.press(".pictures button:last-child")
@@ -171,7 +149,7 @@ def test_pictures_are_sent_where_the_model_sees(browser: Browser, show: Show, tm
 
 def test_the_model_is_chosen_where_several_serve(browser: Browser) -> None:
     with talking(second=True) as show:
-        visit(browser, show)
+        visit(browser, show.url)
         assert browser.run("[...document.getElementById('model').options].map((one) => one.text)") == [
             "Tiny A",
             "Tiny B",
@@ -189,7 +167,7 @@ def test_the_model_is_chosen_where_several_serve(browser: Browser) -> None:
 
 
 def test_settings_are_sent_where_they_are_set(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     say(browser, "settings")
     assert json.loads(answered(browser).partition("\n")[0]) == {"temperature": None, "max_tokens": None}
     browser.press(".settings summary")
@@ -204,7 +182,7 @@ def test_settings_are_sent_where_they_are_set(browser: Browser, show: Show) -> N
 
 
 def test_what_goes_wrong_is_said_and_can_be_tried_again(browser: Browser, show: Show) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     say(browser, "refuse this")
     assert "the prompt is too odd" in answered(browser)
     say(browser, "break")
@@ -257,7 +235,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, tmp_path: 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_can_be_read(browser: Browser, show: Show, dark: bool) -> None:
-    visit(browser, show)
+    visit(browser, show.url)
     for text in ("think", "markdown", "refuse", "hello"):
         say(browser, text)
         answered(browser)

@@ -18,8 +18,11 @@ import anthropic
 import openai
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import png
 from clients.line import Line, same
-from system.product import QUESTION, ROOT, Frontdoor, picture, play
+from page.browser import started
+from page.chat import NUMBERS, answered, say, visit
+from system.product import COLOUR_QUESTION, QUESTION, ROOT, Frontdoor, picture, play
 
 # what anthropic's client has no parameter for
 EXACT = {"temperature": 0}
@@ -174,3 +177,23 @@ def test_images(client: openai.OpenAI, base_url: str, between: Line, served: str
     text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
     assert text == colour.capitalize()
     same(between, base_url, "/v1/chat/completions")
+
+
+def test_the_chat_page(served: str, frontdoor: Frontdoor, tmp_path: Path) -> None:
+    """In a browser, with words and with a picture."""
+    file = tmp_path / "blue.png"
+    file.write_bytes(png(48, 40, "blue"))
+    with started() as browser:
+        visit(browser, f"{frontdoor.url}/")
+        browser.press("details summary")
+        browser.type("#temperature", "0")
+        say(browser, QUESTION)
+        told = answered(browser)
+        assert served in told
+        assert NUMBERS.search(told), told
+        browser.press("#new")
+        browser.choose("#images", [file])
+        browser.wait("document.querySelectorAll('.pictures img').length")
+        say(browser, COLOUR_QUESTION)
+        assert "Blue" in answered(browser)
+        assert browser.complaints == []
