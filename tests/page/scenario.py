@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A frontdoor with a made-up engine and made-up visitors, whose slot's state is told on standard input.
 
-Prints its port. Each line of JSON on standard input changes the state file: a table of its fields. The word `kill` ends
-the engine.
+Prints its port. Each line of JSON on standard input changes the state file: a table of its fields, and `liveness` is
+the file of the watchdog. The word `kill` ends the engine.
 """
 
 from __future__ import annotations
@@ -165,6 +165,11 @@ async def main() -> None:
                     await run.engine.kill()
                 else:
                     told = json.loads(line)
+                    watchdog = Path(run.state_path).with_name("liveness.json")
+                    if seen := told.pop("liveness", None):
+                        watchdog.write_text(json.dumps(seen))
+                    else:
+                        watchdog.unlink(missing_ok=True)
                     for replica in told.get("replicas", ()):
                         replica["backend_url"] = replica["backend_url"] or run.engine.url
                     run.write_state(**{**base, **told})

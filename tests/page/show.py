@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ WRONG = (
     "the last switch failed: phase canary: a canary answer was wrong or missing; then phase health on the way back: "
     "the engine did not become ready"
 )
+UNIT = "b70-slot-main-gemma4-12b-it-int4-autoround-c8.service"
 
 
 def _ago(seconds: float) -> str:
@@ -36,6 +38,22 @@ def replicas() -> list[dict[str, Any]]:
     ]
 
 
+def liveness(verdicts: Sequence[str], looked_s: float = 4, action: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the watchdog writes of engines, as roles/slot/files/schema/liveness.schema.json says."""
+    row = {"unit": UNIT, "invocation_id": "0" * 32, "since": _ago(200), "reason": ""}
+    engines = [
+        {
+            **row,
+            "index": number if len(verdicts) > 1 else None,
+            "verdict": verdict,
+            "flat_s": 190 * (verdict == "wedged"),
+        }
+        for number, verdict in enumerate(verdicts)
+    ]
+    told = {"schema": 1, "at": _ago(looked_s), "slot": "main", "profile": "gemma4-12b-it-int4-autoround-c8"}
+    return {**told, "policy": "report", "engines": engines, "verification": None, "action": action, "card_faults": 0}
+
+
 def phases() -> dict[str, dict[str, Any]]:
     """Changes of the state file, by what the page must then tell."""
     closed: dict[str, Any] = {"open": False, "verified": False, "verified_at": None, "retry_after_s": 30}
@@ -43,10 +61,17 @@ def phases() -> dict[str, dict[str, Any]]:
     move = {"id": "3", "from": old, "to": new, "started_at": _ago(24), "eta_s": 64}
     nothing = {"profile": None, "engine": None}
     went_wrong = f"going back to {old}: phase canary: a canary answer was wrong or missing"
+    why = f"{UNIT} is wedged: requests wait, and nothing has moved for 190 s, while it answers /health"
+    acted = {"at": _ago(90), "what": "report", "reason": why, "outcome": ""}
+    restarted = {**acted, "at": _ago(3000), "what": "restart", "outcome": "committed"}
     back = {**move, "from": new, "to": old, "started_at": _ago(2)}
     return {
         "serving": {},
         "unverified": {"verified": False, "verified_at": None},
+        "watched": {"liveness": liveness(["busy"], action=restarted)},
+        "unwatched": {"liveness": liveness(["wedged"], looked_s=400)},
+        "wedged": {"liveness": liveness(["wedged"], action=acted)},
+        "half-wedged": {"liveness": liveness(["busy", "wedged"]), "replicas": replicas()[:2]},
         "degraded": {"replicas": replicas()},
         # long enough not to be over when a slow machine looks
         "switching": {**closed, "phase": "switching", "switch": {**move, "started_at": _ago(70), "eta_s": 160}},

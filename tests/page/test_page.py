@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from page.browser import Browser, started
 from page.show import Show, phases
 
+ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c8"
 TITLE = "Gemma 4 12B IT, INT4 AutoRound"
 MOVE = f"{OLD} → {NEW}"
@@ -151,6 +154,44 @@ def test_replicas_are_there_where_there_are_several(browser: Browser, show: Show
     assert browser.run("document.getElementById('several').hidden")
 
 
+WATCHED = {
+    "serving": ("Serving, verified", ()),
+    "watched": ("Serving, verified", ("busy, looked TIME", "TIME: started the engine anew (done): UNIT is wedged")),
+    "unwatched": ("Serving, verified", ("silent since TIME",)),
+    "wedged": ("Engine is wedged", ("wedged, looked TIME", "TIME: reported it: UNIT is wedged")),
+    "half-wedged": ("Engine is wedged", ("0 busy, 1 wedged, looked TIME",)),
+}
+
+
+@pytest.mark.parametrize("phase", WATCHED)
+def test_what_the_watchdog_saw_and_did_is_there(browser: Browser, show: Show, phase: str) -> None:
+    word, expected = WATCHED[phase]
+    visit(browser, show, phase)
+    browser.wait("document.getElementById('phase').innerText", lambda value: value == word)
+    facts = browser.run(
+        "Object.fromEntries([...document.querySelectorAll('#facts dt')]"
+        ".map((name) => [name.innerText, name.nextElementSibling.innerText]))"
+    )
+    told = [facts[name] for name in ("Watchdog", "What it did last") if name in facts]
+    assert len(told) == len(expected)
+    for value, words in zip(told, expected, strict=True):
+        assert re.match(re.escape(words).replace("TIME", r"[0-9:]{5,8}").replace("UNIT", r"\S+\.service"), value), value
+    if word == "Engine is wedged":
+        assert "nothing has moved for 3 min." in text(browser, "reason")
+    if phase == "half-wedged":
+        rows = browser.run("[...document.querySelectorAll('#replicas tbody tr')].map((row) => row.cells[2].innerText)")
+        assert rows == ["serving", "wedged"]
+    assert browser.complaints == []
+
+
+def test_the_file_of_the_watchdog_is_what_its_schema_says() -> None:
+    schema = json.loads((ROOT / "roles/slot/files/schema/liveness.schema.json").read_text())
+    written = [changes["liveness"] for changes in phases().values() if "liveness" in changes]
+    assert written
+    for one in written:
+        jsonschema.validate(one, schema)
+
+
 def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     visit(browser, show, "serving")
     assert browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 3)
@@ -177,7 +218,7 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("phase", ["serving", "degraded", "switching", "stopped", "failed"])
+@pytest.mark.parametrize("phase", ["serving", "wedged", "degraded", "switching", "stopped", "failed"])
 def test_it_can_be_read(browser: Browser, show: Show, phase: str, dark: bool) -> None:
     visit(browser, show, phase, dark=dark)
     for width in (1200, 700, 340):
