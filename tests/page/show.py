@@ -78,6 +78,7 @@ def phases() -> dict[str, dict[str, Any]]:
         "loading": {**closed, "phase": "switching", "switch": {**move, "loading": True}},
         "settling": {**closed, "phase": "switching", "switch": {**move, "from": new, "loading": True, "eta_s": None}},
         "verifying": {**closed, "phase": "verifying", "switch": {**move, "eta_s": None}},
+        "restarting": {**closed, "phase": "verifying", "switch": move, "liveness": liveness(["wedged"], looked_s=400)},
         "overdue": {**closed, "phase": "verifying", "switch": {**move, "started_at": _ago(90)}},
         "back": {**closed, "phase": "switching", "switch": back, "reason": went_wrong},
         "stopping": {**closed, "phase": "switching", "switch": {**move, "to": None, "from": new, "eta_s": None}},

@@ -159,6 +159,7 @@ WATCHED = {
     "watched": ("Serving, verified", ("busy, looked TIME", "TIME: started the engine anew (done): UNIT is wedged")),
     "unwatched": ("Serving, verified", ("silent since TIME",)),
     "wedged": ("Engine is wedged", ("wedged, looked TIME", "TIME: reported it: UNIT is wedged")),
+    "restarting": ("Verifying", ("wedged, looked TIME",)),
     "half-wedged": ("Engine is wedged", ("0 busy, 1 wedged, looked TIME",)),
 }
 
