@@ -4,9 +4,9 @@
 """Two hosts on loopback, and what the role monitoring watches them with.
 
 Frontdoors, exporters and Prometheus are real, with the configuration that the role renders. The engine, the
-cards and the slot are played. The host `good` serves a model with TLS and API keys, and its certificate ends within
-days. The host `bad` serves the same profile with another fingerprint, is in quarantine after a canary that failed, has
-a hot card, and no queue.
+cards and the slot are played. The host `good` serves a model with two replicas, TLS and API keys, and its certificate
+ends within days. The host `bad` serves the same profile with another fingerprint, is in quarantine after a canary that
+failed, has a hot card, and no queue.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ sys.path.append(str(FRONTDOOR / "tests"))
 
 from admin_kit import write_keys  # noqa: E402
 from kit import Call, Client, Engine, changed_state, start_unit  # noqa: E402
+from several import start_replica  # noqa: E402
+from several import state as several_state  # noqa: E402
 
 from labkit import cards  # noqa: E402
 from machine import free_port  # noqa: E402
@@ -269,10 +271,14 @@ def _place(folder: Path, name: str, engine: Engine, port: int, tls: tuple[Path, 
     profile = {"name": "tiny-a", "served_model_name": "tiny-a", "fingerprint": "sha256:01" if bad else "sha256:00"}
     own = {"unit": "b70-slot-main-tiny-a.service", "invocation_id": "0" * 32, "kind": "vllm", "metrics": METRICS}
     limits = {"max_active_generations": PERMITS, "queue_timeout_s": 0 if bad else 60, "backend_timeout_s": 60}
-    state = changed_state(engine.url, {"profile": profile, "engine": own, "limits": limits})
+    # two engines here, which are one and the same played one
+    several = {} if bad else several_state([engine, engine], PERMITS // 2, 60)
+    state = changed_state(engine.url, {"engine": own, **several, "profile": profile, "limits": limits})
     (place / "state.json").write_text(json.dumps(state))
     (place / "journal.jsonl").write_text(journal("rolled_back", "canary") if bad else journal("committed"))
     start_unit(place)
+    for index in range(len(state.get("replicas", ()))):
+        start_replica(place, index)
     cards.tree(place / "sys", 1)
     if bad:
         (place / "quarantine.json").write_text(json.dumps({"schema": 1, "boot_id": ""}))

@@ -84,6 +84,15 @@ async def scenario(tmp_path: Path, monitors: Path) -> None:
             "B70EngineErrors"
         }
 
+        # the engines of all replicas are one scrape
+        rows = await run.value('vllm:generation_tokens_total{job="b70-engine"}')
+        labels = ("instance", "slot", "replica", "engine")
+        assert sorted(tuple(row["metric"][name] for name in labels) for row in rows) == [
+            ("bad", "main", "0", "0"),
+            ("good", "main", "0", "0"),
+            ("good", "main", "1", "0"),
+        ]
+
         # another host is looked at without a reload, and is known by its name
         run.write_targets(third={"ansible_host": "127.0.0.3", "frontdoor_port": free_port()})
 

@@ -150,7 +150,7 @@ def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
     ]
     jobs = [
         _job(settings, FRONTDOOR, "frontdoor", **door),
-        _job(settings, ENGINE, "frontdoor", metrics_path="/engine/metrics", **door),
+        _job(settings, ENGINE, "frontdoor", metrics_path="/engine/metrics", params={"replica": ["all"]}, **door),
         _job(settings, NODE, "node"),
         _job(settings, BALANCER, "load_balancer"),
     ]

@@ -453,6 +453,68 @@ async def test_the_metrics_of_each_replica_can_be_asked_for(tmp_path: Path) -> N
         assert (refused.status, refused.json["error"]["code"]) == (404, "unknown_path")
 
 
+def telling(*, tokens: float, more: str = "") -> Any:
+    """An engine that tells a counter and a histogram as vLLM does."""
+    text = (
+        "# HELP vllm:generation_tokens_total Number of generation tokens processed.\n"
+        "# TYPE vllm:generation_tokens_total counter\n"
+        f'vllm:generation_tokens_total{{engine="0",model_name="tiny-a"}} {tokens}\n'
+        "# HELP vllm:time_to_first_token_seconds Histogram of time to first token in seconds.\n"
+        "# TYPE vllm:time_to_first_token_seconds histogram\n"
+        'vllm:time_to_first_token_seconds_bucket{le="0.1",model_name="a } b"} 3.0\n'
+        "vllm:time_to_first_token_seconds_count 3.0\n" + more
+    )
+
+    async def script(call: Call) -> None:
+        await call.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+
+    return script
+
+
+@on_loop
+async def test_the_metrics_of_all_replicas_are_one_answer(tmp_path: Path) -> None:
+    async with several(tmp_path, count=3) as slot:
+        slot.engines[0].script = telling(tokens=10)
+        slot.engines[1].script = telling(tokens=20, more="llamacpp:requests_deferred 1\n")
+        await slot.engines[2].kill()
+        client = await slot.run.client()
+        got = await client.ask("GET", "/engine/metrics?replica=all")
+        assert (got.status, got.header("content-type")) == (200, "text/plain; version=0.0.4")
+        assert got.body.decode().splitlines() == [
+            "# HELP vllm:generation_tokens_total Number of generation tokens processed.",
+            "# TYPE vllm:generation_tokens_total counter",
+            'vllm:generation_tokens_total{slot="main",replica="0",engine="0",model_name="tiny-a"} 10',
+            'vllm:generation_tokens_total{slot="main",replica="1",engine="0",model_name="tiny-a"} 20',
+            "# HELP vllm:time_to_first_token_seconds Histogram of time to first token in seconds.",
+            "# TYPE vllm:time_to_first_token_seconds histogram",
+            'vllm:time_to_first_token_seconds_bucket{slot="main",replica="0",le="0.1",model_name="a } b"} 3.0',
+            'vllm:time_to_first_token_seconds_count{slot="main",replica="0"} 3.0',
+            'vllm:time_to_first_token_seconds_bucket{slot="main",replica="1",le="0.1",model_name="a } b"} 3.0',
+            'vllm:time_to_first_token_seconds_count{slot="main",replica="1"} 3.0',
+            'llamacpp:requests_deferred{slot="main",replica="1"} 1',
+        ]
+        assert (await client.ask("HEAD", "/engine/metrics?replica=all")).body == b""
+        for engine in slot.engines[:2]:
+            await engine.kill()
+        refused = await client.ask("GET", "/engine/metrics?replica=all")
+        assert (refused.status, refused.json["error"]["code"]) == (502, "engine_unreachable")
+
+
+@on_loop
+async def test_who_asks_for_the_metrics_at_once_gets_one_answer(tmp_path: Path) -> None:
+    async with several(tmp_path, count=2) as slot:
+        hold = holds(slot)
+        before = slot.asked
+        clients = [await slot.run.client() for _ in range(5)]
+        for client in clients:
+            client.request("GET", "/engine/metrics?replica=all")
+        await until(lambda: slot.asked == [one + 1 for one in before])
+        clients.pop().leave()
+        hold.go.set()
+        assert await answers(clients) == [200] * 4
+        assert slot.asked == [one + 1 for one in before]
+
+
 @on_loop
 async def test_each_replica_is_shown(tmp_path: Path) -> None:
     async with several(tmp_path, count=2, permits=2, closed=(1,)) as slot:

@@ -261,3 +261,21 @@ async def test_the_frontdoor_drains_all_slots(tmp_path: Path) -> None:
 def test_slots_that_cannot_be(slots: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_table({"slots": slots})
+
+
+@on_loop
+async def test_the_metrics_of_all_replicas_are_those_of_all_slots(tmp_path: Path) -> None:
+    def counting(value: int) -> Callable[[Call], Awaitable[None]]:
+        async def script(call: Call) -> None:
+            text = f"vllm:num_requests_waiting {value}\n"
+            await call.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+
+        return script
+
+    async with two(tmp_path) as slots:
+        slots.run.engine.script, slots.engine.script = counting(1), counting(2)
+        client = await slots.run.client()
+        assert (await client.ask("GET", "/engine/metrics?replica=all")).body.decode().splitlines() == [
+            'vllm:num_requests_waiting{slot="main",replica="0"} 1',
+            'vllm:num_requests_waiting{slot="aux",replica="0"} 2',
+        ]

@@ -106,6 +106,11 @@ def test_metrics_of_a_load_balancer_that_others_may_read(bound: str, address: st
     assert [one["targets"] for one in found] == ([] if address is None else [[f"{address}:8405"]])
 
 
+def test_all_engines_of_a_host_are_asked_by_one_scrape() -> None:
+    scrape = job(files({"h1": {}}), prometheus.ENGINE)
+    assert (scrape["metrics_path"], scrape["params"]) == ("/engine/metrics", {"replica": ["all"]})
+
+
 def test_the_key_is_a_file_and_stands_nowhere_else() -> None:
     hosts = {"h1": {"frontdoor_api_keys": {"prometheus": "sha256:00"}}, "h2": {}}
     found = files(hosts, key_file="/k", ca_file="/ca")

@@ -20,6 +20,7 @@ from frontdoor.follower import Follower
 from frontdoor.http.client import ClientConnection, Server, Work
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
+from frontdoor.http.job import METRICS, Job
 from frontdoor.http.listing import Listing
 from frontdoor.http.measured import Measured
 from frontdoor.networks import networks
@@ -30,8 +31,9 @@ from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
-from frontdoor.policy.routing import replica_named
+from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
+from frontdoor.slot.engine_metrics import EngineMetrics
 from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.quarantine import Quarantine
@@ -71,6 +73,9 @@ class App:
         #: the slot that takes what names no model
         self.first = self.followers[0]
         self._several = len(self.followers) > 1
+        self._engine_metrics = EngineMetrics(
+            lambda: [(one.name, replica) for one in self.followers for replica in one.replicas.all]
+        )
         per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
         self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
         #: requests for the engine that are under way
@@ -378,6 +383,8 @@ class App:
         limit = self.config.admission.max_passthrough
         if len(self.running) - sum(one.limiter.requests for one in self.followers) >= limit:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
+        if head.route.always and names_all_replicas(head.line):
+            return Job(client, head, self._engine_metrics.answer, METRICS)
         if head.route.lists_models and head.method in (b"GET", b"HEAD"):
             return Listing(client, target, head)
         if slot.remote and not head.route.always and head.method != b"OPTIONS":

@@ -15,6 +15,9 @@ from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection
 from frontdoor.http.head import RequestHead
 
+#: the text format of Prometheus
+METRICS = "text/plain; version=0.0.4"
+
 
 def respond(
     client: ClientConnection,
@@ -33,12 +36,16 @@ def respond(
 
 
 class Job:
-    """A request that a coroutine answers, with JSON or a refusal; a client that leaves ends it."""
+    """A request that a coroutine answers, with JSON, bytes or a refusal; a client that leaves ends it."""
 
     def __init__(
-        self, client: ClientConnection, head: RequestHead, answer: Callable[[], Awaitable[dict[str, Any] | Refusal]]
+        self,
+        client: ClientConnection,
+        head: RequestHead,
+        answer: Callable[[], Awaitable[dict[str, Any] | bytes | Refusal]],
+        kind: str = "application/json",
     ) -> None:
-        self._client, self._head, self._answer = client, head, answer
+        self._client, self._head, self._answer, self._kind = client, head, answer, kind
         self._task: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -49,7 +56,7 @@ class Job:
         if isinstance(answer, Refusal):
             self._client.refuse(answer, self._head)
         else:
-            respond(self._client, self._head, answer)
+            respond(self._client, self._head, answer, kind=self._kind)
         self._client.exchange_done(self._head.keep_alive)
 
     def client_gone(self, outcome: str = "") -> None:

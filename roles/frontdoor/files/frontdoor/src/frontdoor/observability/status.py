@@ -20,7 +20,7 @@ from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
 from frontdoor.http.client import ClientConnection, Server, Target
 from frontdoor.http.head import RequestHead
-from frontdoor.http.job import respond
+from frontdoor.http.job import METRICS, respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
 from frontdoor.slot.journal import History
@@ -92,7 +92,7 @@ class LocalAnswers:
         elif path in CHAT_PAGE_PATHS:
             self._answer_chat(client, head)
         elif path == "/metrics":
-            respond(client, head, self._metrics(), kind="text/plain; version=0.0.4")
+            respond(client, head, self._metrics(), kind=METRICS)
         elif path == "/status":
             respond(client, head, self._status())
         elif path == "/frontdoor/activity":

@@ -38,12 +38,18 @@ _BEFORE = ("system", "instructions")
 # with it the engine shortens a prompt that does not fit
 _SHORTENED = "truncate_prompt_tokens"
 _REPLICA = re.compile(rb"[?&]replica=([0-9]{1,3})(?:&| )")
+_ALL_REPLICAS = re.compile(rb"[?&]replica=all(?:&| )")
 
 
 def replica_named(line: bytes) -> int:
     """The replica that the query of a request line names; 0 where it names none."""
     found = _REPLICA.search(line)
     return int(found[1]) if found else 0
+
+
+def names_all_replicas(line: bytes) -> bool:
+    """Whether the query of a request line names all replicas."""
+    return _ALL_REPLICAS.search(line) is not None
 
 
 def headers_of(names: Sequence[str]) -> tuple[re.Pattern[bytes], ...]:
