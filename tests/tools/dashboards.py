@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_name("dashboards.yml")
 FOLDER = Path("roles/monitoring/files/dashboards")
 _SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-_WIDTH = {"stat": 6, "timeline": 24, "table": 24}
+_WIDTH = {"stat": 4, "timeline": 24, "table": 24}
 _HEIGHT = {"stat": 4, "timeline": 6}
 
 
