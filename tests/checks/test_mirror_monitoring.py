@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The mirror asks for what the role monitoring installs, where the inventory has hosts for it. apt-get is played."""
+"""The mirror asks for what the role monitoring installs, where it shall. apt-get is played."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ with open({asked!r}, "a") as stream:
 """
 
 
-@pytest.mark.parametrize("group", ["b70_monitoring", "others"])
-def test_the_mirror_brings_what_monitoring_installs(tmp_path: Path, group: str) -> None:
+@pytest.mark.parametrize("more", [{"mirror_monitoring": True}, {}], ids=["with", "without"])
+def test_the_mirror_brings_what_monitoring_installs(tmp_path: Path, more: dict[str, bool]) -> None:
     asked, program = tmp_path / "asked", tmp_path / "bin" / "apt-get"
     asked.write_text("")
     program.parent.mkdir()
@@ -39,10 +39,10 @@ def test_the_mirror_brings_what_monitoring_installs(tmp_path: Path, group: str) 
         "vars_files": [str(ROOT / "roles/mirror/defaults/main.yml")],
         "tasks": [task],
     }
-    given = {"mirror_dir": str(tmp_path), "__mirror_now": {"system": {"id": "debian", "version": "12"}}}
+    given = {"mirror_dir": str(tmp_path), "__mirror_now": {"system": {"id": "debian", "version": "12"}}, **more}
     (tmp_path / "play.yml").write_text(json.dumps([play]))
     host = {"m": {"ansible_python_interpreter": sys.executable}}
-    (tmp_path / "hosts.yml").write_text(json.dumps({group: {"hosts": host}}))
+    (tmp_path / "hosts.yml").write_text(json.dumps({"b70_monitoring": {"hosts": host}}))
     done = subprocess.run(
         ["ansible-playbook", "-i", str(tmp_path / "hosts.yml"), str(tmp_path / "play.yml"), "-e", json.dumps(given)],
         cwd=ROOT,
@@ -55,7 +55,7 @@ def test_the_mirror_brings_what_monitoring_installs(tmp_path: Path, group: str) 
     )
     assert done.returncode == 0, done.stdout
     lines = asked.read_text().splitlines()
-    if group == "others":
+    if not more:
         assert lines == []
         return
     (line,) = lines
