@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters around the catalogue: ids, names, words for people, and the files of a slot."""
+"""Filters around the catalogue: ids, names, words for people, and the group of nodes of a host."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import models, problems, stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice import choose, offers
+from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import explain
 
 
@@ -78,6 +79,15 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return problems.closest(str(name), [str(item) for item in known], count)
 
 
+def node_group(nodes: Any, name: str) -> dict[str, Any]:
+    """What a host of this name has to know of its group of nodes; empty where it is in none."""
+    try:
+        place = node_place(plain(nodes), str(name))
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+    return {} if place is None else place.as_dict()
+
+
 class FilterModule:
     """The filters as Ansible finds them."""
 
@@ -86,6 +96,7 @@ class FilterModule:
             "closest": closest,
             "explain_profile": explain_profile,
             "known_models": known_models,
+            "node_group": node_group,
             "profile_offers": profile_offers,
             "stack_id": stack_id,
         }

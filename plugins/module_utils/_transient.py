@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 ANSWER_LIMIT_S = 60.0
@@ -24,6 +24,28 @@ _COMMON = {
     "RestrictSUIDSGID": "yes",
     "UMask": "0022",
 }
+
+
+def sealed(allowed: Iterable[str]) -> dict[str, str]:
+    """Return the properties of a task that only speaks with other hosts: a user that exists only while it runs, no rights,
+    and the network only to the ``allowed`` addresses."""
+    return {
+        "DynamicUser": "yes",
+        "CapabilityBoundingSet": "",
+        "IPAddressAllow": " ".join(sorted(allowed)),
+        "IPAddressDeny": "any",
+        "LockPersonality": "yes",
+        "MemoryDenyWriteExecute": "yes",
+        "PrivateDevices": "yes",
+        "ProtectControlGroups": "yes",
+        "ProtectHome": "read-only",
+        "ProtectKernelModules": "yes",
+        "ProtectKernelTunables": "yes",
+        "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+        "RestrictNamespaces": "yes",
+        "SystemCallArchitectures": "native",
+        "SystemCallFilter": "@system-service",
+    }
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,11 @@ class Task:
             "--",
             *self.argv,
         )
+
+    def piped_argv(self) -> tuple[str, ...]:
+        """Return the same for a caller that waits for the command, and reads what it prints and its exit status."""
+        command, *rest = self.run_argv()
+        return (command, "--pipe", "--wait", "--collect", *rest)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: b70_evaluate
-short_description: Benchmark a host's memory, links, collectives and matrix products
+short_description: Benchmark a host's memory, links, collectives and matrix products, and the network between nodes
 version_added: 0.1.0
 description:
   - Runs benchmarks one after the other, each with a limit, and compares what they measure with a reference.
   - Uses the vendor's tools (C(ze_peak), C(ze_peer), C(1ccl_benchmark)) where the host has them, and the torch of an
     installed stack. On a host without cards torch measures the processor.
-  - Changes nothing and stops nothing. Fails while an engine runs, unless O(while_served) is set.
+  - On the host that leads a group of nodes, measures the network to the others with C(iperf3) and C(ping), and keeps the result on the
+    host, where the guard of a switch reads it. Each follower needs to run O(step=listen) before and O(step=close) afterwards.
+  - Changes nothing else and stops nothing. Fails while an engine runs, unless O(while_served) is set.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
@@ -27,8 +29,33 @@ attributes:
   idempotent:
     support: full
 options:
+  step:
+    description:
+      - V(measure) runs the benchmarks.
+      - V(listen) starts a server on a follower for one measure by its leader, as a transient unit without rights, and V(close) ends it.
+        It also ends by itself, after the measure and after O(limit) times the number of measures of the network.
+    type: str
+    choices: [measure, listen, close]
+    default: measure
+  group:
+    description: The nodes that this host belongs to, as the leader has them - a result of the filter P(arcpro.b70.node_group#filter).
+      Empty is no group.
+    type: dict
+    default: {}
+  node:
+    description: With O(step=listen), the name of the follower in O(group).
+    type: str
+    default: ''
+  servers:
+    description: Why a follower does not listen, by its name; empty text where it does. What C(reason) of O(step=listen) says.
+    type: dict
+    default: {}
+  state_dir:
+    description: The directory that keeps what was measured of the network.
+    type: path
+    default: /var/lib/b70
   only:
-    description: Groups of benchmarks to run - V(memory), V(p2p), V(collectives), V(gemm). Empty runs all.
+    description: Groups of benchmarks to run - V(network), V(memory), V(p2p), V(collectives), V(gemm). Empty runs all.
     type: list
     elements: str
     default: []
@@ -97,9 +124,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+reason:
+  description: Why there is no server; empty if there is one.
+  returned: with O(step=listen)
+  type: str
 rows:
   description: One entry per measure, with C(id), C(value), C(unit), C(level), C(reference), C(share), C(tool), C(note).
-  returned: always
+  returned: with O(step=measure)
   type: list
   elements: dict
 counts:
@@ -129,13 +160,15 @@ summary:
 import os
 import tempfile
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, plan, verdicts
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, network, plan, verdicts
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
 
 
 def source_of_script() -> str:
@@ -152,16 +185,12 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     Path(script).write_text(source_of_script(), encoding="utf-8")
     python = host.stack_python(wanted["stack_root"], wanted["stack"], device)
     here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script)
-    benches = plan.plan(here, wanted["only"], wanted["skip"])
-    # what was left out on request is not missing from the reference
-    groups = {bench.group for bench in benches}
-    reference = {name: value for name, value in reference.items() if name.partition(".")[0] in groups}
-    engines = host.served()
-    if engines and not wanted["while_served"] and not check_mode:
-        raise host.EvaluateError(
-            f"{', '.join(engines)} runs: nothing was measured and nothing stopped. Stop the slot first (b70ctl stop; "
-            "clients then get 503), or set evaluate_while_served for figures that are not comparable"
-        )
+    group = parse_group(wanted["group"]) if wanted["group"] else None
+    to_nodes = network.benches(group, here.tools, wanted["servers"], wanted["limit"]) if group else []
+    benches = plan.plan(here, wanted["only"], wanted["skip"], to_nodes)
+    reference = plan.concerning(benches, reference)
+    if not wanted["while_served"] and not check_mode:
+        host.check_free()
     file = wanted["environment_file"]
     environment = {**(host.variables(file) if file else {}), **wanted["environment"]}
     rows: list[dict[str, Any]] = []
@@ -172,6 +201,10 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
             continue
         out, error = ("", "") if bench.reason else host.run(bench, wanted["limit"], environment)
         rows += plan.rows_of(bench, out, error)
+    if group and not check_mode:
+        links = network.links_of(group, rows, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+        if links:
+            network.remember(Path(Layout(state_dir=PurePosixPath(wanted["state_dir"])).network_file), links)
     compared = verdicts.compare(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
     return {
         "rows": compared,
@@ -182,9 +215,27 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     }
 
 
+def listen(wanted: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    group = parse_group(wanted["group"])
+    node = next(node for node in group.hosts if node.name == wanted["node"])
+    iperf3 = host.tools(wanted["tool_dirs"]).get("iperf3", "")
+    if not iperf3:
+        return {"reason": network.LACKS.format("iperf3", node.name)}
+    if not check_mode:
+        if not wanted["while_served"]:
+            host.check_free()
+        network.listen(group, node, iperf3, wanted["limit"] * 2 * len(group.hosts))
+    return {"reason": ""}
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "step": {"type": "str", "choices": ["measure", "listen", "close"], "default": "measure"},
+            "group": {"type": "dict", "default": {}},
+            "node": {"type": "str", "default": ""},
+            "servers": {"type": "dict", "default": {}},
+            "state_dir": {"type": "path", "default": _paths.STATE_DIR},
             "only": {"type": "list", "elements": "str", "default": []},
             "skip": {"type": "list", "elements": "str", "default": []},
             "while_served": {"type": "bool", "default": False},
@@ -200,10 +251,17 @@ def main() -> None:
             "name": {"type": "str", "default": "host"},
             "fail_on": {"type": "str", "choices": ["FAIL", "WARN", "never"], "default": "FAIL"},
         },
+        required_if=[("step", "listen", ("group", "node"))],
         supports_check_mode=True,
     )
     started = time.monotonic()
     try:
+        if module.params["step"] == "listen":
+            module.exit_json(changed=False, **listen(module.params, module.check_mode))
+        if module.params["step"] == "close":
+            if not module.check_mode:
+                network.close()
+            module.exit_json(changed=False)
         with tempfile.TemporaryDirectory(prefix="b70-evaluate-") as folder:
             result = measure(module.params, module.check_mode, folder)
     except (host.EvaluateError, ValueError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from typing import Any
 from ._catalogue.problems import did_you_mean
 
 DEFAULT_PORT = 18200
-_KEYS = ("hosts", "interface", "port")
+# The floor of the network between nodes; docs/nodes.md has the arithmetic. 0 demands nothing.
+_FLOOR = {"bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}
+_KEYS = ("hosts", "interface", "port", *_FLOOR)
 _HOST_KEYS = ("name", "address")
 
 
@@ -24,13 +27,16 @@ class NodePlace:
     """The place of a host in its group.
 
     rank: 0 leads. interface: the network device between the nodes. port: where each node answers the others; the
-    engines form their group on the one that follows. hosts: (name, address) of each node, the leader first.
+    engines form their group on the one that follows, and the network is measured on the third. hosts: (name, address)
+    of each node, the leader first. bandwidth_min_gb_s, latency_max_us: the floor of the network between them.
     """
 
     rank: int
     interface: str
     port: int
     hosts: tuple[tuple[str, str], ...]
+    bandwidth_min_gb_s: float
+    latency_max_us: float
 
     @property
     def address(self) -> str:
@@ -51,13 +57,14 @@ class NodePlace:
     def as_dict(self) -> dict[str, Any]:
         """Return what the host has to know of it."""
         hosts = [dict(zip(_HOST_KEYS, host, strict=True)) for host in self.hosts]
-        return {"rank": self.rank, "port": self.port, "hosts": hosts}
+        return {"rank": self.rank, "port": self.port, "hosts": hosts, **{key: getattr(self, key) for key in _FLOOR}}
 
 
 def node_place(nodes: Any, name: str) -> NodePlace | None:
     """Return the place of the host with this name; None where it is in no group.
 
-    :param nodes: what b70_nodes says: ``{interface: NAME, port: N, hosts: [{name: HOST, address: IP}, ...]}``.
+    :param nodes: what b70_nodes says: ``{interface: NAME, port: N, hosts: [{name: HOST, address: IP}, ...],
+        bandwidth_min_gb_s: N, latency_max_us: N}``; only interface and hosts are required.
     :raises ValueError: naming the key that is wrong.
     """
     if not nodes:
@@ -72,7 +79,9 @@ def node_place(nodes: Any, name: str) -> NodePlace | None:
         raise ValueError(f"b70_nodes.interface is the network device between the nodes, not {interface!r}")
     hosts = _hosts(nodes.get("hosts"))
     rank = next((rank for rank, host in enumerate(hosts) if host[0] == name), None)
-    return None if rank is None else NodePlace(rank, interface, _port(nodes.get("port", DEFAULT_PORT)), hosts)
+    port = _port(nodes.get("port", DEFAULT_PORT))
+    floor = {key: _floor(key, nodes.get(key, default)) for key, default in _FLOOR.items()}
+    return None if rank is None else NodePlace(rank, interface, port, hosts, **floor)
 
 
 def _port(value: Any) -> int:
@@ -80,9 +89,19 @@ def _port(value: Any) -> int:
         port = int(value)
     except (TypeError, ValueError):
         port = 0
-    if not 1 <= port <= 65534:
-        raise ValueError(f"b70_nodes.port is the first of two ports, from 1 to 65534, not {value!r}")
+    if not 1 <= port <= 65533:
+        raise ValueError(f"b70_nodes.port is the first of three ports, from 1 to 65533, not {value!r}")
     return port
+
+
+def _floor(key: str, value: Any) -> float:
+    try:
+        floor = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        floor = math.nan
+    if not 0 <= floor < math.inf:
+        raise ValueError(f"b70_nodes.{key} is a number, and 0 demands nothing, not {value!r}")
+    return floor
 
 
 def _hosts(given: Any) -> tuple[tuple[str, str], ...]:

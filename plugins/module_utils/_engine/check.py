@@ -249,7 +249,7 @@ def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
     except KeyError as error:
         return _unknown(f"{name}: {folder}/config.json has no {error}")
     measured = profile["engine"].get("measured_kv_tokens")
-    text = fit.sentence(name, profile["cards"], found, settings["max_model_len"], measured)
+    text = fit.sentence(name, _cards(profile), found, settings["max_model_len"], measured)
     return Fitting(found.verdict, text, _held_mib(profile, found))
 
 
@@ -259,8 +259,13 @@ def _weights(folder: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
+def _cards(profile: Mapping[str, Any]) -> int:
+    """How many cards one replica has, on all its nodes together."""
+    return int(profile["cards"]) * int((profile.get("node") or {}).get("count", 1))
+
+
 def _held_mib(profile: Mapping[str, Any], found: fit.Fit) -> int:
-    return round(found.held_gib * int(profile["cards"]) * 1024)
+    return round(found.held_gib * _cards(profile) * 1024)
 
 
 def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> Fitting:

@@ -17,7 +17,7 @@ from .plan import Bench
 
 _ASK_LIMIT_S = 30.0
 _LAST = 300
-TOOLS = ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun", "xpu-smi")
+TOOLS = ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun", "xpu-smi", "iperf3", "ping")
 
 
 class EvaluateError(Exception):
@@ -43,6 +43,15 @@ def served() -> list[str]:
         raise EvaluateError(f"systemd does not say what is served: {done.stderr.strip()[-_LAST:]}")
     units = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
     return [unit for unit in units if not unit.startswith("b70-slot-admin")]
+
+
+def check_free() -> None:
+    """Raises EvaluateError where an engine runs, starts or stops."""
+    if engines := served():
+        raise EvaluateError(
+            f"{', '.join(engines)} runs: nothing was measured and nothing stopped. Stop the slot first (b70ctl stop; "
+            "clients then get 503), or set evaluate_while_served for figures that are not comparable"
+        )
 
 
 def tools(folders: Sequence[str]) -> dict[str, str]:

@@ -1,10 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What benchmarks print, as measures: pure text in, ``{id: value}`` out. Values are GB/s, or TFLOP/s for products.
+"""What benchmarks print, as measures: pure text in, ``{id: value}`` out. Values are GB/s, TFLOP/s for products, and
+microseconds for latencies.
 
 Formats: ze_peak and ze_peer as their sources print them (oneapi-src/level-zero-tests, perf_tests), the collective
 benchmark as its guide and source describe it (oneapi-src/oneCCL, examples/benchmark; builds with ``busbw`` too).
+iperf3 and ping were recorded.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ _PEAK_ROW = re.compile(r"^\s*([A-Za-z][\w ]*?)\s*:\s*([0-9]+(?:\.[0-9]+)?(?:e[+-
 _PEER_MODE = re.compile(r"\b(Unidirectional|Bidirectional)\b")
 _PEER_HEAD = re.compile(r"Bandwidth\s+(?:P2P\s+)?(Write|Read)\s*:\s*Device\((\d+)\)\s*([<>-]+)\s*Device\((\d+)\)")
 _PEER_ROW = re.compile(r"BW \[GBPS\]:\s*(\d+)\s*(B|KB|MB):\s*([0-9]+(?:\.[0-9]+)?)")
+_PING = re.compile(r"^rtt min/avg/max/mdev = [0-9.]+/([0-9.]+)/[0-9.]+/[0-9.]+ ms", re.MULTILINE)
+_IPERF3 = {"sent": "sum_received", "received": "sum_received_bidir_reverse"}
 _UNITS = {"B": 1, "KB": 1024, "MB": MIB}
 # ze_peak's names for what the report calls otherwise.
 _PEAK = {"enqueueWriteBuffer": "h2d", "enqueueReadBuffer": "d2h", "float8": "float8", "float16": "float16"}
@@ -95,3 +99,23 @@ def torch(text: str) -> dict[str, float]:
                 raise ParseError(str(said["error"]))
             return {str(name): float(value) for name, value in said["measures"].items()}
     raise ParseError("the script for torch printed nothing")
+
+
+def iperf3(text: str) -> dict[str, float]:
+    """What arrived each way in a test with ``--bidir --json``: ``{sent, received}``, as the client sees them."""
+    try:
+        said = json.loads(text)
+        if said.get("error"):
+            raise ParseError(str(said["error"]))
+        rates = {name: float(said["end"][key]["bits_per_second"]) / 8e9 for name, key in _IPERF3.items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ParseError("iperf3 printed nothing that is a measure of both ways") from error
+    return rates
+
+
+def ping(text: str) -> float:
+    """The mean round trip in microseconds, in the summary of iputils' ping."""
+    found = _PING.search(text)
+    if not found:
+        raise ParseError("ping printed no round trips")
+    return float(found[1]) * 1000

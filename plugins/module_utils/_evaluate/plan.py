@@ -11,7 +11,7 @@ from typing import Any
 
 from . import parse
 
-GROUPS = ("memory", "p2p", "collectives", "gemm")
+GROUPS = ("network", "memory", "p2p", "collectives", "gemm")
 # Without these ze_peak measures compression instead of memory.
 UNCOMPRESSED = {"NEOReadDebugKeys": "1", "RenderCompressedBuffersEnabled": "0"}
 _CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
@@ -19,7 +19,8 @@ _CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
 
 @dataclass(frozen=True)
 class Bench:
-    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run."""
+    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run; ``fault`` says what is
+    wrong with a measure whatever it is compared with."""
 
     id: str
     group: str
@@ -29,6 +30,7 @@ class Bench:
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
     reason: str = ""
+    fault: Callable[[float], str] = lambda _value: ""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,33 @@ class Host:
 
 
 def unit_of(name: str) -> str:
+    if name.startswith("network"):
+        return "us" if name.endswith(".latency") else "GB/s"
     return "TFLOP/s" if name.startswith("gemm") else "GB/s"
 
 
-def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Bench]:
-    """Every benchmark, the vendor's tools first; those that can't run carry the reason. Raises ValueError on a name."""
+def plan(
+    host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()
+) -> list[Bench]:
+    """Every benchmark, those of the network first, then the vendor's tools; those that can't run carry the reason.
+    Raises ValueError on a name."""
     unknown = sorted({*only, *skip} - {*GROUPS})
     if unknown:
         raise ValueError(f"there is no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    benches = [*_vendor(host), *_torch(host)]
+    benches = [*network, *_vendor(host), *_torch(host)]
     return [bench for bench in benches if (not only or bench.group in only) and bench.group not in skip]
+
+
+def concerning(benches: Sequence[Bench], reference: Mapping[str, float]) -> dict[str, float]:
+    """The part of a reference that these benchmarks could have measured: what was left out on request is not missing, and
+    neither are the links of other nodes."""
+    groups = {bench.group for bench in benches}
+    links = tuple(bench.id for bench in benches if bench.group == "network")
+    return {
+        name: value
+        for name, value in reference.items()
+        if (group := name.partition(".")[0]) in groups and (group != "network" or name.startswith(links))
+    }
 
 
 def _vendor(host: Host) -> list[Bench]:
@@ -143,19 +162,20 @@ def rows_of(bench: Bench, text: str, error: str) -> list[dict[str, Any]]:
         return [_row(bench, bench.id, None, "SKIP", bench.reason)]
     try:
         if error:
-            # the script for torch says in its own words what was wrong
+            # the script for torch and iperf3 say in their own words what was wrong
             raise parse.ParseError(_own_words(bench, text) or error)
         found = bench.read(text) if bench.read else {}
     except parse.ParseError as said:
         return [_row(bench, bench.id, None, "FAIL", str(said))]
-    return [_row(bench, name, round(value, 4), "", "") for name, value in sorted(found.items())]
+    rows = [(name, round(value, 4), bench.fault(value)) for name, value in sorted(found.items())]
+    return [_row(bench, name, value, "FAIL" if fault else "", fault) for name, value, fault in rows]
 
 
 def _own_words(bench: Bench, text: str) -> str:
-    if not bench.tool.startswith("torch"):
+    if bench.read is None or not bench.tool.startswith(("torch", "iperf3")):
         return ""
     try:
-        parse.torch(text)
+        bench.read(text)
     except parse.ParseError as said:
         return "" if "printed nothing" in str(said) else str(said)
     return ""

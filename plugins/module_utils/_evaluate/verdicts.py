@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on measures, from their share of a reference: more is better for every one of them. Pure."""
+"""Verdicts on measures, from their share of a reference: more is better, but for latencies. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 # What a B70's memory can do at most, by its bus and clock (256 bit GDDR6): a copy that is faster was compressed.
 B70_MEMORY_GB_S = 608.0
+LESS_IS_BETTER = ("us",)
 LEVELS = ("PASS", "WARN", "FAIL", "INFO", "SKIP")
 COMPRESSED = (
     "more than the memory of the card can do: it was compressed; NEOReadDebugKeys=1 and "
@@ -34,7 +35,8 @@ def reference_of(data: Any) -> dict[str, float]:
 def compare(
     measures: Sequence[Mapping[str, Any]], reference: Mapping[str, float], warn_below: float, fail_below: float
 ) -> list[dict[str, Any]]:
-    """Rows with ``level``, ``reference`` and ``share``. Below ``fail_below`` of the reference a row fails.
+    """Rows with ``level``, ``reference`` and ``share``. Below ``fail_below`` of the reference a row fails. A measure that
+    comes with FAIL keeps it.
 
     A measure that the reference has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
     """
@@ -42,14 +44,15 @@ def compare(
     for measure in measures:
         row = {"reference": None, "share": None, "note": "", **measure}
         value, wanted = row["value"], reference.get(row["id"])
-        if row.get("level") not in ("FAIL", "SKIP") and value is not None:
-            row["level"] = "INFO"
+        if row.get("level") != "SKIP" and value is not None:
+            level = "INFO"
             if wanted is not None:
-                share = value / wanted
+                share = wanted / value if row["unit"] in LESS_IS_BETTER else value / wanted
                 row.update(reference=wanted, share=round(share, 3))
-                row["level"] = "FAIL" if share < fail_below else "WARN" if share < warn_below else "PASS"
+                level = "FAIL" if share < fail_below else "WARN" if share < warn_below else "PASS"
             if row["id"].startswith("memory.card") and value > B70_MEMORY_GB_S and ".float" in row["id"]:
-                row.update(level="WARN" if row["level"] != "FAIL" else "FAIL", note=COMPRESSED)
+                level, row["note"] = "WARN" if level != "FAIL" else level, COMPRESSED
+            row["level"] = "FAIL" if row.get("level") == "FAIL" else level
         rows.append(row)
     known = {row["id"] for row in rows}
     silent = {row["id"] for row in rows if row["level"] in ("FAIL", "SKIP") and row["value"] is None}

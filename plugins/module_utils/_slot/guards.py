@@ -250,10 +250,11 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if "unit" not in request.planned:
         # The role that renders a unit writes its keys, too.
         check_credentials(fx, profile)
+    unmeasured: list[str] = []
     if request.mode is Mode.SWITCH and profile.node is None:
         node_link.check_free(fx, layout)
     elif request.mode is Mode.SWITCH and "unit" not in request.planned:
-        node_link.check_group(fx, layout, profile)
+        unmeasured = node_link.check_group(fx, layout, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)
     if plan.kind is Kind.SWITCH:
@@ -267,4 +268,4 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     broken = [
         f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
     ]
-    return [*([warning] if warning else []), *broken]
+    return [*([warning] if warning else []), *unmeasured, *broken]

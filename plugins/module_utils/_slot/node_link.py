@@ -12,6 +12,7 @@ from typing import Any
 
 from . import nodes
 from .effects import Effects, poll
+from .network import parse_links
 from .nodes import RUNS, Group, Part, Report, Wish
 from .profile import NODES_LIMIT_S, Profile
 from .slot_file import read_slot_file
@@ -63,16 +64,18 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
     return group
 
 
-def check_group(fx: Effects, layout: Layout, profile: Profile) -> None:
-    """The guard of a profile over several nodes: each of the others can take part. Raises SlotFault."""
+def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
+    """The guard of a profile over several nodes: each of the others can take part. Returns warnings, raises SlotFault."""
     group, count = group_of(fx, layout, profile), 0 if profile.node is None else profile.node.count
     fault = SlotFault("no node was asked")
     for _waited in poll(fx.clock, GUARD_LIMIT_S, INTERVAL_S):
         answers = ask(fx, group, group.followers(count))
         try:
-            return nodes.check_others(group, profile, answers, fx.clock.now().timestamp())
+            nodes.check_others(group, profile, answers, fx.clock.now().timestamp())
         except SlotFault as found:
             fault = found
+        else:
+            return nodes.check_network(group, profile, parse_links(fx.files.read(layout.network_file)))
     raise fault
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .network import Floor, Link
 from .profile import Profile
 from .types import SlotFault, UnitState
 
@@ -23,6 +24,7 @@ SCHEMA = 1
 LEADER_GRACE_S = 10.0  # a follower that says nothing for so long is lost
 FOLLOWER_GRACE_S = 30.0  # the same of a leader; longer, so that the leader closes first
 SKEW_S = 60.0  # journals and evidence of nodes with other clocks can't be read together
+MEASURE = "playbooks/evaluate.yml measures it"
 RUNS, REFUSED, ENDED = "runs", "refused", "ended"
 
 
@@ -34,11 +36,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Group:
-    """The nodes of the slot, the leader first. rank: which of them this host is."""
+    """The nodes of the slot, the leader first. rank: which of them this host is. floor: of the network between them."""
 
     rank: int
     port: int
     hosts: tuple[Node, ...]
+    floor: Floor = Floor()
 
     @property
     def leader(self) -> Node:
@@ -128,7 +131,9 @@ def parse_report(text: str, where: str) -> Report:
 def parse_group(data: Mapping[str, Any]) -> Group:
     """The group as the role rendered it (see `slot_file`)."""
     hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
-    return Group(int(data["rank"]), int(data["port"]), hosts)
+    # A host that has not been converged since demands nothing.
+    floor = Floor(float(data.get("bandwidth_min_gb_s", 0)), float(data.get("latency_max_us", 0)))
+    return Group(int(data["rank"]), int(data["port"]), hosts, floor)
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
@@ -219,3 +224,19 @@ def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | 
             raise SlotFault(f"{where} can't run its part of {profile.name}: {offer.lacks}")
         if abs(report.at - now) > SKEW_S:
             raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; let both hosts synchronise them")
+
+
+def check_network(group: Group, profile: Profile, links: Mapping[str, Link]) -> list[str]:
+    """Warnings about followers to which the network was not measured. Raises SlotFault for the first that it is too
+    slow to. links: by name of the follower."""
+    warnings = []
+    for node in group.followers(0 if profile.node is None else profile.node.count) if group.floor else ():
+        link, where = links.get(node.name), f"the network to node {node.name} ({node.address})"
+        if link is None or link.between != (group.leader.address, node.address):
+            warnings.append(f"{where} was not measured, so nothing says that it is fast enough; {MEASURE}")
+        elif faults := link.faults(group.floor):
+            raise SlotFault(
+                f"{where} is too slow for {profile.name}. {'; '.join(faults)}; measured {link.at}. Repair it and "
+                f"measure it again ({MEASURE}), or set the floor lower and run site.yml"
+            )
+    return warnings

@@ -377,6 +377,11 @@ class Layout:
         return self.state_dir / "records" / "index.json"
 
     @property
+    def network_file(self) -> PurePosixPath:
+        """What was measured of the network to the other nodes of a group."""
+        return self.state_dir / "network.json"
+
+    @property
     def quarantine_file(self) -> PurePosixPath:
         """One for the host: a card that was lost is lost for every slot."""
         return self.state_dir / "quarantine.json"

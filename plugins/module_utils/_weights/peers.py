@@ -127,23 +127,7 @@ def task(limit_s: int, allowed: Sequence[str]) -> _transient.Task:
         argv=(NGINX, "-e", "stderr", "-c", f"{FOLDER}/nginx.conf"),
         limit_s=limit_s,
         log=f"{FOLDER}/log",
-        properties={
-            "DynamicUser": "yes",
-            "CapabilityBoundingSet": "",
-            "IPAddressAllow": " ".join(sorted(allowed)),
-            "IPAddressDeny": "any",
-            "LockPersonality": "yes",
-            "MemoryDenyWriteExecute": "yes",
-            "PrivateDevices": "yes",
-            "ProtectControlGroups": "yes",
-            "ProtectHome": "read-only",
-            "ProtectKernelModules": "yes",
-            "ProtectKernelTunables": "yes",
-            "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
-            "RestrictNamespaces": "yes",
-            "SystemCallArchitectures": "native",
-            "SystemCallFilter": "@system-service",
-        },
+        properties=_transient.sealed(allowed),
     )
 
 

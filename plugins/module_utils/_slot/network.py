@@ -1,0 +1,83 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The network between the nodes of a group, as it was measured last: what is kept of it, and what is too little. Pure.
+
+The leader has measured it to each follower (playbooks/evaluate.yml) and keeps that beside its journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What the network to each follower must reach. 0 demands nothing."""
+
+    bandwidth_gb_s: float = 0.0
+    latency_us: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.bandwidth_gb_s > 0 or self.latency_us > 0
+
+    def bandwidth_fault(self, gb_s: float) -> str:
+        """Why a bandwidth is too little; empty where it is not."""
+        if gb_s >= self.bandwidth_gb_s:
+            return ""
+        return f"{gb_s:.3g} GB/s is below the floor of {self.bandwidth_gb_s:g} GB/s (b70_nodes.bandwidth_min_gb_s)"
+
+    def latency_fault(self, us: float) -> str:
+        """Why a latency is too much; empty where it is not."""
+        if not self.latency_us or us <= self.latency_us:
+            return ""
+        return f"{us:.0f} us is above the limit of {self.latency_us:g} us (b70_nodes.latency_max_us)"
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the leader measured to one follower.
+
+    between: both addresses, the leader's first. sent, received: GB/s (10^9 bytes), both ways at once, as the leader sees
+    them. latency: of a round trip, in microseconds. at: when, as text.
+    """
+
+    between: tuple[str, str]
+    sent_gb_s: float
+    received_gb_s: float
+    latency_us: float
+    at: str
+
+    def faults(self, floor: Floor) -> list[str]:
+        """What of it is too little."""
+        found = {
+            "bandwidth sent": floor.bandwidth_fault(self.sent_gb_s),
+            "bandwidth received": floor.bandwidth_fault(self.received_gb_s),
+            "latency": floor.latency_fault(self.latency_us),
+        }
+        return [f"{name}: {fault}" for name, fault in found.items() if fault]
+
+
+def parse_links(text: str | None) -> dict[str, Link]:
+    """The links in the text of their file, by follower; what can't be read was not measured."""
+    with suppress(ValueError, TypeError, AttributeError, KeyError):
+        data = json.loads(text or "")
+        if data["schema"] == SCHEMA:
+            return {name: _link(row) for name, row in data["links"].items()}
+    return {}
+
+
+def _link(row: Mapping[str, object]) -> Link:
+    leader, follower = row["between"]  # type: ignore[misc]
+    sent, received, latency = (float(str(row[key])) for key in ("sent_gb_s", "received_gb_s", "latency_us"))
+    return Link((str(leader), str(follower)), sent, received, latency, str(row["at"]))
+
+
+def links_text(links: Mapping[str, Link]) -> str:
+    """The text of their file."""
+    return json.dumps({"schema": SCHEMA, "links": {name: asdict(link) for name, link in links.items()}}, indent=1)
