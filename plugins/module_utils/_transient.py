@@ -27,8 +27,8 @@ _COMMON = {
 
 
 def sealed(allowed: Iterable[str]) -> dict[str, str]:
-    """Return the properties of a task that only speaks with other hosts: a user that exists only while it runs, no rights,
-    and the network only to the ``allowed`` addresses."""
+    """Return the properties of a task that only speaks with the hosts at these addresses: it has no rights, and a user
+    that exists only while it runs."""
     return {
         "DynamicUser": "yes",
         "CapabilityBoundingSet": "",

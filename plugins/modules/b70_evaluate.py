@@ -12,8 +12,9 @@ description:
   - Runs benchmarks one after the other, each with a limit, and compares what they measure with a reference.
   - Uses the vendor's tools (C(ze_peak), C(ze_peer), C(1ccl_benchmark)) where the host has them, and the torch of an
     installed stack. On a host without cards torch measures the processor.
-  - On the host that leads a group of nodes, measures the network to the others with C(iperf3) and C(ping), and keeps the result on the
-    host, where the guard of a switch reads it. Each follower needs to run O(step=listen) before and O(step=close) afterwards.
+  - On the host that leads a group of nodes, measures the network to the others with C(iperf3) and C(ping), and keeps
+    the result on the host, where the guard of a switch reads it. Each of the others runs O(step=listen) before and
+    O(step=close) afterwards.
   - Changes nothing else and stops nothing. Fails while an engine runs, unless O(while_served) is set.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -32,22 +33,22 @@ options:
   step:
     description:
       - V(measure) runs the benchmarks.
-      - V(listen) starts a server on a follower for one measure by its leader, as a transient unit without rights, and V(close) ends it.
-        It also ends by itself, after the measure and after O(limit) times the number of measures of the network.
+      - V(listen) starts a server for one measure by the node that leads, as a transient unit without rights. It ends by
+        itself after that, or after twice O(limit) for each node of the group. V(close) ends it at once.
     type: str
     choices: [measure, listen, close]
     default: measure
   group:
-    description: The nodes that this host belongs to, as the leader has them - a result of the filter P(arcpro.b70.node_group#filter).
-      Empty is no group.
+    description: The group of nodes, as the filter P(arcpro.b70.node_group#filter) returns it for the host that
+      measures. Empty is no group.
     type: dict
     default: {}
   node:
-    description: With O(step=listen), the name of the follower in O(group).
+    description: With O(step=listen), the name of this host in O(group).
     type: str
     default: ''
   servers:
-    description: Why a follower does not listen, by its name; empty text where it does. What C(reason) of O(step=listen) says.
+    description: What RV(reason) said on each of the other nodes, by name.
     type: dict
     default: {}
   state_dir:

@@ -96,9 +96,10 @@ def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[s
     found, values = {}, {row["id"]: row["value"] for row in rows if row["value"] is not None}
     for node in group.hosts[1:]:
         link = f"network.{group.own.name}-{node.name}"
-        names = [f"{link}.{name}" for name in ("bandwidth.sent", "bandwidth.received", "latency")]
-        if all(name in values for name in names):
-            found[node.name] = Link((group.own.address, node.address), *(values[name] for name in names), at=at)
+        names = ("bandwidth.sent", "bandwidth.received", "latency")
+        sent, received, latency = (values.get(f"{link}.{name}") for name in names)
+        if sent is not None and received is not None and latency is not None:
+            found[node.name] = Link((group.own.address, node.address), sent, received, latency, at)
     return found
 
 

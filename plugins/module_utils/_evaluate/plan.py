@@ -19,8 +19,8 @@ _CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
 
 @dataclass(frozen=True)
 class Bench:
-    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run; ``fault`` says what is
-    wrong with a measure whatever it is compared with."""
+    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run; ``fault`` says what
+    is wrong with a measure whatever the reference is."""
 
     id: str
     group: str
@@ -50,9 +50,7 @@ def unit_of(name: str) -> str:
     return "TFLOP/s" if name.startswith("gemm") else "GB/s"
 
 
-def plan(
-    host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()
-) -> list[Bench]:
+def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()) -> list[Bench]:
     """Every benchmark, those of the network first, then the vendor's tools; those that can't run carry the reason.
     Raises ValueError on a name."""
     unknown = sorted({*only, *skip} - {*GROUPS})
@@ -63,8 +61,8 @@ def plan(
 
 
 def concerning(benches: Sequence[Bench], reference: Mapping[str, float]) -> dict[str, float]:
-    """The part of a reference that these benchmarks could have measured: what was left out on request is not missing, and
-    neither are the links of other nodes."""
+    """The part of a reference that these benchmarks could measure. What was left out on request is not missing, nor are
+    the links between other nodes."""
     groups = {bench.group for bench in benches}
     links = tuple(bench.id for bench in benches if bench.group == "network")
     return {

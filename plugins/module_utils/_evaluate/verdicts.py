@@ -35,8 +35,8 @@ def reference_of(data: Any) -> dict[str, float]:
 def compare(
     measures: Sequence[Mapping[str, Any]], reference: Mapping[str, float], warn_below: float, fail_below: float
 ) -> list[dict[str, Any]]:
-    """Rows with ``level``, ``reference`` and ``share``. Below ``fail_below`` of the reference a row fails. A measure that
-    comes with FAIL keeps it.
+    """Rows with ``level``, ``reference`` and ``share``. A row below ``fail_below`` of the reference fails, as does one
+    that comes with FAIL.
 
     A measure that the reference has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
     """

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 SCHEMA = 1
 
@@ -43,8 +44,8 @@ class Floor:
 class Link:
     """What the leader measured to one follower.
 
-    between: both addresses, the leader's first. sent, received: GB/s (10^9 bytes), both ways at once, as the leader sees
-    them. latency: of a round trip, in microseconds. at: when, as text.
+    between: both addresses, the leader's first. sent_gb_s, received_gb_s: by the leader, both at once; a GB is 10^9
+    bytes. latency_us: of a round trip, in microseconds. at: when, as text.
     """
 
     between: tuple[str, str]
@@ -72,10 +73,10 @@ def parse_links(text: str | None) -> dict[str, Link]:
     return {}
 
 
-def _link(row: Mapping[str, object]) -> Link:
-    leader, follower = row["between"]  # type: ignore[misc]
-    sent, received, latency = (float(str(row[key])) for key in ("sent_gb_s", "received_gb_s", "latency_us"))
-    return Link((str(leader), str(follower)), sent, received, latency, str(row["at"]))
+def _link(row: Mapping[str, Any]) -> Link:
+    leader, follower = row["between"]
+    figures = [float(row[key]) for key in ("sent_gb_s", "received_gb_s", "latency_us")]
+    return Link((str(leader), str(follower)), figures[0], figures[1], figures[2], str(row["at"]))
 
 
 def links_text(links: Mapping[str, Link]) -> str:

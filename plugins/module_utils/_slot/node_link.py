@@ -65,7 +65,10 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
 
 
 def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
-    """The guard of a profile over several nodes: each of the others can take part. Returns warnings, raises SlotFault."""
+    """The guard of a profile over several nodes: each of the others can take part, over a network that is fast enough.
+
+    Returns warnings. Raises SlotFault.
+    """
     group, count = group_of(fx, layout, profile), 0 if profile.node is None else profile.node.count
     fault = SlotFault("no node was asked")
     for _waited in poll(fx.clock, GUARD_LIMIT_S, INTERVAL_S):

@@ -41,7 +41,7 @@ class Group:
     rank: int
     port: int
     hosts: tuple[Node, ...]
-    floor: Floor = Floor()
+    floor: Floor = field(default_factory=Floor)
 
     @property
     def leader(self) -> Node:

@@ -28,6 +28,15 @@ def test_closest():
     assert FILTERS["closest"]("", known) == []
 
 
+def test_a_host_is_told_its_group():
+    hosts = [{"name": "alpha", "address": "10.0.0.1"}, {"name": "beta", "address": "10.0.0.2"}]
+    group = {"interface": "eth1", "hosts": hosts}
+    assert FILTERS["node_group"](group, "beta") == {
+        "rank": 1, "port": 18200, "hosts": hosts, "bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}  # fmt: skip
+    assert FILTERS["node_group"](group, "gamma") == {}
+    assert FILTERS["node_group"]({}, "alpha") == {}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -37,6 +46,7 @@ def test_closest():
         ("explain_profile", [{}, {}], "as the lookup arcpro.b70.catalogue returns it"),
         ("explain_profile", [{"origin_files": {}, "stack": "cpu"}, {}], "the stack manifests, among them cpu"),
         ("known_models", [[], {}], "two mappings"),
+        ("node_group", [{"interface": "eth1"}, "alpha"], "b70_nodes.hosts is a list of two hosts or more"),
         ("known_models", [{}, {}, "", "int3"], 'no list has the precision "int3"'),
     ],
 )

@@ -90,3 +90,9 @@ def test_what_goes_wrong_is_a_fault_of_the_work(argv: list[str], words: str) -> 
         Systemd(WorkError, "some work").ask(argv, limit_s=0.2)
     if argv[0] == "sh":
         assert Systemd(WorkError, "some work").ask(argv, check=False) == ""
+
+
+def test_a_caller_that_waits_for_a_task_reads_what_it_prints() -> None:
+    argv = TASK.piped_argv()
+    assert argv[:4] == ("systemd-run", "--pipe", "--wait", "--collect")
+    assert argv[4:] == TASK.run_argv()[1:]

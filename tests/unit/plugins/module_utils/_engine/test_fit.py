@@ -188,6 +188,20 @@ def test_a_host_reads_config_and_weights(tmp_path):
     assert "10.2 GiB of weights" in check.fitting("m", profile).text
 
 
+def test_an_engine_over_several_nodes_has_the_cards_of_all(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["minimax"]))
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(200 * 10**9)
+    profile = resolved(tmp_path)
+    assert check.fitting("m", profile).verdict == "no"
+    profile["node"] = {"rank": 0, "count": 2}
+    profile["engine"]["settings"]["pipeline_parallel_size"] = 2
+    found = check.fitting("m", profile)
+    assert found.verdict == "fits"
+    assert "each of 8 cards: 23.3 GiB of weights" in found.text
+    assert found.held_mib == round(8 * 1024 * fit.CARD_GIB * 0.95)
+
+
 @pytest.mark.parametrize(
     ("config", "weights", "message"),
     [

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, parse, plan, verdicts
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, network, parse, plan, verdicts
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor, Link, parse_links
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import Group, Node
 from machine import assert_ends
 
 CAPTURED = Path(__file__).parent / "captured"
+GROUP = Group(
+    0, 18200, (Node("alpha", "10.0.0.1"), Node("beta", "10.0.0.2"), Node("gamma", "fd00::3")), Floor(1.0, 500)
+)
+TO_BETA = "network.alpha-beta"
 ALL = {name: f"/usr/local/bin/{name}" for name in ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun")}
 
 
@@ -45,7 +51,11 @@ def test_collectives_are_read_by_their_columns_or_computed():
 
 
 @pytest.mark.parametrize(
-    "read", [parse.ze_peak, parse.ze_peer, parse.torch, lambda said: parse.ccl(said, "allreduce", 2)]
+    "read",
+    [
+        *(parse.ze_peak, parse.ze_peer, parse.torch, parse.iperf3, parse.ping),
+        lambda said: parse.ccl(said, "allreduce", 2),
+    ],
 )
 def test_output_without_a_figure_is_no_measure(read):
     for said in ("", "terminate called after throwing an instance of 'std::runtime_error'", "{not json"):
@@ -168,3 +178,139 @@ def test_lines_and_stops_of_rows():
     compared = verdicts.compare(rows(a=1.0), {}, 0.95, 0.85)
     assert verdicts.table(compared, "h")[-1] == "h: 1 INFO"
     assert verdicts.stops(compared, "FAIL") == []
+
+
+def test_iperf3_gives_what_arrived_each_way_and_ping_the_mean_of_its_round_trips():
+    found = parse.iperf3(text("iperf3-bidir.json"))
+    assert found == {"sent": pytest.approx(0.65995, rel=1e-4), "received": pytest.approx(0.62008, rel=1e-4)}
+    assert parse.ping(text("ping.txt")) == pytest.approx(47)
+    with pytest.raises(parse.ParseError, match="unable to connect to server: Connection refused"):
+        parse.iperf3(text("iperf3-refused.json"))
+
+
+def test_a_test_of_one_way_alone_is_no_measure():
+    said = json.loads(text("iperf3-bidir.json"))
+    del said["end"]["sum_received_bidir_reverse"]
+    with pytest.raises(parse.ParseError, match="nothing that is a measure of both ways"):
+        parse.iperf3(json.dumps(said))
+
+
+def to_nodes(group=GROUP, tools=None, servers=None):
+    tools = {"iperf3": "/usr/bin/iperf3", "ping": "/usr/bin/ping"} if tools is None else tools
+    servers = {"beta": "", "gamma": ""} if servers is None else servers
+    return {bench.id: bench for bench in network.benches(group, tools, servers, 600)}
+
+
+def test_the_leader_measures_to_each_follower_from_its_own_address_without_rights():
+    found = to_nodes()
+    assert list(found) == [
+        f"network.alpha-{name}.{what}" for name in ("beta", "gamma") for what in ("bandwidth", "latency")
+    ]
+    assert {bench.reason for bench in found.values()} == {""}
+    argv = found["network.alpha-gamma.bandwidth"].argv
+    assert {"--wait", "--pipe", "--property=DynamicUser=yes", "--property=IPAddressAllow=fd00::3"} < set(argv)
+    assert (
+        " ".join(argv)
+        .partition(" -- ")[2]
+        .startswith("/usr/bin/iperf3 --client fd00::3 --bind 10.0.0.1 --port 18202 --json --bidir ")
+    )
+    assert found[f"{TO_BETA}.latency"].argv[-3:] == ("-I", "10.0.0.1", "10.0.0.2")
+
+
+def test_a_follower_measures_nothing_and_names_who_does():
+    (row,) = plan.rows_of(to_nodes(Group(1, 18200, GROUP.hosts))["network"], "", "")
+    assert (row["level"], row["note"]) == ("SKIP", "alpha, which leads the nodes, measures it")
+
+
+def test_what_a_measure_lacks_is_named_with_its_host():
+    lacks = network.LACKS.format("iperf3", "beta")
+    found = to_nodes(tools={"iperf3": "/usr/bin/iperf3"}, servers={"beta": lacks})
+    reasons = {name: bench.reason for name, bench in found.items()}
+    assert reasons == {
+        f"{TO_BETA}.bandwidth": "iperf3 is not on beta: site.yml --tags host installs it for hosts in b70_nodes",
+        f"{TO_BETA}.latency": "ping is not on alpha: site.yml --tags host installs it for hosts in b70_nodes",
+        "network.alpha-gamma.bandwidth": "gamma is no host of the inventory",
+        "network.alpha-gamma.latency": "ping is not on alpha: site.yml --tags host installs it for hosts in b70_nodes",
+    }
+
+
+def measured(group=GROUP):
+    found = to_nodes(group)
+    return [
+        *plan.rows_of(found[f"{TO_BETA}.bandwidth"], text("iperf3-bidir.json"), ""),
+        *plan.rows_of(found[f"{TO_BETA}.latency"], text("ping.txt"), ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("floor", "stops"),
+    [
+        (Floor(), []),
+        (Floor(0.62, 47), []),
+        (Floor(0.63, 47), [f"{TO_BETA}.bandwidth.received"]),
+        (Floor(0.67, 46.9), [f"{TO_BETA}.bandwidth.received", f"{TO_BETA}.bandwidth.sent", f"{TO_BETA}.latency"]),
+    ],
+)
+def test_a_link_below_the_floor_fails_whatever_it_is_compared_with(floor, stops):
+    group = Group(0, 18200, GROUP.hosts, floor)
+    same = {row["id"]: row["value"] for row in measured()}
+    found = verdicts.compare(measured(group), same, 0.95, 0.85)
+    assert verdicts.stops(found, "FAIL") == stops
+    assert {row["level"] for row in found if row["id"] not in stops} <= {"PASS"}
+    assert {row["share"] for row in found} == {1.0}
+
+
+def test_a_link_below_the_floor_is_told_with_the_floor_and_what_to_do():
+    lines = verdicts.table(verdicts.compare(measured(), {}, 0.95, 0.85), "alpha")
+    assert lines[0].startswith(f"FAIL  {TO_BETA}.bandwidth.received")
+    assert (
+        "0.62 GB/s is below the floor of 1 GB/s (b70_nodes.bandwidth_min_gb_s); look at the link (ethtool)" in lines[0]
+    )
+    assert lines[2].startswith(f"INFO  {TO_BETA}.latency")
+    assert "47.00 us" in lines[2]
+
+
+def test_less_is_better_for_a_latency():
+    (row,) = verdicts.compare([measured()[2]], {f"{TO_BETA}.latency": 23.5}, 0.95, 0.85)
+    assert (row["level"], row["share"]) == ("FAIL", 0.5)
+    (row,) = verdicts.compare([measured()[2]], {f"{TO_BETA}.latency": 94}, 0.95, 0.85)
+    assert (row["level"], row["share"]) == ("PASS", 2.0)
+
+
+def test_a_reference_counts_as_far_as_it_could_be_measured():
+    reference = {"network.alpha-beta.latency": 1.0, "network.gamma-delta.latency": 1.0, "gemm.card0.float16": 1.0}
+    here = plan.Host(1, ALL, "/p", "xpu", "/s")
+    only = {"network": {"network.alpha-beta.latency"}, "gemm": {"gemm.card0.float16"}}
+    for group, names in only.items():
+        benches = plan.plan(here, [group], network=list(to_nodes().values()))
+        assert set(plan.concerning(benches, reference)) == names
+    everything = plan.plan(here, network=list(to_nodes().values()))
+    assert set(plan.concerning(everything, reference)) == only["network"] | only["gemm"]
+    assert everything[0].group == "network"  # the servers of the followers wait for it
+
+
+def test_only_a_link_that_was_wholly_measured_is_remembered(tmp_path):
+    file = tmp_path / "b70/network.json"
+    assert network.links_of(GROUP, measured()[:2], "now") == {}
+    first = network.links_of(GROUP, measured(), "now")
+    assert first == {"beta": Link(("10.0.0.1", "10.0.0.2"), 0.66, 0.6201, 47.0, "now")}
+    network.remember(file, first)
+    other = {"gamma": Link(("10.0.0.1", "fd00::3"), 1.1, 1.2, 60.0, "later")}
+    network.remember(file, other)
+    assert parse_links(file.read_text()) == {**first, **other}
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    "torn", [None, "", "{", "[]", '{"schema": 2, "links": {}}', '{"schema": 1, "links": {"b": {}}}']
+)
+def test_a_record_that_cannot_be_read_holds_nothing(torn):
+    assert parse_links(torn) == {}
+
+
+def test_iperf3_says_in_its_own_words_what_was_wrong():
+    bench = to_nodes()[f"{TO_BETA}.bandwidth"]
+    for error in ("", "ended with 1: something"):
+        (row,) = plan.rows_of(bench, text("iperf3-refused.json"), error)
+        assert (row["level"], row["note"]) == ("FAIL", "unable to connect to server: Connection refused")
+    assert plan.rows_of(bench, "", "ended with 1: no such user")[0]["note"] == "ended with 1: no such user"

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Link, links_text
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
-from unit.plugins.module_utils._slot.calls import b70ctl, recover, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, check, recover, switch
 from unit.plugins.module_utils._slot.fake_group import BIG, FakeGroup
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
 
@@ -103,6 +105,22 @@ def test_a_node_that_is_off_fails_the_guard(group):
     result = switch(group.alpha, "big")
     assert result["outcome"] == "untouched"
     assert "node beta (10.0.0.2) of big does not answer" in result["msg"]
+
+
+def test_a_network_below_the_floor_fails_the_guard_and_one_that_was_not_measured_is_said(group):
+    slot = json.loads(group.alpha.texts[LAYOUT.slot_file][0])
+    floor = {"bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}
+    group.alpha.put(LAYOUT.slot_file, json.dumps({**slot, "nodes": {**slot["nodes"], **floor}}))
+    slow = Link(("10.0.0.1", "10.0.0.2"), 0.117, 0.117, 300.0, "2026-11-25")
+    group.alpha.put(LAYOUT.network_file, links_text({"beta": slow}))
+    for refused in (switch(group.alpha, "big"), check(group.alpha, "big")):
+        assert (refused["failed"], refused["outcome"]) == (True, "untouched")
+        assert "the network to node beta (10.0.0.2) is too slow for big" in refused["msg"]
+    group.alpha.put(LAYOUT.network_file, links_text({"beta": replace(slow, sent_gb_s=1.1, received_gb_s=1.1)}))
+    assert not any("network" in warning for warning in check(group.alpha, "big")["warnings"])
+    group.alpha.put(LAYOUT.network_file, "")
+    result = serve_big(group)
+    assert any("the network to node beta (10.0.0.2) was not measured" in warning for warning in result["warnings"])
 
 
 @pytest.mark.parametrize("fault", ["exit_at_start", "crash_loop"])

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import nodes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor, Link
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import (
     ENDED,
     REFUSED,
@@ -159,6 +160,45 @@ def test_the_guard_names_the_node_that_could_not_take_part(changes, words):
 def test_a_silent_node_fails_the_guard():
     with pytest.raises(SlotFault, match=r"node beta \(10.0.0.2\) of big does not answer: refused"):
         nodes.check_others(GROUP, BIG, {"beta": "refused", "gamma": report("gamma")}, 100.0)
+
+
+FLOOR = Floor(1.0, 500.0)
+GOOD = {
+    "beta": Link(("10.0.0.1", "10.0.0.2"), 1.17, 1.16, 80.0, "2026-11-25"),
+    "gamma": Link(("10.0.0.1", "fd00::3"), 1.0, 1.0, 500.0, "2026-11-25"),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"sent_gb_s": 0.99},
+            r"bandwidth sent: 0.99 GB/s is below the floor of 1 GB/s \(b70_nodes.bandwidth_min_gb_s\)",
+        ),
+        ({"received_gb_s": 0.117}, "bandwidth received: 0.117 GB/s is below"),
+        ({"latency_us": 1500.4}, r"latency: 1500 us is above the limit of 500 us \(b70_nodes.latency_max_us\)"),
+    ],
+)
+def test_the_guard_refuses_a_link_that_was_measured_below_the_floor(changes, words):
+    group = replace(GROUP, floor=FLOOR)
+    links = {**GOOD, "gamma": replace(GOOD["gamma"], **changes)}
+    assert nodes.check_network(group, BIG, GOOD) == []
+    with pytest.raises(SlotFault, match=rf"node gamma \(fd00::3\) is too slow for big. {words}.*measured 2026-11-25"):
+        nodes.check_network(group, BIG, links)
+    # Who insists, and a profile that leaves that node out.
+    assert nodes.check_network(GROUP, BIG, links) == []
+    assert nodes.check_network(group, replace(BIG, node=NodePart(0, 2)), links) == []
+
+
+def test_a_link_that_was_not_measured_is_a_warning():
+    group = replace(GROUP, floor=FLOOR)
+    moved = {**GOOD, "gamma": replace(GOOD["gamma"], between=("10.0.0.1", "fd00::4"))}
+    for links in ({"beta": GOOD["beta"]}, moved):
+        (said,) = nodes.check_network(group, BIG, links)
+        assert "the network to node gamma (fd00::3) was not measured" in said
+        assert "playbooks/evaluate.yml" in said
+    assert nodes.check_network(GROUP, BIG, {}) == []
 
 
 def test_addresses_of_both_families():

@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import parse_group
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NodePart, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.slot_file import parse_slot_file
@@ -114,6 +115,17 @@ def test_the_host_knows_its_group():
     assert parse_slot_file(on("delta")["slot.json"], "x").group is None
 
 
+def test_the_floor_of_the_network_has_defaults_and_can_be_set_and_taken_away():
+    def floor(**group):
+        found = parse_slot_file(on("beta", **group)["slot.json"], "x").group
+        assert found is not None
+        return found.floor
+
+    assert floor() == Floor(1.0, 500.0)
+    assert floor(bandwidth_min_gb_s=0.1, latency_max_us="2000") == Floor(0.1, 2000.0)
+    assert not floor(bandwidth_min_gb_s=0, latency_max_us=0)
+
+
 def test_a_profile_of_one_node_is_the_same_in_a_group():
     inside, outside = on("alpha", profile()), rendered(profile())
     assert {name: text for name, text in inside.items() if name not in ("slot.json", NODE)} == {
@@ -174,7 +186,11 @@ def test_flags_of_the_group_belong_to_the_slot():
         ({**GROUP, "host": []}, 'unknown key "host"'),
         ({"hosts": HOSTS}, "interface is the network device"),
         ({**GROUP, "interface": "eth0; reboot"}, "interface is the network device"),
-        ({**GROUP, "port": 65535}, "the first of two ports"),
+        ({**GROUP, "port": 65534}, "the first of three ports"),
+        ({**GROUP, "bandwidth_min_gb_s": "fast"}, "bandwidth_min_gb_s is a number, and 0 demands nothing, not 'fast'"),
+        ({**GROUP, "latency_max_us": -1}, "latency_max_us is a number"),
+        ({**GROUP, "latency_max_us": True}, "latency_max_us is a number"),
+        ({**GROUP, "bandwidth_min": 1}, 'unknown key "bandwidth_min"; did you mean "bandwidth_min_gb_s"'),
         ({**GROUP, "hosts": HOSTS[:1]}, "a list of two hosts or more"),
         ({**GROUP, "hosts": [HOSTS[0], {"name": "beta"}]}, r"hosts\[1\] has the keys name and address"),
         ({**GROUP, "hosts": [HOSTS[0], {"name": "beta", "address": "beta.lan"}]}, "not 'beta.lan'"),
