@@ -135,7 +135,8 @@ def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[s
 
 def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:
     against, evidence = _against(profile, stacks, refused), profile["evidence"]
-    needs = f"{counted(cards_needed(profile))}{replicas(profile)}"
+    each = f" on each of {profile['nodes']} nodes" if profile["nodes"] > 1 else ""
+    needs = f"{counted(cards_needed(profile))}{replicas(profile)}{each}"
     head = f"{profile['name']}: {needs}, {profile['status']}, stack {profile['stack']}"
     for count in (profile["recommended"] or {}).get("cards", []):
         head += f", recommended for {counted(count)}"

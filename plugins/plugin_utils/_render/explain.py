@@ -58,8 +58,7 @@ def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _WORDS:
         yield key, _shown(profile[key])
     yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key] is not None)
-    if profile["replicas"] != 1:
-        yield "replicas", _shown(profile["replicas"])
+    yield from ((key, _shown(profile[key])) for key in ("replicas", "nodes") if profile[key] != 1)
     for section in _SECTIONS:
         yield from _leaves(profile[section], section)
 

@@ -69,6 +69,13 @@ def test_a_profile_is_told_with_all_that_makes_its_figures_worth_something() -> 
     ]
 
 
+def test_a_profile_of_several_nodes_says_how_many_cards_each_has() -> None:
+    graphs = {"cudagraph_mode": "NONE"}
+    settings = {"max_model_len": 2048, "pipeline_parallel_size": 2, "compilation_config": graphs}
+    told = offers(load(nodes=2, engine={"settings": settings}), STACKS, 1)
+    assert told[0].startswith("recipe: 1 card on each of 2 nodes, candidate")
+
+
 def test_a_figure_without_its_host_says_so() -> None:
     assert provenance({"source": "a forum", "tok_s": [{"value": 3}]}) == "a forum; host: unknown; quality not recorded"
     assert provenance({"source": "none recorded"}) == "none recorded"
