@@ -218,7 +218,9 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
 
 def listen(wanted: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     group = parse_group(wanted["group"])
-    node = next(node for node in group.hosts if node.name == wanted["node"])
+    node = next((node for node in group.hosts if node.name == wanted["node"]), None)
+    if node is None:
+        raise ValueError(f"node {wanted['node']!r} is none of the group ({', '.join(one.name for one in group.hosts)})")
     iperf3 = host.tools(wanted["tool_dirs"]).get("iperf3", "")
     if not iperf3:
         return {"reason": network.LACKS.format("iperf3", node.name)}
@@ -252,7 +254,6 @@ def main() -> None:
             "name": {"type": "str", "default": "host"},
             "fail_on": {"type": "str", "choices": ["FAIL", "WARN", "never"], "default": "FAIL"},
         },
-        required_if=[("step", "listen", ("group", "node"))],
         supports_check_mode=True,
     )
     started = time.monotonic()

@@ -20,7 +20,7 @@ import requests
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, Play, bare_hosts, lab_command, play, reach
+from system.product import INVENTORY, Play, bare_hosts, lab_command, play, reach, words_of
 
 LIMIT_S = 900.0
 UNIT = "b70-slot-main-tiny-pair.service"
@@ -168,3 +168,50 @@ def test_a_profile_of_one_host_ends_the_part(pair: Pair) -> None:
     while pair.runs(pair.follower):
         assert time.monotonic() < end
         time.sleep(1)
+
+
+NETWORK: dict[str, Any] = {"evaluate_only": ["network"]}
+SERVERS = "systemctl list-units --all --plain --no-legend 'b70-evaluate*'"
+
+
+def floor_of(pair: Pair, gb_s: float) -> dict[str, Any]:
+    """Variables that demand so much of the network. How fast a lab's is says nothing."""
+    group = json.loads(pair.variables.read_text())["b70_nodes"]
+    return {"b70_nodes": {**group, "bandwidth_min_gb_s": gb_s, "latency_max_us": 0}}
+
+
+def test_no_network_is_measured_while_a_node_serves(pair: Pair) -> None:
+    done = pair.run("playbooks/evaluate.yml", "-e", json.dumps(NETWORK))
+    assert done.code != 0
+    assert "nothing was measured and nothing stopped" in words_of(done.output)
+    for host in (pair.leader, pair.follower):
+        assert host.check_output(SERVERS) == ""
+
+
+def test_the_network_is_measured_by_the_leader_and_nothing_is_left_behind(pair: Pair, tmp_path: Path) -> None:
+    pair.leader.check_output("b70ctl stop")
+    given = {**NETWORK, **floor_of(pair, 0), "evaluate_json_dir": str(tmp_path)}
+    done = pair.run("playbooks/evaluate.yml", "-e", json.dumps(given))
+    assert (done.code, done.changed) == (0, 0), done.output
+    leads, follows = pair.names
+    rows = {row["id"]: row for row in json.loads((tmp_path / f"{leads}.json").read_text())["rows"]}
+    link = f"network.{leads}-{follows}"
+    assert set(rows) == {f"{link}.bandwidth.received", f"{link}.bandwidth.sent", f"{link}.latency"}
+    assert all(row["level"] == "INFO" and row["value"] > 0 for row in rows.values())
+    (row,) = json.loads((tmp_path / f"{follows}.json").read_text())["rows"]
+    assert (row["level"], row["note"]) == ("SKIP", f"{leads}, which leads the nodes, measures it")
+    kept = json.loads(pair.leader.file("/var/lib/b70/network.json").content_string)["links"][follows]
+    assert kept["latency_us"] == rows[f"{link}.latency"]["value"]
+    for host in (pair.leader, pair.follower):
+        assert host.check_output(SERVERS) == ""
+
+
+def test_a_network_below_the_floor_fails_the_measure_and_the_guard(pair: Pair) -> None:
+    floor = json.dumps({**NETWORK, **floor_of(pair, 100000)})
+    done = pair.run("playbooks/evaluate.yml", "-e", floor)
+    assert done.code != 0
+    assert "is below the floor of 100000 GB/s (b70_nodes.bandwidth_min_gb_s); look at the link" in words_of(done.output)
+    done = pair.run("switch.yml", "-e", f"b70_target={pair.names[0]}", "-e", "profile=tiny-pair", "-e", floor)
+    assert done.code != 0
+    assert "is too slow for tiny-pair. bandwidth sent:" in words_of(done.output)
+    assert not pair.runs(pair.leader)
