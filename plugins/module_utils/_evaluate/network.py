@@ -20,7 +20,7 @@ from .._slot.network import Link, links_text, parse_links
 from .._slot.nodes import Group, Node
 from . import parse
 from .host import EvaluateError
-from .plan import Bench
+from .plan import Bench, prefixed
 
 SERVER, CLIENT = "b70-evaluate-server.service", "b70-evaluate-client.service"
 LACKS = "{} is not on {}: site.yml --tags host installs it for hosts in b70_nodes"
@@ -67,7 +67,7 @@ def _to(group: Group, node: Node, tools: Mapping[str, str], servers: Mapping[str
             group="network",
             tool="iperf3",
             argv=client.piped_argv(),
-            read=_prefixed(f"{link}.bandwidth.", parse.iperf3),
+            read=prefixed(f"{link}.bandwidth.", parse.iperf3),
             reason=here["iperf3"] or there,
             fault=_advised(group.floor.bandwidth_fault),
         ),
@@ -81,10 +81,6 @@ def _to(group: Group, node: Node, tools: Mapping[str, str], servers: Mapping[str
             fault=_advised(group.floor.latency_fault),
         ),
     ]
-
-
-def _prefixed(prefix: str, read: Callable[[str], dict[str, float]]) -> Callable[[str], dict[str, float]]:
-    return lambda text: {f"{prefix}{name}": value for name, value in read(text).items()}
 
 
 def _advised(fault: Callable[[float], str]) -> Callable[[float], str]:

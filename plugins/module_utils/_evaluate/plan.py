@@ -83,7 +83,7 @@ def _vendor(host: Host) -> list[Bench]:
                     group="memory",
                     tool="ze_peak",
                     argv=(path, "-d", str(card), "-t", test),
-                    read=_prefixed(f"memory.card{card}.", parse.ze_peak),
+                    read=prefixed(f"memory.card{card}.", parse.ze_peak),
                     environment=UNCOMPRESSED,
                     directory=path.rpartition("/")[0],  # it loads its kernels from where it runs
                     reason=_lacks(host, "ze_peak", cards=1),
@@ -98,7 +98,7 @@ def _vendor(host: Host) -> list[Bench]:
                     group="p2p",
                     tool="ze_peer",
                     argv=(path, "-o", kind, "-t", "transfer_bw", *mode),
-                    read=_prefixed("p2p.", parse.ze_peer),
+                    read=prefixed("p2p.", parse.ze_peer),
                     directory=path.rpartition("/")[0],
                     reason=_lacks(host, "ze_peer", cards=2),
                 )
@@ -146,7 +146,8 @@ def _lacks(host: Host, tool: str, cards: int) -> str:
     return "" if tool in host.tools else f"{tool} is not on the host: see evaluate_tool_dirs"
 
 
-def _prefixed(prefix: str, read: Callable[[str], dict[str, float]]) -> Callable[[str], dict[str, float]]:
+def prefixed(prefix: str, read: Callable[[str], dict[str, float]]) -> Callable[[str], dict[str, float]]:
+    """The same reader with longer names."""
     return lambda text: {f"{prefix}{name}": value for name, value in read(text).items()}
 
 
