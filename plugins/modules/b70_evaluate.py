@@ -34,7 +34,7 @@ options:
     description:
       - V(measure) runs the benchmarks.
       - V(listen) starts a server for one measure by the node that leads, as a transient unit without rights. It ends by
-        itself after that, or after twice O(limit) for each node of the group. V(close) ends it at once.
+        itself after that, or after two minutes for each node of the group. V(close) ends it at once.
     type: str
     choices: [measure, listen, close]
     default: measure
@@ -227,7 +227,7 @@ def listen(wanted: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     if not check_mode:
         if not wanted["while_served"]:
             host.check_free()
-        network.listen(group, node, iperf3, wanted["limit"] * 2 * len(group.hosts))
+        network.listen(group, node, iperf3)
     return {"reason": ""}
 
 

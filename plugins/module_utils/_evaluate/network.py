@@ -27,6 +27,8 @@ LACKS = "{} is not on {}: site.yml --tags host installs it for hosts in b70_node
 REMEDY = "look at the link (ethtool), its cable and switch, or set the floor lower"
 SECONDS, WARM_UP_S = 10, 1
 PINGS, PING_EVERY_S, PING_LIMIT_S = 100, 0.05, 20
+# A client has ended long before, and a server has then waited for the measures of all other followers.
+CLIENT_LIMIT_S, SERVER_LIMIT_S = 60, 120
 _START_LIMIT_S = 10.0
 _PAUSE_S = 0.1
 _SYSTEMD = _transient.Systemd(EvaluateError, "a measure of the network")
@@ -57,7 +59,7 @@ def _to(group: Group, node: Node, tools: Mapping[str, str], servers: Mapping[str
         description=f"Measure of the network to {node.name}",
         argv=(tools.get("iperf3", ""), "--client", node.address, "--bind", own.address, "--port", str(port_of(group)),
               "--json", "--bidir", "--time", str(SECONDS), "--omit", str(WARM_UP_S), "--connect-timeout", "5000"),
-        limit_s=limit_s,
+        limit_s=min(limit_s, CLIENT_LIMIT_S),
         properties=_transient.sealed([node.address]),
     )  # fmt: skip
     ping = (tools.get("ping", ""), "-n", "-q", "-c", str(PINGS), "-i", str(PING_EVERY_S), "-w", str(PING_LIMIT_S))
@@ -106,15 +108,15 @@ def remember(file: Path, links: Mapping[str, Link]) -> None:
     _files.replace(file, links_text({**before, **links}).encode(), 0o644)
 
 
-def listen(group: Group, node: Node, iperf3: str, limit_s: int) -> None:
-    """Start the server of this host for one measure by the leader. It ends after that, and after ``limit_s``."""
+def listen(group: Group, node: Node, iperf3: str) -> None:
+    """Start the server of this host for one measure by the leader. It ends after that, or after its limit."""
     close()
     port = port_of(group)
     task = _transient.Task(
         unit=SERVER,
         description=f"Server for a measure of the network from {group.leader.name}",
         argv=(iperf3, "--server", "--one-off", "--bind", node.address, "--port", str(port)),
-        limit_s=limit_s,
+        limit_s=SERVER_LIMIT_S * len(group.hosts),
         properties=_transient.sealed([group.leader.address]),
     )
     _SYSTEMD.start(task)
