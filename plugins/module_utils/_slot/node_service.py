@@ -97,8 +97,8 @@ class NodeService:
         held = quarantine.read(self._fx, self._layout)
         return held.describe() if held is not None else guards.lacking(self._fx, profile, ())
 
-    def _units(self) -> list[UnitState]:
-        return [unit for unit in self._fx.units.survey(self._layout.unit_prefix, ()) if unit.running or unit.enabled]
+    def _running(self) -> tuple[UnitState, ...]:
+        return self._fx.units.running(self._layout.unit_prefix)
 
     def _tell(self, report: Report, answers: Mapping[str, Report | str]) -> None:
         """Keeps what `b70ctl status` shows, where it is another than before."""
@@ -115,7 +115,7 @@ class NodeService:
 
     def _lead(self, group: Group, reports: Mapping[str, Report]) -> Wish | None:
         """Ends an engine that lost a part. Returns what the followers are to run."""
-        for unit in self._units():
+        for unit in self._running():
             with suppress(SlotFault):
                 wish = nodes.wish_of(load_profile(self._fx, self._layout, self._layout.profile_of(unit.name)), unit)
                 if wish is None:
@@ -151,7 +151,7 @@ class NodeService:
 
     def _follow(self, group: Group, leader: Report | str) -> None:
         part, wish = read_part(self._fx, self._layout), leader.wish if isinstance(leader, Report) else None
-        running = {unit.name: unit for unit in self._units() if unit.running}
+        running = {unit.name: unit for unit in self._running()}
         theirs = None if part is None else running.get(self._layout.unit(part.profile))
         if part is not None and part.state == RUNS and (theirs is None or not theirs.settled):
             unit = self._fx.units.show([self._layout.unit(part.profile)])[0]
@@ -217,7 +217,8 @@ class NodeService:
 
     def _clear(self, profile: Profile) -> None:
         """Ends what the slot serves by itself, as `b70ctl stop` does, and remembers it."""
-        own = [unit.name for unit in self._units() if unit.name != profile.unit]
+        units = self._fx.units.survey(self._layout.unit_prefix, ())
+        own = [unit.name for unit in units if (unit.running or unit.enabled) and unit.name != profile.unit]
         if not own:
             return
         before = self._layout.profile_of(own[0])

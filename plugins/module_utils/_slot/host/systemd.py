@@ -209,6 +209,10 @@ class Systemd:
         states = (found.get(name, UnitState(name)) for name in (*own, *names))
         return tuple(replace(unit, file_state=on_disk.get(unit.name, "")) for unit in states)
 
+    def running(self, prefix: str) -> tuple[UnitState, ...]:
+        found = _show([f"{prefix}*.service"])
+        return tuple(found[name] for name in sorted(found) if found[name].running)
+
     def start(self, name: str) -> None:
         unit = self.show([name])[0]
         if unit.needs_reload:

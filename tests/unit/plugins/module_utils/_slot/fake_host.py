@@ -580,6 +580,9 @@ class FakeUnits:
             states.append(replace(self._state(name), file_state=word))
         return tuple(states)
 
+    def running(self, prefix: str) -> tuple[UnitState, ...]:
+        return tuple(unit for unit in self.survey(prefix, ()) if unit.running)
+
     def start(self, name: str) -> None:
         self._host.step(f"start {name}")
         for other in self._host.units.values():

@@ -110,6 +110,9 @@ class _Units:
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
         return self._of(prefix).survey(prefix, names)
 
+    def running(self, prefix: str) -> tuple[UnitState, ...]:
+        return self._of(prefix).running(prefix)
+
     def start(self, name: str) -> None:
         self._of(name).start(name)
 
