@@ -33,7 +33,7 @@ def embedder(name: str) -> dict[str, Any]:
         "extends": "tiny-a",
         "title": f"Tiny A as vectors ({name})",
         "status": "candidate",
-        "engine": {"task": "embed", "served_model_name": name, "cache_key": "vectors"},
+        "engine": {"task": "embed", "served_model_name": name, "cache_key": "vectors", "start_timeout_s": 600},
         "canary": {"cases": [{"name": "vectors", "texts": texts, "compare": "vector", "dimension": 96}]},
     }
 
