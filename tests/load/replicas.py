@@ -4,7 +4,8 @@
 """Tokens per second of several engines through the frontdoor, against the sum of the same engines asked directly.
 
 ``replicas.py HOST [--seconds N] [--rounds N]``: HOST is a host of the lab that B70_LAB names, and serves a profile with
-replicas. The clients run on that host, so both ways have the same network. Both are measured in turns, in one run.
+replicas. There are as many clients as permits: engines that are asked directly would batch more requests. They run on
+that host, so both ways have the same network. Both are measured in turns, in one run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from labkit.layout import open_lab
 from scenarios.rig import Rig
 
-CLIENTS = 4  # of each engine
 PROMPTS = ("Who are you?", "Answer with the two letters OK and nothing more.", "A box holds 3 red and 4 blue blocks.")
 
 
@@ -61,8 +61,7 @@ def rate(ports: list[int], model: str, clients: int, seconds: float) -> float:
     return sum(counted) / (time.monotonic() - begun)
 
 
-def compare(ports: list[int], door: int, model: str, seconds: float, rounds: int) -> None:
-    clients = CLIENTS * len(ports)
+def compare(ports: list[int], door: int, model: str, clients: int, seconds: float, rounds: int) -> None:
     rate(ports, model, clients, seconds / 2)
     rows = []
     for number in range(rounds):
@@ -83,7 +82,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.inside:
         told = json.loads(given.inside)
-        compare(told["ports"], 8000, told["model"], given.seconds, given.rounds)
+        compare(told["ports"], 8000, told["model"], told["clients"], given.seconds, given.rounds)
         return
     lab = open_lab()
     rig = Rig(lab, int(given.host.removeprefix(lab.name)))
@@ -93,6 +92,7 @@ def main() -> None:
         raise SystemExit(f"{given.host} serves no profile with several replicas")
     told = {"ports": [int(row["backend_url"].rpartition(":")[2]) for row in rows]}
     told["model"] = state["profile"]["served_model_name"]
+    told["clients"] = sum(row["limits"]["max_active_generations"] for row in rows)
     enter = ["nsenter", f"--target={rig.leader}", "--net", "--", sys.executable, __file__, given.host]
     more = ["--seconds", str(given.seconds), "--rounds", str(given.rounds), "--inside", json.dumps(told)]
     raise SystemExit(subprocess.run([*enter, *more], check=False).returncode)
