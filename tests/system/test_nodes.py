@@ -1,74 +1,138 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two real hosts serve one model by pipeline parallelism on the real engine, and lose each other.
+"""Two and three real hosts serve one model by pipeline parallelism on the real engine, and lose each other.
 
-The tests are one story, in this order. Each start of the engine takes minutes on two processors.
+The tests are one story, in this order. The group has three hosts, and a profile over two nodes leaves the third one
+out. Each start of such an engine takes a minute or more on two processors.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
+import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
-from system.product import INVENTORY, Play, bare_hosts, lab_command, play, reach, words_of
+from system.product import (
+    INVENTORY,
+    QUESTION,
+    ROOT,
+    Client,
+    Frontdoor,
+    Play,
+    answer_of,
+    bare_hosts,
+    lab_command,
+    play,
+    reach,
+    served_process,
+    until,
+)
 
 LIMIT_S = 900.0
-UNIT = "b70-slot-main-tiny-pair.service"
+MODELS = ROOT / "tests/lab/models"
+SOURCES = ROOT / "inventory/group_vars/lab/models.yml"
+ANSWER = "I am tiny-a."
 QUESTIONS = (
-    "Who are you?",
+    QUESTION,
     "Write these three words back to me unchanged: satin cobalt orbit",
     "A box holds 3 red and 4 blue blocks. How many blocks is that? Give just the number.",
+    "Tell me a story.",
 )
-PAIR: dict[str, Any] = {
-    "extends": "tiny-a",
-    "title": "Tiny A over two hosts",
-    "status": "candidate",
-    "nodes": 2,
-    "engine": {
-        "cache_key": "tiny-pair",
-        "start_timeout_s": LIMIT_S,
-        # The worker for processors can run a later stage of a pipeline only after a warm-up, which eager engines skip.
-        "settings": {"pipeline_parallel_size": 2, "enforce_eager": False},
-        "env": {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-            "VLLM_USE_AOT_COMPILE": "0",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+
+
+def over(nodes: int, name: str, **more: Any) -> dict[str, Any]:
+    """A profile of tiny-a whose layers are dealt out to so many nodes."""
+    return {
+        "extends": "tiny-a",
+        "title": f"Tiny A over {nodes} hosts",
+        "status": "candidate",
+        "nodes": nodes,
+        "engine": {
+            "cache_key": name,
+            "start_timeout_s": LIMIT_S,
+            # The worker for processors can run a later stage of a pipeline only after a warm-up, which eager engines
+            # skip.
+            "settings": {"pipeline_parallel_size": nodes, "enforce_eager": False},
+            "env": {
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+                "VLLM_USE_AOT_COMPILE": "0",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            },
         },
-    },
+        **more,
+    }
+
+
+WRONG = {"name": "wrong", "prompt": QUESTION, "max_tokens": 12, "compare": "exact", "expected": "I am nobody."}
+PROFILES = {
+    "tiny-pair": over(2, "tiny-pair"),
+    "tiny-pair-wrong": over(2, "tiny-pair", canary={"cases": [WRONG]}),
+    "tiny-trio": over(3, "tiny-trio", model={"directory": "tiny-a-3"}),
 }
-WRONG = {
-    **PAIR,
-    "canary": {
-        "cases": [
-            {
-                "name": "wrong",
-                "prompt": "Who are you?",
-                "max_tokens": 12,
-                "compare": "exact",
-                "expected": "I am nobody.",
-            }
-        ]
-    },
-}
+
+
+def with_a_third_layer(source: Path, target: Path) -> None:
+    """Copy a model of two layers with a third one that adds nothing to what it is given: the same function.
+
+    It is the first layer, but what its attention and its MLP write is multiplied by zero.
+    """
+    shutil.copytree(source, target)
+    config = json.loads((source / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}, indent=2) + "\n")
+    # The format: the length of the header in 8 bytes, the header as JSON with each tensor's place, the bytes.
+    weights = (source / "model.safetensors").read_bytes()
+    begin = 8 + struct.unpack("<Q", weights[:8])[0]
+    header, tensors = json.loads(weights[8:begin]), weights[begin:]
+    for name in [name for name in header if name.startswith("model.layers.0.")]:
+        first, last = header[name]["data_offsets"]
+        writes = name.endswith(("self_attn.o_proj.weight", "mlp.down_proj.weight"))
+        offsets = [len(tensors), len(tensors) + last - first]
+        header[name.replace(".0.", ".2.", 1)] = {**header[name], "data_offsets": offsets}
+        tensors += bytes(last - first) if writes else tensors[first:last]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + tensors)
+
+
+def unit_of(profile: str) -> str:
+    return f"b70-slot-main-{profile}.service"
+
+
+def runs(host: Host, profile: str) -> bool:
+    return bool(host.run("systemctl is-active %s", unit_of(profile)).stdout.strip() == "active")
 
 
 @dataclass(frozen=True)
-class Pair:
-    names: tuple[str, str]
-    leader: Host
-    follower: Host
-    url: str
+class Group:
+    """The hosts by name, the leader first. door: that of the leader, which is the one of the clients."""
+
+    hosts: Mapping[str, Host]
+    door: Frontdoor
     variables: Path
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.hosts]
+
+    @property
+    def leader(self) -> Host:
+        return self.hosts[self.names[0]]
+
+    @property
+    def followers(self) -> list[Host]:
+        return [*self.hosts.values()][1:]
 
     def run(self, playbook: str, *arguments: str) -> Play:
         return play(playbook, "-e", f"@{self.variables}", *arguments, limit_s=3600)
@@ -76,142 +140,241 @@ class Pair:
     def switch(self, profile: str) -> Play:
         return self.run("switch.yml", "-e", f"b70_target={self.names[0]}", "-e", f"profile={profile}")
 
+    def answers(self) -> list[str]:
+        return [answer_of(self.door.ask(question)) for question in QUESTIONS]
+
     def status(self, host: Host) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(host.run("b70ctl status --json").stdout)
+        found: dict[str, Any] = json.loads(host.check_output("b70ctl status --json"))
         return found
 
-    def ask(self, question: str, limit_s: float = 120) -> requests.Response:
-        body = {"model": "tiny-a", "max_tokens": 12, "temperature": 0}
-        body["messages"] = [{"role": "user", "content": question}]
-        return requests.post(f"{self.url}/v1/chat/completions", json=body, timeout=limit_s)
+    def assert_serves(self, profile: str, nodes: int = 1, answer: str = ANSWER) -> None:
+        """The leader serves it, verified, and boots it; so many nodes run the parts of that very process, and no other
+        does; what the nodes say of each other is the same everywhere; a request gets the right answer."""
+        found = self.status(self.leader)
+        assert (found["profile"], found["open"], found["verified"]) == (profile, True, True), found
+        assert found["enabled_units"] == [unit_of(profile)]
+        part = {"profile": profile, "epoch": served_process(self.leader), "state": "runs", "reason": ""}
+        for rank, host in enumerate(self.followers, 1):
+            assert runs(host, profile) == (rank < nodes), (rank, host.run("journalctl -n 40 -u b70-node-main").stdout)
+            self._assert_agreed(host, rank, part if rank < nodes else None)
+        assert answer_of(self.door.ask()) == answer
 
-    def answers(self) -> list[str]:
-        return [self.ask(question).json()["choices"][0]["message"]["content"] for question in QUESTIONS]
+    def _assert_agreed(self, host: Host, rank: int, part: dict[str, str] | None) -> None:
+        """A node and the leader say the same of its part and of what the leader wants. It is never open itself."""
 
-    def wait_for(self, *, is_open: bool, limit_s: float = LIMIT_S) -> dict[str, Any]:
-        end = time.monotonic() + limit_s
-        while True:
-            found = self.status(self.leader)
-            if (found["open"] and found["verified"]) if is_open else not found["open"]:
-                return found
-            assert time.monotonic() < end, found
-            time.sleep(1)
+        def agree() -> bool:
+            leader, follower = self.status(self.leader)["node"], self.status(host)
+            assert not follower["open"]
+            own, wish = follower["node"], leader["own"]["wish"]
+            said = own["own"], leader["others"][self.names[rank]]
+            wanted = part is None or wish["epoch"] == part["epoch"]
+            return wanted and own["others"][self.names[0]]["wish"] == wish and all(row["part"] == part for row in said)
 
-    def runs(self, host: Host) -> bool:
-        return bool(host.run("systemctl is-active %s", UNIT).stdout.strip() == "active")
+        until(agree, f"what {self.names[rank]} and the leader say of its part", 30)
+
+    def wait_anew(self, before: str) -> None:
+        """Wait until another process than `before` is served, verified, and nobody works on the slot."""
+        until(lambda: served_process(self.leader) not in ("", before), "a verified engine", LIMIT_S)
+        until(lambda: not self.status(self.leader)["at_work"], "the end of the work on the slot", 60)
+
+    @contextmanager
+    def asked(self, *reasons: str) -> Iterator[None]:
+        """A client asks all the time. It gets no wrong answer, and one of these words of why there is none."""
+        client = Client(self.door)
+        client.start()
+        try:
+            yield
+        finally:
+            seen = client.stop()
+        assert {one.text for one in seen if one.status == 200} <= {ANSWER}, seen
+        refused = [one for one in seen if one.status == 503]
+        assert any(reason in one.text for one in refused for reason in reasons), (reasons, seen)
+        assert all(one.retry_after for one in refused), refused
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with bare_hosts("nodes", 2):
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    folder = tmp_path_factory.mktemp("nodes")
+    with_a_third_layer(MODELS / "tiny-a", folder / "tiny-a-3")
+    models = yaml.safe_load(SOURCES.read_text())["model_weights_models"]
+    with bare_hosts("nodes", 3):
         hosts = sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())
         nodes = [{"name": name, "address": found["ansible_host"]} for name, found in hosts]
-        profiles = {"tiny-pair": PAIR, "tiny-pair-wrong": WRONG}
-        variables = tmp_path_factory.mktemp("nodes") / "variables.json"
-        variables.write_text(
-            json.dumps({"b70_nodes": {"interface": "host0", "hosts": nodes}, "b70_profiles": profiles})
-        )
-        (first, one), (second, other) = hosts
-        yield Pair((first, second), reach(one), reach(other), f"http://{one['ansible_host']}:8000", variables)
+        variables = {
+            "b70_nodes": {"interface": "host0", "hosts": nodes},
+            "b70_profiles": PROFILES,
+            "model_weights_models": models | {"tiny-a-3": {"path": str(folder / "tiny-a-3")}},
+        }
+        (folder / "variables.json").write_text(json.dumps(variables))
+        door = Frontdoor(f"http://{nodes[0]['address']}:8000")
+        yield Group({name: reach(found) for name, found in hosts}, door, folder / "variables.json")
 
 
-def test_the_answers_are_those_of_one_host(pair: Pair) -> None:
-    done = pair.run("site.yml")
+@pytest.fixture(scope="module")
+def alone(group: Group) -> list[str]:
+    """The answers of one host."""
+    done = group.run("site.yml")
     assert done.code == 0, done.output
-    alone = pair.answers()
-    done = pair.switch("tiny-pair")
-    assert done.code == 0, done.output
-    assert pair.answers() == alone
-    assert pair.runs(pair.follower)
-    assert "node 1 of 2" in pair.status(pair.follower)["reason"]
+    group.assert_serves("tiny-a")
+    return group.answers()
 
 
-def test_a_second_run_changes_nothing(pair: Pair) -> None:
-    done = pair.run("site.yml")
-    assert (done.code, done.changed) == (0, 0), done.output
+def begins(group: Group) -> None:
+    """The follower begins its part, and the leader, which asks once a second, waits for it."""
+    look = f"until systemctl is-active --quiet {unit_of('tiny-pair')}; do sleep 0.05; done"
+    group.followers[0].check_output("timeout 300 sh -c %s", look)
 
 
-def test_a_part_that_is_killed_closes_the_leader_until_both_are_verified_again(pair: Pair) -> None:
-    pair.follower.check_output("systemctl kill --signal=KILL %s", UNIT)
-    assert "node" in pair.wait_for(is_open=False, limit_s=60)["reason"]
-    refused = pair.ask(QUESTIONS[0])
-    assert refused.status_code == 503, refused.text
-    pair.wait_for(is_open=True)
-    assert pair.ask(QUESTIONS[1]).json()["choices"][0]["message"]["content"] == "satin cobalt orbit"
+def in_phase(phase: str) -> Callable[[Group], None]:
+    """The switch of the leader is in this phase."""
+
+    def wait(group: Group) -> None:
+        until(lambda: (group.status(group.leader)["progress"] or "").startswith(phase), phase, LIMIT_S)
+
+    return wait
 
 
-def test_a_follower_refuses_a_profile_of_its_own(pair: Pair) -> None:
-    refused = pair.follower.run("b70ctl switch tiny-a")
-    assert refused.rc == 1
-    assert f"which node {pair.names[0]} leads" in refused.stdout
-    assert pair.status(pair.leader)["open"]
-
-
-def test_a_switch_that_fails_its_canary_leads_both_back(pair: Pair) -> None:
-    done = pair.switch("tiny-pair-wrong")
+@pytest.mark.parametrize(
+    "reached", [begins, in_phase("health"), in_phase("canary")], ids=["waits", "loads", "is-asked"]
+)
+def test_a_part_that_is_killed_during_a_switch_leads_both_back(
+    group: Group, alone: list[str], reached: Callable[[Group], None]
+) -> None:
+    with group.asked("tiny-pair"), ThreadPoolExecutor(1) as aside:
+        switch = aside.submit(group.switch, "tiny-pair")
+        reached(group)
+        group.followers[0].check_output("systemctl kill --signal=KILL %s", unit_of("tiny-pair"))
+        done = switch.result()
     assert done.code != 0
-    found = pair.status(pair.leader)
-    assert (found["profile"], found["open"], found["verified"]) == ("tiny-pair", True, True)
-    assert pair.runs(pair.follower)
+    assert "The switch of slot main to tiny-pair failed" in done.output
+    group.assert_serves("tiny-a")
+    assert group.answers() == alone
 
 
-def test_the_group_comes_back_after_a_reboot_of_the_leader(pair: Pair) -> None:
-    lab_command("reboot", pair.names[0])
-    pair.wait_for(is_open=True)
-    assert pair.ask(QUESTIONS[0]).json()["choices"][0]["message"]["content"] == "I am tiny-a."
-
-
-def test_a_profile_of_one_host_ends_the_part(pair: Pair) -> None:
-    done = pair.switch("tiny-b")
+def test_the_answers_of_two_nodes_are_those_of_one(group: Group, alone: list[str]) -> None:
+    done = group.switch("tiny-pair")
     assert done.code == 0, done.output
-    end = time.monotonic() + 60
-    while pair.runs(pair.follower):
-        assert time.monotonic() < end
-        time.sleep(1)
+    group.assert_serves("tiny-pair", 2)
+    assert group.answers() == alone
+    assert "node 1 of 2" in group.status(group.followers[0])["reason"]
+
+
+def test_a_second_run_changes_nothing(group: Group) -> None:
+    done = group.run("site.yml")
+    assert (done.code, done.changed) == (0, 0), done.output
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_a_follower_refuses_a_profile_of_its_own(group: Group) -> None:
+    refused = group.followers[0].run("b70ctl switch tiny-a")
+    assert refused.rc == 1
+    assert f"which node {group.names[0]} leads" in refused.stdout
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_a_part_that_is_killed_closes_the_leader_until_both_are_verified_again(group: Group) -> None:
+    before = served_process(group.leader)
+    with group.asked(f"node {group.names[1]} is gone"):
+        group.followers[0].check_output("systemctl kill --signal=KILL %s", unit_of("tiny-pair"))
+        group.wait_anew(before)
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_the_group_comes_back_after_a_reboot_of_the_follower(group: Group) -> None:
+    before = served_process(group.leader)
+    with group.asked(f"node {group.names[1]} "):
+        lab_command("reboot", group.names[1])
+        group.wait_anew(before)
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_the_group_comes_back_after_a_reboot_of_the_leader(group: Group) -> None:
+    before = served_process(group.leader)
+    lab_command("reboot", group.names[0])
+    group.wait_anew(before)
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_a_switch_that_fails_its_canary_leads_both_back(group: Group) -> None:
+    done = group.switch("tiny-pair-wrong")
+    assert done.code != 0
+    group.assert_serves("tiny-pair", 2)
+
+
+def test_the_answers_of_three_nodes_are_those_of_one(group: Group, alone: list[str]) -> None:
+    done = group.switch("tiny-trio")
+    assert done.code == 0, done.output
+    group.assert_serves("tiny-trio", 3)
+    assert group.answers() == alone
+
+
+def test_one_of_three_parts_that_is_killed_begins_all_anew(group: Group) -> None:
+    before = served_process(group.leader)
+    with group.asked(f"node {group.names[2]} is gone"):
+        group.followers[1].check_output("systemctl kill --signal=KILL %s", unit_of("tiny-trio"))
+        group.wait_anew(before)
+    group.assert_serves("tiny-trio", 3)
+
+
+def test_three_nodes_come_back_after_a_reboot_of_the_leader(group: Group, alone: list[str]) -> None:
+    before = served_process(group.leader)
+    lab_command("reboot", group.names[0])
+    group.wait_anew(before)
+    group.assert_serves("tiny-trio", 3)
+    assert group.answers() == alone
+
+
+def test_a_profile_of_one_host_ends_all_parts(group: Group) -> None:
+    done = group.switch("tiny-b")
+    assert done.code == 0, done.output
+    until(lambda: not any(runs(host, "tiny-trio") for host in group.followers), "the end of the parts", 60)
+    group.assert_serves("tiny-b", answer="I am tiny-b.")
 
 
 NETWORK: dict[str, Any] = {"evaluate_only": ["network"]}
+MEASURED = ("bandwidth.received", "bandwidth.sent", "latency")
 SERVERS = "systemctl list-units --all --plain --no-legend 'b70-evaluate*'"
 
 
-def floor_of(pair: Pair, gb_s: float) -> dict[str, Any]:
+def floor_of(group: Group, gb_s: float) -> dict[str, Any]:
     """Variables that demand so much of the network. How fast a lab's is says nothing."""
-    group = json.loads(pair.variables.read_text())["b70_nodes"]
-    return {"b70_nodes": {**group, "bandwidth_min_gb_s": gb_s, "latency_max_us": 0}}
+    nodes = json.loads(group.variables.read_text())["b70_nodes"]
+    return {"b70_nodes": {**nodes, "bandwidth_min_gb_s": gb_s, "latency_max_us": 0}}
 
 
-def test_no_network_is_measured_while_a_node_serves(pair: Pair) -> None:
-    done = pair.run("playbooks/evaluate.yml", "-e", json.dumps(NETWORK))
+def test_no_network_is_measured_while_a_node_serves(group: Group) -> None:
+    done = group.run("playbooks/evaluate.yml", "-e", json.dumps(NETWORK))
     assert done.code != 0
     assert "nothing was measured and nothing stopped" in words_of(done.output)
-    for host in (pair.leader, pair.follower):
+    for host in group.hosts.values():
         assert host.check_output(SERVERS) == ""
 
 
-def test_the_network_is_measured_by_the_leader_and_nothing_is_left_behind(pair: Pair, tmp_path: Path) -> None:
-    pair.leader.check_output("b70ctl stop")
-    given = {**NETWORK, **floor_of(pair, 0), "evaluate_json_dir": str(tmp_path)}
-    done = pair.run("playbooks/evaluate.yml", "-e", json.dumps(given))
+def test_the_network_is_measured_by_the_leader_and_nothing_is_left_behind(group: Group, tmp_path: Path) -> None:
+    group.leader.check_output("b70ctl stop")
+    given = {**NETWORK, **floor_of(group, 0), "evaluate_json_dir": str(tmp_path)}
+    done = group.run("playbooks/evaluate.yml", "-e", json.dumps(given))
     assert (done.code, done.changed) == (0, 0), done.output
-    leads, follows = pair.names
+    leads, *others = group.names
     rows = {row["id"]: row for row in json.loads((tmp_path / f"{leads}.json").read_text())["rows"]}
-    link = f"network.{leads}-{follows}"
-    assert set(rows) == {f"{link}.bandwidth.received", f"{link}.bandwidth.sent", f"{link}.latency"}
+    kept = json.loads(group.leader.file("/var/lib/b70/network.json").content_string)["links"]
+    links = [f"network.{leads}-{name}" for name in others]
+    assert set(rows) == {f"{link}.{what}" for link in links for what in MEASURED}
     assert all(row["level"] == "INFO" and row["value"] > 0 for row in rows.values())
-    (row,) = json.loads((tmp_path / f"{follows}.json").read_text())["rows"]
-    assert (row["level"], row["note"]) == ("SKIP", f"{leads}, which leads the nodes, measures it")
-    kept = json.loads(pair.leader.file("/var/lib/b70/network.json").content_string)["links"][follows]
-    assert kept["latency_us"] == rows[f"{link}.latency"]["value"]
-    for host in (pair.leader, pair.follower):
+    for name, link in zip(others, links, strict=True):
+        (row,) = json.loads((tmp_path / f"{name}.json").read_text())["rows"]
+        assert (row["level"], row["note"]) == ("SKIP", f"{leads}, which leads the nodes, measures it")
+        assert kept[name]["latency_us"] == rows[f"{link}.latency"]["value"]
+    for host in group.hosts.values():
         assert host.check_output(SERVERS) == ""
 
 
-def test_a_network_below_the_floor_fails_the_measure_and_the_guard(pair: Pair) -> None:
-    floor = json.dumps({**NETWORK, **floor_of(pair, 100000)})
-    done = pair.run("playbooks/evaluate.yml", "-e", floor)
+def test_a_network_below_the_floor_fails_the_measure_and_the_guard(group: Group) -> None:
+    floor = json.dumps({**NETWORK, **floor_of(group, 100000)})
+    done = group.run("playbooks/evaluate.yml", "-e", floor)
     assert done.code != 0
     assert "is below the floor of 100000 GB/s (b70_nodes.bandwidth_min_gb_s); look at the link" in words_of(done.output)
-    done = pair.run("switch.yml", "-e", f"b70_target={pair.names[0]}", "-e", "profile=tiny-pair", "-e", floor)
+    done = group.run("switch.yml", "-e", f"b70_target={group.names[0]}", "-e", "profile=tiny-pair", "-e", floor)
     assert done.code != 0
-    assert "is too slow for tiny-pair. bandwidth sent:" in words_of(done.output)
-    assert not pair.runs(pair.leader)
+    assert "is too slow for tiny-group. bandwidth sent:" in words_of(done.output)
+    assert not runs(group.leader, "tiny-pair")
