@@ -264,7 +264,7 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         End.ROLLED_BACK: f"{name} is served again, {proof}.",
         End.STOPPED: f"{slot.capitalize()} is stopped and the frontdoor is closed.",
         End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
-        End.INTERRUPTED: "The host is going down; the next run settles this one.",
+        End.INTERRUPTED: "The next run settles it: after the boot of the host, or when all nodes are back.",
         End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
         End.DEGRADED: f"It is closed, and the other replicas of {name} are served, {proof}."
         if name

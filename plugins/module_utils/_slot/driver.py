@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,8 @@ from .frontdoor import FrontdoorLink, read_state
 from .journal import INTERRUPTED, Attempt, Memory, encode
 from .kinds.table import DEFAULT, kind_of
 from .machine import Kind, Plan, Seen, Step, clear_action
+from .node_link import lost_part
+from .nodes import for_clients
 from .observe import load_profile, near_end, neighbours, observe, other_slots, read_memory, slot_units
 from .prepare import prepare
 from .profile import STATUSES, Profile
@@ -116,12 +118,14 @@ class Driver:
                 result = self._phase(step)
                 state = machine.advance(state, result)
                 run.failures = state.failures
-                if isinstance(result, Failure) and step.phase not in _BEFORE and self._going_down():
-                    # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
-                    # open, and the next one settles it. Until then nobody is served by what has just failed.
-                    state = replace(state, end=End.INTERRUPTED)
-                    if run.rechecking and step.phase in VERIFYING_PHASES:
-                        recover.close(run, run.reason())
+                if isinstance(result, Failure) and step.phase not in _BEFORE:
+                    waits = self._begins_anew(step)
+                    if waits or self._going_down():
+                        # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
+                        # open, and the next one settles it. Until then nobody is served by what has just failed.
+                        state = replace(state, end=End.INTERRUPTED)
+                        if waits or (run.rechecking and step.phase in VERIFYING_PHASES):
+                            recover.close(run, for_clients(run.lost) if waits else run.reason())
             end = state.end or End.UNCHANGED
             if self._locked and run.request.mode is not Mode.SWITCH and end in (End.UNCHANGED, End.UNTOUCHED):
                 recover.close_unproven(run, run.reason() or run.chosen)
@@ -131,6 +135,19 @@ class Driver:
                 self._give_back()
             run.progress.say("end", outcome=str(end))
         return self._outcome(end)
+
+    def _begins_anew(self, step: Step) -> bool:
+        """Did an engine end that this run only asked, because a node was lost?
+
+        Its unit starts it anew when all nodes are back, however long that takes, and has it verified then.
+        """
+        run = self._run
+        if step.direction is not Direction.FORWARD or run.plan.kind not in (Kind.VERIFY, Kind.RECHECK):
+            return False
+        try:
+            return bool(run.lost) and run.unit(run.profile.unit).enabled
+        except SlotFault:
+            return False
 
     def _going_down(self) -> bool:
         """Whoever gives no answer goes down: what this run leaves open is settled in either case."""
@@ -233,9 +250,21 @@ class Driver:
         # Cards that are bound anew are as after a reboot.
         ended = held if run.request.rebind else quarantine.of_earlier_boot(self._fx, run.layout)
         choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
+        if choice.act and choice.profile is not None and self._waits(choice.profile, units):
+            why = f"{choice.profile} waits for the other nodes, and is verified when they are there"
+            choice = recover.Choice(None, why, act=False)
         run.request = recover.settled_request(run.request, choice)
         run.chosen = choice.why
         return choice.act
+
+    def _waits(self, name: str, units: Sequence[UnitState]) -> bool:
+        """Does the unit wait to start a part of an engine over several nodes? It does until all of them are there."""
+        try:
+            profile = load_profile(self._fx, self._run.layout, name)
+        except (SlotFault, OSError):
+            return False
+        starts = any(unit.name == profile.unit and unit.active == "activating" for unit in units)
+        return starts and profile.node is not None
 
     def _look_back(self) -> None:
         """An engine that was served and lost a card since puts the host into quarantine, whoever finds it."""
@@ -394,10 +423,13 @@ class Driver:
         if match is not None and match.line in log and match.line not in shown:
             shown = (match.line, *shown[1 - LOG_LINES :])
         told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
+        message = fault.message if which is None or told else f"replica {which}: {fault.message}"
+        if not told and (lost := self._lost_part(step)):
+            message = f"{lost}; {message}"
         failure = Failure(
             phase=step.phase,
             direction=step.direction,
-            message=fault.message if which is None or told else f"replica {which}: {fault.message}",
+            message=message,
             expected=fault.expected,
             got=fault.got,
             log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
@@ -411,6 +443,15 @@ class Driver:
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
             self._quarantine(cause)
         return failure
+
+    def _lost_part(self, step: Step) -> str:
+        """Which node an engine over several lost. It ended because of that, whatever it says itself."""
+        run = self._run
+        run.lost = ""
+        if step.phase in VERIFYING_PHASES and run.profile.node is not None:
+            epoch = (run.engine.invocation_id if run.engine else "") or run.unit(run.profile.unit).invocation_id
+            run.lost = lost_part(self._fx, run.layout, run.profile, epoch)
+        return run.lost
 
     def _log(self, phase: Phase) -> tuple[tuple[str, ...], bool]:
         """(the engine's last words, whether it still runs); nothing outside of the phases that wait for it."""

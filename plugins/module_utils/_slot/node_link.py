@@ -20,6 +20,7 @@ from .types import Layout, SlotFault
 
 INTERVAL_S = 1.0
 ASK_LIMIT_S = 3.0
+NOTICED_S = 3.0  # an engine may end before the node that it lost says so, which looks once a second
 GUARD_LIMIT_S = 10.0  # a node whose service was just started anew answers by then
 
 
@@ -106,6 +107,19 @@ def await_nodes(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> No
         if not waits:
             return
     raise SlotFault(f"node {waits} has not started its part of {profile.name} within {NODES_LIMIT_S:.0f} s")
+
+
+def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
+    """Which node runs no part of this process of an engine, and why; empty: each does, or the engine is on one host."""
+    if profile.node is None or not epoch:
+        return ""
+    group = group_of(fx, layout, profile)
+    wish, why = Wish(profile.name, profile.fingerprint, profile.node.count, epoch), ""
+    for _waited in poll(fx.clock, NOTICED_S, INTERVAL_S):
+        why = nodes.lost(group, wish, heard(ask(fx, group, group.followers(wish.count))), {})
+        if why:
+            break
+    return why
 
 
 def read_part(fx: Effects, layout: Layout) -> Part | None:

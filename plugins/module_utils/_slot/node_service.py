@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 
 from . import api, guards, nodes, quarantine, strangers
 from .effects import Effects, poll
-from .frontdoor import FrontdoorLink
+from .frontdoor import FrontdoorLink, read_state
 from .node_link import ask, heard, mapping, read_part
 from .nodes import ENDED, REFUSED, RUNS, Group, Offer, Part, Report, Wish
 from .observe import installed_profiles, load_profile, load_wanted
@@ -123,13 +123,22 @@ class NodeService:
                 silence = {node.name: self._silence(node.name) for node in group.hosts if self._silence(node.name)}
                 why = nodes.lost(group, wish, reports, silence) if unit.settled else ""
                 if not why:
+                    self._tell_wait(group, wish, unit, reports)
                     return wish
                 self._say(f"{unit.name} is ended, because {why}")
                 # The process group can't be joined again. systemd starts another one, which waits for all nodes.
                 self._fx.units.kill(unit.name)
-                # Everybody may read this, so it says no more than which node it was.
-                self._close(f"{why.partition(':')[0]}; the model is served again when all nodes are back")
+                self._close(nodes.for_clients(why))
         return None
+
+    def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, Report]) -> None:
+        """Tells clients for whom the engine waits, where nobody has told them anything since the boot."""
+        if unit.settled or read_state(self._fx, self._layout) is not None:
+            return
+        with suppress(SlotFault):
+            name = nodes.awaited(group, wish, reports)
+            if name:
+                self._close(f"{wish.profile} waits for node {name}; it is served when all nodes are there")
 
     def _close(self, why: str) -> None:
         """Says why, where nobody else is at work on the slot. That the process is gone is what closes the frontdoor."""

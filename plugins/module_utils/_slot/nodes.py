@@ -175,13 +175,18 @@ def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Map
     for node in group.followers(wish.count):
         silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
         if silent >= LEADER_GRACE_S or (report is None and not silent):
-            return f"node {node.name} has not answered for {silent:.0f} s"
+            return f"node {node.name} " + (f"has not answered for {silent:.0f} s" if silent else "does not answer")
         part = None if report is None else report.part
         if silent or (part is not None and part.epoch == wish.epoch and part.state == RUNS):
             continue
         why = "it runs no part of this engine" if part is None or part.epoch != wish.epoch else part.reason
         return f"node {node.name} is gone from the engine: {why}"
     return ""
+
+
+def for_clients(why: str) -> str:
+    """The same of a node that was lost, for everybody to read: no more than which node it was."""
+    return f"{why.partition(':')[0]}; the model is served again when all nodes are back"
 
 
 def awaited(group: Group, wish: Wish, reports: Mapping[str, Report]) -> str:

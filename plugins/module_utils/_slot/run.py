@@ -107,6 +107,7 @@ class Run:
     verified_at: str | None = None
     served: Profile | None = None
     cleared: list[Neighbour] = field(default_factory=list)  # other slots that were told to stop
+    lost: str = ""  # which other node the engine ended for in the phase that failed last, and why
     closed_at: float | None = None  # monotonic; since then no client is served
     _driver_words: str = ""
 

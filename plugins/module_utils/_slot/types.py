@@ -88,7 +88,7 @@ class End(StrEnum):
     ROLLED_BACK = "rolled_back"  # failed; the last verified profile is verified again
     STOPPED = "stopped"  # failed; nothing runs, the frontdoor is closed
     LEFT = "left"  # failed; left as it was, the frontdoor is closed
-    INTERRUPTED = "interrupted"  # the host is going down; the next run settles it
+    INTERRUPTED = "interrupted"  # the host goes down, or a node was lost; the next run settles it
     STUCK = "stuck"  # failed, and the engine could not be stopped; the frontdoor is closed
     DEGRADED = "degraded"  # a replica failed and is closed; the others are as they were
 

@@ -13,6 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import nodes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_service import NodeService
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import Report
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NODES_LIMIT_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.slot_file import read_slot_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit
@@ -28,7 +29,7 @@ class GroupHost(FakeHost):
         super().__init__()
         self.rank = rank
         self.meanwhile: Callable[[], None] = lambda: None
-        self.boot_only |= {LAYOUT.node_file, LAYOUT.part_file}
+        self.boot_only |= {LAYOUT.node_file, LAYOUT.part_file, LAYOUT.progress_file}
         for name in ("a", "b"):
             self.render(name)
         self.render("big", node={"rank": rank, "count": 2}, **of_part)
@@ -61,6 +62,7 @@ class FakeGroup:
         self.reports: dict[str, Report | None] = {"alpha": None, "beta": None}
         self.beta_is_off = self.parted = False
         self._looked_at, self._busy = -1.0, False
+        self._awaits = ("", 0.0)  # the process that waits for the other node, and since when
         self.start_services()
         self.alpha.meanwhile = self.pass_time
         self.pass_time()
@@ -106,7 +108,10 @@ class FakeGroup:
         """What the unit's ExecStartPre= does."""
         unit = self.alpha.units[BIG]
         if unit.active != "activating" or unit.sub != "start-pre":
+            self._awaits = ("", 0.0)
             return
+        if self._awaits[0] != unit.invocation:
+            self._awaits = (unit.invocation, self.alpha.mono)
         group, report = read_slot_file(self.alpha.effects(), LAYOUT).group, self.reports["beta"]
         assert group is not None
         wish = nodes.Wish("big", "sha256:big-1", 2, unit.invocation)
@@ -114,6 +119,8 @@ class FakeGroup:
         try:
             if not nodes.awaited(group, wish, heard):
                 unit.turn_at = self.alpha.mono
+            elif self.alpha.mono >= self._awaits[1] + NODES_LIMIT_S:
+                raise SlotFault("its limit")
         except SlotFault:
             self.alpha._loop(unit)
 

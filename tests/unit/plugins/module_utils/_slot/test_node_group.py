@@ -35,6 +35,12 @@ def part(group):
     return read_part(group.beta.effects(), LAYOUT)
 
 
+def in_phase(group, phase):
+    """Has the leader's run begun this phase?"""
+    lines = group.alpha.texts.get(LAYOUT.progress_file, ("", None))[0].splitlines()
+    return any(row.get("phase") == phase for row in map(json.loads, lines))
+
+
 def settle(group):
     """What the host does by itself after a start of its engine: it is verified."""
     group.wait(30)
@@ -142,9 +148,7 @@ def test_a_part_that_is_killed_in_any_phase_is_never_served(phase):
     group.alpha.units[BIG].load_s = 8.0
 
     def kill():
-        lines = group.alpha.texts.get(LAYOUT.progress_file, ("", None))[0].splitlines()
-        begun = [json.loads(line) for line in lines if f'"{phase}"' in line]
-        if BIG in group.beta.running and any(row.get("phase") == phase for row in begun) and not killed:
+        if BIG in group.beta.running and in_phase(group, phase) and not killed:
             killed.append(phase)
             group.beta._down(group.beta.units[BIG], "failed")
         group.pass_time()
@@ -224,6 +228,63 @@ def test_after_a_reboot_of_the_leader_the_group_is_verified_again(group):
     assert settle(group)["verified"]
     group.assert_invariants()
     assert part(group).epoch != earlier
+
+
+def test_a_leader_that_boots_without_the_other_node_waits_as_long_as_it_takes(group):
+    serve_big(group)
+    group.cut(beta_is_off=True)
+    group.alpha.reboot()
+    group.start_services()
+    group.wait(5)
+    assert group.alpha.state.reason == "big waits for node beta; it is served when all nodes are there"
+    # In the first round of its unit, and between two rounds.
+    for seconds in (60, 550):
+        group.wait(seconds)
+        result = recover(group.alpha)
+        assert (result["failed"], result["outcome"]) == (False, "unchanged")
+        assert "waits for the other nodes" in result["msg"]
+    assert (group.alpha.units[BIG].sub, group.alpha.enabled, group.alpha.open) == ("auto-restart", [BIG], False)
+    group.beta.reboot()
+    group.start_services()
+    group.cut()
+    assert settle(group)["verified"]
+    group.assert_invariants()
+
+
+@pytest.mark.parametrize("phase", ["health", "identity", "first_token", "canary"])
+def test_a_node_that_is_lost_while_the_engine_is_settled_is_waited_for(group, phase):
+    serve_big(group)
+    group.alpha.units[BIG].load_s = 8.0
+    group.alpha.reboot()
+    group.start_services()
+    group.wait(4)
+
+    def lose():
+        if not lost and in_phase(group, phase):
+            lost.append(phase)
+            group.beta._down(group.beta.units[BIG], "failed")
+            # Such an engine answers nobody.
+            group.alpha.mono += 1
+            group.pass_time()
+            group.alpha.mono += 1
+        group.pass_time()
+
+    lost: list[str] = []
+    group.alpha.meanwhile = lose
+    result = recover(group.alpha)
+    group.alpha.meanwhile = group.pass_time
+    assert lost
+    assert (result["failed"], result["outcome"]) == (True, "interrupted"), result["msg"]
+    assert "node beta is gone from the engine" in result["msg"]
+    assert "node beta is gone from the engine" in group.alpha.state.reason
+    group.cut(beta_is_off=True)
+    group.wait(3000)
+    assert (group.alpha.enabled, group.alpha.open) == ([BIG], False)
+    group.beta.reboot()
+    group.start_services()
+    group.cut()
+    assert settle(group)["verified"]
+    group.assert_invariants()
 
 
 @pytest.mark.parametrize("effect", range(20, 400, 20))
