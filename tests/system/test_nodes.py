@@ -161,15 +161,20 @@ class Group:
         assert answer_of(self.door.ask()) == answer
 
     def _assert_agreed(self, host: Host, rank: int, part: dict[str, str] | None) -> None:
-        """A node and the leader say the same of its part and of what the leader wants. It is never open itself."""
+        """A node and the leader say the same of its part (None: none runs) and of what the leader wants. It is never
+        open itself."""
 
         def agree() -> bool:
             leader, follower = self.status(self.leader)["node"], self.status(host)
             assert not follower["open"]
             own, wish = follower["node"], leader["own"]["wish"]
             said = own["own"], leader["others"][self.names[rank]]
-            wanted = part is None or wish["epoch"] == part["epoch"]
-            return wanted and own["others"][self.names[0]]["wish"] == wish and all(row["part"] == part for row in said)
+            if said[0]["part"] != said[1]["part"] or own["others"][self.names[0]]["wish"] != wish:
+                return False
+            found = said[0]["part"]
+            if part is None:
+                return found is None or found["state"] != "runs"
+            return bool(found == part and wish["epoch"] == part["epoch"])
 
         until(agree, f"what {self.names[rank]} and the leader say of its part", 30)
 
@@ -247,7 +252,9 @@ def test_a_part_that_is_killed_during_a_switch_leads_both_back(
         group.followers[0].check_output("systemctl kill --signal=KILL %s", unit_of("tiny-pair"))
         done = switch.result()
     assert done.code != 0
-    assert "The switch of slot main to tiny-pair failed" in words_of(done.output)
+    said = words_of(done.output)
+    assert "The switch of slot main to tiny-pair failed" in said
+    assert f"node {group.names[1]} is gone from the engine" in said, done.output
     group.assert_serves("tiny-a")
     assert group.answers() == alone
 

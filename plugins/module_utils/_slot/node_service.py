@@ -165,6 +165,8 @@ class NodeService:
         if part is not None and part.state == RUNS and (theirs is None or not theirs.settled):
             unit = self._fx.units.show([self._layout.unit(part.profile)])[0]
             part = self._keep(replace(part, state=ENDED, reason=f"{unit.name} is {unit.describe()}"))
+            with suppress(Fault, OSError):
+                self._publish("stopped", f"its part of {part.profile}, which {group.leader.name} leads, has ended")
         act = nodes.follow(wish, self._silence(group.leader.name), part, part_runs=theirs is not None, rank=group.rank)
         if act.stop:
             self._end_part(act.stop)

@@ -170,6 +170,7 @@ def test_a_part_that_ends_while_it_is_served_closes_and_the_group_comes_back(gro
     group.wait(3)
     assert not group.alpha.open
     assert "node beta is gone from the engine" in group.alpha.state.reason
+    assert group.beta.state.reason == "its part of big, which alpha leads, has ended"
     assert settle(group)["verified"]
     group.assert_invariants()
 
