@@ -384,5 +384,5 @@ def test_a_network_below_the_floor_fails_the_measure_and_the_guard(group: Group)
     assert "is below the floor of 100000 GB/s (b70_nodes.bandwidth_min_gb_s); look at the link" in words_of(done.output)
     done = group.run("switch.yml", "-e", f"b70_target={group.names[0]}", "-e", "profile=tiny-pair", "-e", floor)
     assert done.code != 0
-    assert "is too slow for tiny-group. bandwidth sent:" in words_of(done.output)
+    assert "is too slow for tiny-pair. bandwidth sent:" in words_of(done.output)
     assert not runs(group.leader, "tiny-pair")
