@@ -50,7 +50,7 @@ _MEANINGS = (
     ),
     (
         r"unauthorized|authentication required|denied|403 \(?Forbidden",
-        "the registry wants a login: name a file with one in stack_image_authfile (podman login --authfile makes it)",
+        "the registry requires a login: name a file with one in stack_image_authfile (see podman login --authfile)",
     ),
     (r"no space left", "the disk of /var/lib/containers is full: free some, or move Podman's storage to a larger disk"),
     (
@@ -59,7 +59,7 @@ _MEANINGS = (
     ),
     (
         r"connection refused|no such host|i/o timeout|network is unreachable|Temporary failure in name resolution",
-        "the registry cannot be reached from this host: check its network, or bring the image with a mirror",
+        "the registry cannot be reached from this host: check its network, or use a mirror",
     ),
 )
 

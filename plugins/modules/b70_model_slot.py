@@ -83,10 +83,10 @@ options:
     default: 60
   min_serving:
     description:
-      - How many replicas serve on while others of the same profile are replaced, such as for a new stack or a restart.
-        They are replaced in batches, each verified.
-      - The default is all but one where clients can't tell old and new ones apart. V(0) replaces all together.
-      - A number above 0 that can't be kept fails the switch before anything is touched.
+      - How many replicas go on serving while others of the same profile are replaced, such as for a new stack or a
+        restart. They are replaced in batches, each verified.
+      - The default is all but one if clients can't tell old and new ones apart. V(0) replaces all together.
+      - If a number above 0 is impossible, the switch fails before it changes anything.
     type: int
   health_timeout:
     description:

@@ -242,7 +242,7 @@ def test_a_pull_from_a_registry_that_says_nothing_more_is_ended(
     finally:
         run(host, "systemctl kill --signal=CONT docker-registry")
     assert done.code != 0
-    assert "moved nothing for 10 s and was ended" in words_of(done.output), done.output[-4000:]
+    assert "transferred nothing for 10 s and was ended" in words_of(done.output), done.output[-4000:]
     assert run(host, "systemctl list-units --plain --no-legend --state=active 'b70-image-*'") == ""
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
 

@@ -168,7 +168,7 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         if not cmake["programs"]:
             found.append("cmake names no program")
         if given["script"] or given["subdirectory"]:
-            found.append("cmake goes with neither script nor subdirectory")
+            found.append("cmake cannot be combined with script or subdirectory")
     found += [f"environment: {key!r} is no name of a variable" for key in given["environment"] if not _variable(key)]
     found += [f"{key} must be positive" for key in ("max_jobs", "peak_gib", "job_gib", "disk_gib") if given[key] <= 0]
     if found:

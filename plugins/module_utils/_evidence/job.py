@@ -133,8 +133,8 @@ class RecordedJob(ABC):
         except (LookupError, TypeError) as error:
             where = self.work.folder
             raise WorkError(
-                f"the {self.noun} in {where} says what this version does not understand ({type(error).__name__}: "
-                f"{error}); remove {where} to give it up, and run the same again"
+                f"the {self.noun} in {where} has content that this version does not understand "
+                f"({type(error).__name__}: {error}); remove {where} to give it up, and run the same again"
             ) from error
         return {
             "changed": False,

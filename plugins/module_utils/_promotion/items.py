@@ -84,7 +84,9 @@ def _caches(profile: Profile) -> str:
 
 def _claims(profile: Profile) -> str:
     return (
-        "" if profile.canary.same_answers_as else "the profile claims no other one's answers (canary.same_answers_as)"
+        ""
+        if profile.canary.same_answers_as
+        else "the profile does not claim another profile's answers (canary.same_answers_as)"
     )
 
 
@@ -96,7 +98,7 @@ def others(observed: Observed) -> str:
     if found["active"] or found["requests"]:
         return (
             f"other clients use the host ({found['active']} generations before, {found['requests']} requests "
-            "meanwhile), so this can't be judged: run the gate when nobody else asks"
+            "meanwhile), so this can't be judged: run the gate when no other client sends requests"
         )
     return ""
 
@@ -194,7 +196,7 @@ def _overload(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     refused = [row for row in rows if row["status"] == 503]
     if len(rows) != permits + 1 or len(admitted) + len(refused) != len(rows):
         odd = next((row for row in rows if row not in admitted and row not in refused), None)
-        return False, f"{len(rows)} requests at once for {permits} permits did not end as they must: {odd}"
+        return False, f"{len(rows)} requests at once for {permits} permits did not end as expected: {odd}"
     if queues:
         if refused:
             return False, f"{len(refused)} requests were refused although the profile queues: {refused[0]['code']}"
@@ -302,7 +304,7 @@ def _restart(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
         return None, "no answer can be compared: each case is answered differently from one time to the next"
     differ = [row["case"] for row in rows if not row["after"] or row["before"] != row["after"]]
     if differ:
-        return False, f"answered otherwise after the restart: {', '.join(differ)}"
+        return False, f"answers differ after the restart: {', '.join(differ)}"
     return True, f"restarted and verified in {observed['seconds']:.1f} s, {len(rows)} cases answered as before"
 
 

@@ -80,8 +80,8 @@ def parser() -> argparse.ArgumentParser:
         "--min-serving",
         type=int,
         metavar="N",
-        help="replicas that serve on while others are replaced (all but one, where clients can't tell them apart); "
-        "0 replaces all together",
+        help="replicas that go on serving while others are replaced (default: all but one, if clients can't tell them "
+        "apart); 0 replaces all together",
     )
     stop = word("stop", "stop the engine, and start none at boot")
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
@@ -112,13 +112,13 @@ def parser() -> argparse.ArgumentParser:
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
     word(
         "cards",
-        "how much memory of the cards is in use, and their power caps, as far as their driver tells; root is told all",
+        "the cards' memory in use and power caps, as far as the driver reports them; only root sees all",
     )
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
-    word("watch", "look whether the engines work on and do what their profile says, as b70-watch@.service does")
+    word("watch", "check whether the engines make progress and act as their profile says, as b70-watch@.service does")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
-    word("node", "take part in the group of this host, as the b70-node unit does; runs until it is ended")
+    word("node", "take part in the group of this host, as the b70-node unit does; runs until stopped")
     waits = word("await-nodes", "wait until the other nodes run their parts of PROFILE, as its unit does")
     waits.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
     word("completion", "a script that completes commands and profiles in bash: source <(b70ctl completion)")

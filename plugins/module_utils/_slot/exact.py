@@ -37,7 +37,7 @@ def tokens(fx: Effects, profile: Profile, timeout_s: float) -> list[int]:
     except (ValueError, LookupError, TypeError):
         pass
     raise SlotFault(
-        f"the engine makes no tokens at {TOKENIZE}, so no prompt of a known length can be sent",
+        f"the engine does not tokenize at {TOKENIZE}, so no prompt of a known length can be sent",
         expected="200 and a list of tokens",
         got=reply.error or f"{reply.status} {reply.text[:200]}",
     )

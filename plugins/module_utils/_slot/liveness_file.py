@@ -62,7 +62,7 @@ class Told:
     engines: tuple[Row, ...] = ()
     verification: Verification | None = None
     action: Action | None = None
-    card_faults: int = 0  # lines of the kernel's log since the watchdog runs
+    card_faults: int = 0  # lines of the kernel's log since the watchdog started
 
     def to_json(self) -> str:
         data = {

@@ -296,7 +296,7 @@ def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None
     if not target.replicas or len(seen.looks) < 2:
         return f"{target.name} has one engine"
     if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
-        return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
+        return "it needs the gate verified, on_failure rollback, and no baseline to record"
     if previous is None or previous.name != target.name or seen.back is None:
         return f"{target.name} is not what is served and was verified"
     if state.fingerprint != previous.fingerprint or seen.memory.interrupted is not None:
@@ -329,7 +329,8 @@ def _rolling(request: Request, seen: Seen, kind: Kind, previous: Profile | None)
     why = "it is 0" if least == 0 else why_plain(request, seen, kind, previous)
     if least and kind is Kind.SWITCH and (why or least >= count):
         raise SlotFault(
-            f"min_serving is {least}, which can't hold: {why or f'at most {count - 1} of {count} replicas serve on'}; "
+            f"min_serving is {least}, which is impossible: "
+            f"{why or f'at most {count - 1} of {count} replicas go on serving'}; "
             "leave it out, and clients are turned away meanwhile"
         )
     return () if why else _batches(request, count)

@@ -60,7 +60,7 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
         raise SlotFault(f"profile {profile.name} needs {count} nodes, but this host has no such group (b70_nodes)")
     if group.rank:
         raise SlotFault(
-            f"profile {profile.name} is led by node {group.leader.name}; switch there, and this host takes part"
+            f"profile {profile.name} is led by node {group.leader.name}; run the switch there, and this host follows"
         )
     return group
 

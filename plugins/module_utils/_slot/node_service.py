@@ -125,7 +125,7 @@ class NodeService:
                 if not why:
                     self._tell_wait(group, wish, unit, reports)
                     return wish
-                self._say(f"{unit.name} is ended, because {why}")
+                self._say(f"{unit.name} is stopped because {why}")
                 # The process group can't be joined again. systemd starts another one, which waits for all nodes.
                 self._fx.units.kill(unit.name)
                 self._close(nodes.for_clients(why))
@@ -192,7 +192,7 @@ class NodeService:
             if not self._is_down(name, PATIENCE_S):
                 self._fx.units.kill(name)
                 if not self._is_down(name, END_LIMIT_S):
-                    self._say(f"{name} still runs {PATIENCE_S + END_LIMIT_S:.0f} s after it was told to end")
+                    self._say(f"{name} still runs {PATIENCE_S + END_LIMIT_S:.0f} s after it was told to stop")
                     return
         self._fx.files.remove(self._layout.part_file)
         with suppress(Fault, OSError):
@@ -246,7 +246,7 @@ class NodeService:
         # Once: what a switch makes of it stands in the journal.
         self._fx.files.remove(self._layout.before_file)
         if not running:
-            self._switch(Request(profile=str(before), why="the slot takes part in no engine of another node any more"))
+            self._switch(Request(profile=str(before), why="the slot is no longer part of another node's engine"))
 
     def _switch(self, request: Request) -> Mapping[str, object]:
         number = api.new_switch_id(stamp(self._fx.clock.now()))

@@ -163,11 +163,11 @@ def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs:
         lost = part_runs and silence_s >= FOLLOWER_GRACE_S
         return Act(stop=f"the leader has not answered for {silence_s:.0f} s") if lost else Act()
     if wish is None or rank >= wish.count:
-        return Act(stop="the leader wants no part of an engine") if part_runs else Act()
+        return Act(stop="the leader needs no part of an engine") if part_runs else Act()
     if part is not None and part.epoch == wish.epoch:
         return Act()
     # One of an earlier engine can't be joined.
-    return Act(stop="the leader's engine begins anew") if part_runs else Act(start=wish)
+    return Act(stop="the leader restarts its engine") if part_runs else Act(start=wish)
 
 
 def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Mapping[str, float]) -> str:
@@ -228,7 +228,7 @@ def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | 
         if offer.lacks:
             raise SlotFault(f"{where} can't run its part of {profile.name}: {offer.lacks}")
         if abs(report.at - now) > SKEW_S:
-            raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; let both hosts synchronise them")
+            raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; synchronise both clocks")
 
 
 def check_network(group: Group, profile: Profile, links: Mapping[str, Link]) -> list[str]:

@@ -131,7 +131,7 @@ def _rebind(run: Run, nodes: Sequence[str]) -> None:
     held = processes.device_holders(nodes)
     if not addresses or held:
         raise SlotFault(
-            "the driver can't be bound to the cards anew",
+            "the driver can't be rebound to the cards",
             expected="cards that nobody has open",
             got=strangers.named(held) or "no PCI address of a card",
         )
@@ -144,7 +144,7 @@ def _rebind(run: Run, nodes: Sequence[str]) -> None:
         if present.issuperset(addresses):
             return
     raise SlotFault(
-        f"not all cards came back within {BIND_LIMIT_S:g} s after their driver was bound anew",
+        f"not all cards came back within {BIND_LIMIT_S:g} s after their driver was rebound",
         expected=", ".join(addresses),
         got=", ".join(sorted(present)) or "none",
     )

@@ -71,14 +71,16 @@ def parse_url(url: str) -> Remote:
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"{url!r} must begin with https:// or http://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a base URL holds no user and no password; use api_key_file")
+        raise ValueError("a base URL must not contain a user or password; use api_key_file")
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise ValueError(f"{url!r} must end with its path: no query, no fragment")
     host, path = parts.hostname or "", parts.path.rstrip("/")
     if _address(host) is None and not _HOST.fullmatch(host):
-        raise ValueError(f"{url!r} names no host that can be asked: a name or an address")
+        raise ValueError(f"{url!r} names no valid host: use a name or an address")
     if not _PATH.fullmatch(path) or ".." in path.split("/"):
-        raise ValueError(f"the path of {url!r} has signs that no API has: letters, digits and ._~- between slashes")
+        raise ValueError(
+            f"the path of {url!r} has characters that no API path has: use letters, digits and ._~- between slashes"
+        )
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
@@ -92,7 +94,7 @@ def parse_key(text: str) -> str:
     if not key:
         raise ValueError("it is empty")
     if not _KEY.fullmatch(key):
-        raise ValueError("it must hold the key alone: one line of printable ASCII without spaces")
+        raise ValueError("it must contain only the key: one line of printable ASCII without spaces")
     return key
 
 
@@ -179,7 +181,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         *(f"    http-response del-header {name}" for name in ("set-cookie", "alt-svc", "strict-transport-security")),
         # What the remote says of a key that it refuses may quote the key.
         "    http-response return "
-        + _answer(502, "the remote engine refuses this host's API key; its operator has to look", "remote_refused_key")
+        + _answer(502, "the remote engine refuses this host's API key; an operator must check it", "remote_refused_key")
         + " if { status 401 403 }",
         "    http-error "
         + _answer(502, "the remote engine closed the connection, or its answer is not valid HTTP", "remote_closed"),

@@ -280,7 +280,7 @@ class Request:
     drain_timeout_s: float = 60.0
     health_timeout_s: float | None = None
     lock_timeout_s: float = 0.0
-    min_serving: int | None = None  # replicas that serve on while others are replaced; None: all but one where possible
+    min_serving: int | None = None  # replicas that stay up while others are replaced; None: all but one where possible
     canary_repeats: int | None = None
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()

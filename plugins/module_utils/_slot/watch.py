@@ -361,7 +361,7 @@ class Watch:
     ) -> None:
         self._did(str(rung), f"a card of {profile.name} is lost")
         wanted = self._request(
-            mode=Mode.RECOVER, wedged=wedged, rebind=True, why="a card is lost; its driver is bound anew"
+            mode=Mode.RECOVER, wedged=wedged, rebind=True, why="a card is lost; its driver is rebound"
         )
         if held is None:
             unit = next((one.unit for one in self.engines.values()), UnitState(profile.unit))
@@ -376,7 +376,7 @@ class Watch:
         elif rung is Rung.REBOOT:
             self.fx.units.reboot()
         else:
-            reason = "a card was lost again after its driver was bound anew"
+            reason = "a card was lost again after its driver was rebound"
             self.say(str(api.isolate(self.fx, self.layout, WATCHDOG, reason)["msg"]))
 
     # Telling

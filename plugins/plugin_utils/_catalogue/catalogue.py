@@ -54,7 +54,7 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
         return
     engine, manifest = merged.get("engine") or {}, stacks[stack]
     if remote != is_relay(manifest):
-        yield "stack", f"{stack} and engine.kind do not go together: the stack of an engine elsewhere has device: none"
+        yield "stack", f"{stack} and engine.kind cannot be combined: the stack of an engine elsewhere has device: none"
         return
     kind, own = kind_of_engine(engine), kind_of_engine(manifest.get("engine") or {})
     if kind is not own:

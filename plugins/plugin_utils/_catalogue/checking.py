@@ -407,7 +407,7 @@ def _remote(profile: Mapping[str, Any], kind: Kind) -> Iterator[Fault]:
         yield "replicas", f"is {replicas}, but the engine is elsewhere, and a slot has one relay to it: 1"
     for path in ("model.directory", *(f"engine.{key}" for key in _OF_THIS_HOST)):
         if value_at(profile, path):
-            yield path, "is a matter of this host, but the engine is elsewhere"
+            yield path, "applies to this host only, but the engine is elsewhere"
     if value_at(profile, "frontdoor.model_policy") == "pass":
         yield "frontdoor.model_policy", "would let clients ask the remote for its other models: reject or rewrite"
     yield from _base_url(remote)

@@ -252,7 +252,7 @@ def _cmake_faults(manifest: Mapping[str, Any], source: Mapping[str, Any], where:
         yield f"{where}.cmake.programs", "is missing; name at least one target of the project"
     for key in ("script", "subdirectory"):
         if source.get(key):
-            yield f"{where}.{key}", "does not go with cmake"
+            yield f"{where}.{key}", "cannot be combined with cmake"
     required = (manifest.get("build") or {}).get("requires") or []
     for name in (tool for tool in CMAKE_NEEDS if tool not in required):
         yield "build.requires", f"{name} is missing; {source.get('name')} is built by it"

@@ -127,7 +127,7 @@ def check_keys(hosts: Hosts, key_file: str) -> None:
     asked = [name for name, told in hosts.items() if told.get("frontdoor_api_keys")]
     if asked and not key_file:
         raise FleetFault(
-            f"the frontdoors of {', '.join(asked)} want an API key; make one (python -m frontdoor --make-key NAME), "
+            f"the frontdoors of {', '.join(asked)} require an API key; make one (python -m frontdoor --make-key NAME), "
             f"put its digest into frontdoor_api_keys and the key itself, encrypted, into monitoring_api_key"
         )
 
@@ -185,7 +185,7 @@ def blackbox() -> dict[str, Any]:
 def files(settings: Settings, hosts: Hosts, balancers: Hosts) -> dict[str, Any]:
     """All files by their path below the directory, as data. Raises FleetFault."""
     if not hosts:
-        raise FleetFault("there is no host to watch; put the frontdoors into the group b70_hosts")
+        raise FleetFault("there is no host to monitor; put the frontdoors into the group b70_hosts")
     check_keys(hosts, settings.key_file)
     return {
         "targets/frontdoor.yml": frontdoor_targets(hosts),

@@ -381,8 +381,8 @@ def stalled(source: str, seconds: int, mirror: str = "") -> str:
     """Return what is said of a pull that was ended because nothing came."""
     registry = mirror or source.partition("/")[0]
     return (
-        f"the pull of {source} moved nothing for {seconds} s and was ended: check {registry} and the way to it, then "
-        "run again; layers that are there are not pulled again"
+        f"the pull of {source} transferred nothing for {seconds} s and was ended: check {registry} and the way to it, "
+        "then run again; layers that are there are not pulled again"
     )
 
 

@@ -78,7 +78,7 @@ _SYMPTOMS = (
     _symptom(
         "broken_weights",
         r"(?:error loading model: )?(?:invalid magic characters: |tensor '[^']{1,80}' data is not within the file)",
-        "a weight file is not whole, or is none",
+        "a weight file is incomplete or is not a GGUF file",
         "Run the role model_weights again with verification.",
     ),
 )

@@ -149,7 +149,7 @@ _SYMPTOMS = (
     _symptom(
         "shm_stall",
         r"No available shared memory broadcast block found",
-        "a worker stands still and the others wait for it",
+        "a worker hangs and the others wait for it",
         "Restart the engine; when it comes back, see the kernel log for resets of a card.",
     ),
     _symptom(
@@ -192,12 +192,12 @@ _SYMPTOMS = (
         "engine_core_died",
         r"(?:[\w.]+\.)?EngineDeadError|EngineCore (?:failed to start|encountered an issue)",
         "the engine's core process died",
-        "The reason stands before that in the unit's log (journalctl -u UNIT).",
+        "The reason is earlier in the unit's log (journalctl -u UNIT).",
     ),
     _symptom(
         "compiler_crash",
         r"[\w .:'\[\]-]{0,60}(?:IGC: Internal Compiler Error|Build failed with error code: -11|ocloc.{0,80}\b245\b)",
-        "the kernel compiler crashed and another way was taken",
+        "the kernel compiler crashed and a fallback was used",
         "Harmless as long as the engine starts; when it does not, use a new cache key and lower max_num_seqs.",
         harmless=True,
     ),

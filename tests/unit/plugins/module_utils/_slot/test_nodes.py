@@ -71,15 +71,15 @@ def test_a_follower_starts_a_part_of_each_new_engine_once():
     assert follow(part=replace(RUNNING, state=REFUSED)) == Act()
     assert follow(part=replace(RUNNING, state=ENDED)) == Act()
     assert follow(part=replace(RUNNING, epoch="e0", state=ENDED)) == Act(start=WISH)
-    assert follow(part=replace(RUNNING, epoch="e0"), part_runs=True).stop == "the leader's engine begins anew"
+    assert follow(part=replace(RUNNING, epoch="e0"), part_runs=True).stop == "the leader restarts its engine"
 
 
 def test_a_follower_stops_a_part_that_nobody_wants():
-    assert "wants no part" in follow(None, part=RUNNING, part_runs=True).stop
+    assert "needs no part" in follow(None, part=RUNNING, part_runs=True).stop
     assert follow(None) == Act()
     # The last node of the group has no part in an engine over the first two.
     assert follow(replace(WISH, count=2), rank=2) == Act()
-    assert "wants no part" in follow(replace(WISH, count=2), part=RUNNING, part_runs=True, rank=2).stop
+    assert "needs no part" in follow(replace(WISH, count=2), part=RUNNING, part_runs=True, rank=2).stop
 
 
 def test_a_follower_outlives_a_silent_leader_only_so_long():

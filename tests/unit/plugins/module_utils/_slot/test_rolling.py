@@ -152,7 +152,7 @@ def test_min_serving_that_no_way_can_keep_is_refused_before_anything_is_touched(
     hold(fake_host)
     result = switch(fake_host, "r", min_serving=least)
     assert (result["outcome"], fake_host.least) == ("untouched", 3)
-    assert f"min_serving is {least}, which can't hold: at most 2 of 3 replicas serve on" in result["msg"]
+    assert f"min_serving is {least}, which is impossible: at most 2 of 3 replicas go on serving" in result["msg"]
 
 
 def test_min_serving_is_refused_where_the_profile_changes(fake_host):

@@ -116,7 +116,7 @@ def test_an_engine_that_makes_no_tokens_can_not_be_warmed_up(fake_host):
     switch(fake_host, "a", Warmed(fake_host))
     result = switch(fake_host, "b", Warmed(fake_host, tokens=0))
     assert (result["outcome"], result["failure"]["phase"]) == ("rolled_back", "warm_up")
-    assert "the engine makes no tokens at /tokenize" in result["msg"]
+    assert "the engine does not tokenize at /tokenize" in result["msg"]
 
 
 def test_its_limit_is_for_all_shapes_together(fake_host):

@@ -64,7 +64,7 @@ based_on: llama-cpu
     [
         ("build: {requires: [cmake]}\n", "ninja is missing; llama-cpp is built by it"),
         ("sources: [{name: llama-cpp, cmake: {programs: []}}]\n", "needs at least 1 entry"),
-        ("sources: [{name: llama-cpp, script: setup.py}]\n", "does not go with cmake"),
+        ("sources: [{name: llama-cpp, script: setup.py}]\n", "cannot be combined with cmake"),
         ("sources: [{name: llama-cpp, cmake: {options: {A B: x}}}]\n", "the name of an entry of CMake's cache"),
     ],
 )

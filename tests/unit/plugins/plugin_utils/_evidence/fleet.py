@@ -222,7 +222,7 @@ ITEMS = {
     "text": "answered 'I am tiny-a and I know only a few answers.'",
     "image": "the profile accepts no pictures",
     "canary": "6 cases, each asked 8 times at least",
-    "same_answers": "the profile claims no other one's answers (canary.same_answers_as)",
+    "same_answers": "the profile does not claim another profile's answers (canary.same_answers_as)",
     "logprobs": "60 log probabilities in 5 answers are finite numbers",
     "limit": "prompts of 2047 tokens are answered, of 2049 refused with 400",
     "overload": "2 admitted, one refused after 0.007 s",

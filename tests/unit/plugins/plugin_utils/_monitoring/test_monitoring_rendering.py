@@ -121,7 +121,7 @@ def test_the_key_is_a_file_and_stands_nowhere_else() -> None:
 
 
 def test_hosts_that_want_a_key_are_named_when_there_is_none() -> None:
-    with pytest.raises(FleetFault, match=r"h2 want an API key; make one.*monitoring_api_key"):
+    with pytest.raises(FleetFault, match=r"h2 require an API key; make one.*monitoring_api_key"):
         files({"h1": {}, "h2": {"frontdoor_api_keys": {"prometheus": "sha256:00"}}})
 
 

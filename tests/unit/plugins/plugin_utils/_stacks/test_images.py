@@ -164,7 +164,7 @@ def test_a_pull_that_stands_still_is_ended(moved: list[int | None], steps: list[
     host.states = ["absent", "running", "running", "absent" if ended else "present"]
     if ended:
         with pytest.raises(
-            StackFault, match=r"moved nothing for 0 s and was ended: check docker\.io and the way to it"
+            StackFault, match=r"transferred nothing for 0 s and was ended: check docker\.io and the way to it"
         ):
             host.finish_image(item(STOCK), PLANNED, lambda _text: None)
     else:

@@ -189,10 +189,10 @@ SLOT_SHOWN = {
 # Of what the watchdog of a slot tells; a slot without one has no samples.
 WATCHED = {
     "engine_wedged": "Whether requests wait for the engine and nothing moves.",
-    "engine_verification_timestamp_seconds": "When the canary was last asked to its end while nobody was served.",
+    "engine_verification_timestamp_seconds": "When the canary last ran to its end while nobody was served.",
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
-    "card_faults": "Faults of the slot's cards that the kernel has reported since the watchdog runs.",
+    "card_faults": "Faults of the slot's cards that the kernel has reported since the watchdog started.",
 }
 # Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {

@@ -204,7 +204,7 @@ def _check(param: str, name: str, value: Any) -> None:
     bounds = _RANGES[name]
     if bounds is None:
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise _fault(param, "must be a list of texts")
+            raise _fault(param, "must be a list of strings")
         return
     least, most = bounds
     whole = name in _WHOLE
@@ -255,10 +255,10 @@ def _instruct(new: dict[str, Any]) -> None:
     if told is None:
         return
     if not isinstance(told, str) or not isinstance(messages, list):
-        raise _fault("instructions", "must be a text beside a list of messages")
+        raise _fault("instructions", "must be a string beside a list of messages")
     first = messages[0] if messages else None
     if isinstance(first, dict) and first.get("role") in ("system", "developer"):
-        raise _fault("instructions", "stand beside a message of the system; send one of them")
+        raise _fault("instructions", "cannot be combined with a system message; send one of them")
     new["messages"] = [{"role": "system", "content": told}, *messages]
 
 
@@ -314,12 +314,12 @@ def _input(new: dict[str, Any]) -> None:
     given = new.get("input")
     if messages is not None:
         if given is not None:
-            raise _fault("messages", "stands beside input; send one of them")
+            raise _fault("messages", "cannot be combined with input; send one of them")
         if not isinstance(messages, list) or not messages:
             raise _fault("messages", "must be a list that is not empty")
         new["input"] = [_message(index, one) for index, one in enumerate(messages)]
         if new["input"][-1]["role"] != "user":
-            raise _fault("messages", "must end with a message of the user")
+            raise _fault("messages", "must end with a user message")
     elif holds_parts(given):
         new["input"] = [{"role": "user", "content": _parts(given or [], "input")}]
 
