@@ -49,7 +49,7 @@ def driver_packages(dpkg_status: str | None) -> list[str] | None:
 
 
 def provenance(stack: str, image: str, dpkg_status: str | None, *, cards: bool) -> dict[str, Any]:
-    """What decides whether that which was compiled may be used again.
+    """What decides whether a compile cache may be reused.
 
     An image brings its own driver and compiler, and its digest is in its reference; without cards no driver takes part.
     """
@@ -62,7 +62,7 @@ def digest(of: Provenance) -> str:
 
 
 def parse(text: str | None) -> Provenance | None:
-    """The provenance in the text of its file; None where there is none that can be read."""
+    """The provenance in the text of its file; None if it can't be read."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -71,7 +71,7 @@ def parse(text: str | None) -> Provenance | None:
 
 
 def aside(name: str, of: Provenance) -> str:
-    """What a cache is called while it is set aside."""
+    """The name of a cache that is set aside."""
     return f"{name}{ASIDE}{digest(of)}"
 
 
@@ -89,7 +89,7 @@ def warm(name: str, names: Collection[str], text: str | None, beside: Collection
 
 
 def settle(root: Path, wanted: Provenance) -> str:
-    """Puts the cache of this provenance in place; returns what was done, empty where nothing had to be.
+    """Puts the cache of this provenance in place. Returns what was done; empty if nothing was.
 
     A cache of before there was any provenance is taken to be of this start.
     """
@@ -125,7 +125,7 @@ def _text(path: Path) -> str | None:
 
 
 def _prune(root: Path) -> None:
-    """Removes what was set aside longest ago."""
+    """Removes the caches that were set aside longest ago."""
     found = [path for path in root.parent.glob(f"{root.name}{ASIDE}*") if path.is_dir() and not path.is_symlink()]
     # A rename leaves the time of the folder alone and changes that of its inode.
     for path in sorted(found, key=lambda path: path.stat().st_ctime_ns, reverse=True)[KEPT:]:
@@ -138,7 +138,7 @@ def _remove(path: Path) -> None:
 
 
 def main(argv: Sequence[str], dpkg_status: Path = DPKG_STATUS) -> int:
-    """Does what the words say. Returns the exit status; what was done, or is wrong, goes to the unit's log."""
+    """Runs the command line. Returns the exit status; actions and errors go to the unit's log."""
     form = argparse.ArgumentParser(prog="caches", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     form.add_argument("--stack", required=True)
     form.add_argument("--image", default="")

@@ -121,8 +121,8 @@ class Driver:
                 if isinstance(result, Failure) and step.phase not in _BEFORE:
                     waits = self._begins_anew(step)
                     if waits or self._going_down():
-                        # Whatever failed, a host that goes down is no place for a way back: the journal keeps this run
-                        # open, and the next one settles it. Until then nobody is served by what has just failed.
+                        # Whatever failed, no rollback begins on a host that is going down: the journal keeps this run
+                        # open, and the next one settles it. Until then the failed engine serves no client.
                         state = replace(state, end=End.INTERRUPTED)
                         if waits or (run.rechecking and step.phase in VERIFYING_PHASES):
                             recover.close(run, for_clients(run.lost) if waits else run.reason())
@@ -137,9 +137,9 @@ class Driver:
         return self._outcome(end)
 
     def _begins_anew(self, step: Step) -> bool:
-        """Did an engine end that this run only asked, because a node was lost?
+        """Did an engine that this run only verified end because a node was lost?
 
-        Its unit starts it anew when all nodes are back, however long that takes, and has it verified then.
+        Its unit restarts it when all nodes are back, however long that takes, and starts its verification.
         """
         run = self._run
         if step.direction is not Direction.FORWARD or run.plan.kind not in (Kind.VERIFY, Kind.RECHECK):
@@ -171,7 +171,7 @@ class Driver:
         except Exception as error:  # a mistake of ours must not leave the host half-way
             result = self._explained(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
         if isinstance(result, Failure) and run.rechecking and run.partial and run.engine and not result.told:
-            # Of engines that are served, the others go on.
+            # The other served engines go on.
             run.narrow(*(run.wrong or (run.engine,)))
         failed = isinstance(result, Failure)
         seconds = clock.monotonic() - begun
@@ -247,7 +247,7 @@ class Driver:
             return False
         state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
-        # Cards that are bound anew are as after a reboot.
+        # Rebound cards are in the same state as after a reboot.
         ended = held if run.request.rebind else quarantine.of_earlier_boot(self._fx, run.layout)
         choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
         if choice.act and choice.profile is not None and self._waits(choice.profile, units):
@@ -258,7 +258,7 @@ class Driver:
         return choice.act
 
     def _waits(self, name: str, units: Sequence[UnitState]) -> bool:
-        """Does the unit wait to start a part of an engine over several nodes? It does until all of them are there."""
+        """Does the unit still wait for the other nodes before it starts its engine?"""
         try:
             profile = load_profile(self._fx, self._run.layout, name)
         except (SlotFault, OSError):
@@ -352,7 +352,7 @@ class Driver:
             )
 
     def _of_neighbour(self, slot: str, **fields: Any) -> Request:
-        """What this run asks of another slot."""
+        """The request of this run to another slot."""
         request = self._run.request
         patience = max(request.lock_timeout_s, NEAR_END_S)
         return Request(slot=slot, lock_timeout_s=patience, who=request.who, make_room=False, **fields)
@@ -407,7 +407,7 @@ class Driver:
             )
 
     def _which(self, phase: Phase) -> int | None:
-        """Which of several engines failed, where it was one."""
+        """The index of the engine that failed, if it was one of several."""
         engine = self._run.engine
         return engine.profile.replica if engine is not None and phase in VERIFYING_PHASES else None
 
@@ -445,7 +445,7 @@ class Driver:
         return failure
 
     def _lost_part(self, step: Step) -> str:
-        """Which node an engine over several lost. It ended because of that, whatever it says itself."""
+        """The node that an engine over several nodes lost. That is why it ended, whatever its own log says."""
         run = self._run
         run.lost = ""
         if step.phase in VERIFYING_PHASES and run.profile.node is not None:

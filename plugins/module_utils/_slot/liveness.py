@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether an engine works on, and what is done about one that doesn't. Pure.
+"""Whether an engine makes progress, and what to do if it does not. Pure.
 
-GET /health is answered by a process that doesn't compute, so it stays good while the engine is wedged. What tells is
-forward progress: somebody waits for an answer, and nothing that the engine counts moves.
+The process that answers GET /health does not compute, so it stays healthy while the engine is wedged. Forward progress
+decides: an engine is wedged if a request waits for an answer and none of its counters moves.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CLIMBS_S = 86400.0  # a card that is lost again within a day is not cured by wha
 
 
 class Verdict(StrEnum):
-    """BUSY: it works, or has not been silent for long. IDLE: nobody asks. WEDGED: asked, and nothing moves. UNKNOWN:
-    nobody tells whether it is asked, or whether it moves."""
+    """BUSY: it works, or has not been silent for long. IDLE: no request waits. WEDGED: requests wait and nothing moves.
+    UNKNOWN: it does not report whether requests wait, or whether anything moves."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 
 class Policy(StrEnum):
-    """What follows on a wedged engine, or on a canary that fails."""
+    """What to do about a wedged engine or a failed canary."""
 
     REPORT = "report"
     CLOSE = "close"
@@ -54,7 +54,7 @@ class DeviceLoss(StrEnum):
 
 @dataclass(frozen=True)
 class Liveness:
-    """What a profile says of it; times in seconds. ask_every_s, verify_every_s: 0 for never."""
+    """The profile's settings; times in seconds. ask_every_s, verify_every_s: 0 for never."""
 
     policy: Policy = Policy.REPORT
     patience_s: float = 300.0
@@ -87,21 +87,21 @@ class Sample:
 
 @dataclass(frozen=True)
 class Judgement:
-    """flat_s: for so long it has been asked and nothing has moved."""
+    """flat_s: how long requests have waited while nothing moved."""
 
     verdict: Verdict
     flat_s: float = 0.0
 
 
 def moved(before: Sample, after: Sample) -> bool:
-    """Has the engine done anything in between?"""
+    """Has the engine done anything between the two samples?"""
     return any(after.marks.get(name, value) != value for name, value in before.marks.items())
 
 
 def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
-    """What the looks at one engine process, oldest first, say of it now.
+    """The verdict on one engine process by its samples, oldest first.
 
-    Only a mark that was told twice can say that nothing has moved: an engine that tells nothing is never wedged.
+    Only a mark that was reported twice can show that nothing has moved: an engine that reports nothing is never wedged.
     """
     if not samples or samples[-1].asked is None:
         return Judgement(Verdict.UNKNOWN)
@@ -131,7 +131,7 @@ def kept(samples: Sequence[Sample], patience_s: float) -> tuple[Sample, ...]:
 
 
 def may_ask(sample: Sample, quiet_s: float, ask_every_s: float) -> bool:
-    """Whether the engine is to be asked for one token: nobody is served by it, and it was not seen to work for long.
+    """Whether to request one token from the engine: it serves no client, and was not seen to work for a while.
 
     Where engine and frontdoor contradict each other, a core that hangs has counted nobody, or the other one waits for a
     slow client: the answer tells. quiet_s: since it last did anything.
@@ -162,7 +162,7 @@ def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
 
 
 def may_restart(attempts: Iterable[Attempt], now: datetime) -> bool:
-    """Whether the watchdog has not restarted engines too often of late. attempts: of the journal."""
+    """Whether the watchdog may restart an engine again. attempts: those in the journal."""
     ours = (attempt for attempt in attempts if attempt.who == WATCHDOG and attempt.kind == "switch")
     recent = [attempt for attempt in ours if _age_s(attempt.at, now) < RESTARTS_S]
     return len(recent) < RESTARTS
@@ -176,7 +176,7 @@ def _age_s(at: str, now: datetime) -> float:
 
 
 def due(every_s: float, last: str | None, now: datetime) -> bool:
-    """Whether what is to be done every so many seconds, 0 for never, was last done long enough ago."""
+    """Whether a task with this interval in seconds (0: never) is due again."""
     return every_s > 0 and _age_s(last or "", now) >= every_s
 
 
@@ -200,7 +200,7 @@ class CardFault:
 
 
 def card_faults(lines: Iterable[str]) -> tuple[CardFault, ...]:
-    """What the kernel's log says of resets, faults and losses of cards."""
+    """The resets, faults and losses of cards in the kernel's log."""
     found = []
     for line in lines:
         said = _XE.search(line)
@@ -213,7 +213,7 @@ def card_faults(lines: Iterable[str]) -> tuple[CardFault, ...]:
 
 
 def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
-    """The lines that have come since an earlier look at the end of the same log. Nothing is new at the first look."""
+    """The lines that were added since an earlier look at the end of the same log. Nothing is new at the first look."""
     if not before:
         return ()
     last = before[-1]
@@ -227,8 +227,8 @@ def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
 
 
 class Rung(StrEnum):
-    """REBIND: the card's driver is unbound and bound while its engine is down. REBOOT: of the host. QUARANTINE: a
-    person has to look."""
+    """REBIND: rebind the card's driver while its engine is down. REBOOT: reboot the host. QUARANTINE: a person must
+    examine the host."""
 
     REBIND = "rebind"
     REBOOT = "reboot"
@@ -244,7 +244,7 @@ class Climb:
 
 
 def next_rung(policy: DeviceLoss, last: Climb | None, now: datetime) -> Rung | None:
-    """What is tried next for a card that is lost; None where the policy leaves it at that, or nothing is left."""
+    """The next rung for a lost card; None if the policy stops here, or no rung is left."""
     if policy is DeviceLoss.QUARANTINE:
         return None
     if last is None or _age_s(last.at, now) >= CLIMBS_S:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the liveness watchdog tells: the frontdoor and b70ctl read it. Its words are for everybody.
+"""The report of the liveness watchdog, which the frontdoor and b70ctl read. Clients may see its text.
 
 The contract is `roles/slot/files/schema/liveness.schema.json`.
 """
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """The last canary that was asked while nobody was served. passed None: it could not be asked to its end."""
+    """The last canary that ran while the engine was idle. passed None: it did not run to its end."""
 
     at: str
     passed: bool | None
@@ -85,7 +85,7 @@ def parse(text: str | None) -> Mapping[str, Any] | None:
 
 
 def read_liveness(fx: Effects, layout: Layout) -> Mapping[str, Any] | None:
-    """What the watchdog of the slot told last, with `fresh`: whether it still runs. None where none ever ran."""
+    """The last report of the slot's watchdog, with `fresh`: whether the watchdog still runs. None if none ever ran."""
     try:
         data = parse(fx.files.read(layout.liveness_file))
     except OSError:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of the host, and what of it a profile needs."""
+"""The host's memory, and how much of it a profile needs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
 
 
 def check(fx: Effects, profile: Profile) -> None:
-    """Raises SlotFault where the host has too little memory for the caches that the engines keep in it.
+    """Raises SlotFault if the host has too little memory for the caches that the engines keep there.
 
     Such memory can't be swapped, so with too little the host itself comes to a stand. The weights are counted because
-    each start reads them through it. A host that does not tell how much it has is not judged.
+    each start reads them through it. A host that does not report its memory is not judged.
     """
     own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
     total = bytes_of(fx.files.read(MEMINFO), "MemTotal")

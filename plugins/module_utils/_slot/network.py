@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network between the nodes of a group, as it was measured last: what is kept of it, and what is too little. Pure.
+"""The network between the nodes of a group: its last measures, and whether they reach the floor. Pure.
 
 The leader has measured it to each follower (playbooks/evaluate.yml) and keeps that beside its journal.
 """
@@ -28,13 +28,13 @@ class Floor:
         return self.bandwidth_gb_s > 0 or self.latency_us > 0
 
     def bandwidth_fault(self, gb_s: float) -> str:
-        """Why a bandwidth is too little; empty where it is not."""
+        """Why a bandwidth is too low; empty if it is not."""
         if gb_s >= self.bandwidth_gb_s:
             return ""
         return f"{gb_s:.3g} GB/s is below the floor of {self.bandwidth_gb_s:g} GB/s (b70_nodes.bandwidth_min_gb_s)"
 
     def latency_fault(self, us: float) -> str:
-        """Why a latency is too much; empty where it is not."""
+        """Why a latency is too high; empty if it is not."""
         if not self.latency_us or us <= self.latency_us:
             return ""
         return f"{us:.0f} us is above the limit of {self.latency_us:g} us (b70_nodes.latency_max_us)"
@@ -55,7 +55,7 @@ class Link:
     at: str
 
     def faults(self, floor: Floor) -> list[str]:
-        """What of it is too little."""
+        """Which figures miss the floor, and why."""
         found = {
             "bandwidth sent": floor.bandwidth_fault(self.sent_gb_s),
             "bandwidth received": floor.bandwidth_fault(self.received_gb_s),
@@ -65,7 +65,7 @@ class Link:
 
 
 def parse_links(text: str | None) -> dict[str, Link]:
-    """The links in the text of their file, by follower; what can't be read was not measured."""
+    """The links in the text of their file, by follower; an unreadable link counts as not measured."""
     with suppress(ValueError, TypeError, AttributeError, KeyError):
         data = json.loads(text or "")
         if data["schema"] == SCHEMA:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a switch and an engine's unit ask of the other nodes of a group."""
+"""What a switch and an engine's unit ask the other nodes of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GUARD_LIMIT_S = 10.0  # a node whose service was just started anew answers by th
 
 
 def mapping(text: str | None) -> dict[str, Any]:
-    """The mapping in a JSON text; empty where it is none."""
+    """The mapping in a JSON text; empty if the text has none."""
     try:
         data = json.loads(text or "{}")
     except ValueError:
@@ -34,7 +34,7 @@ def mapping(text: str | None) -> dict[str, Any]:
 
 
 def ask(fx: Effects, group: Group, names: Sequence[nodes.Node]) -> dict[str, Report | str]:
-    """What each of these nodes says of itself; the text says why one does not."""
+    """The report of each of these nodes, or a text that says why there is none."""
     found: dict[str, Report | str] = {}
     for node in names:
         reply = fx.http.get(group.url(node), ASK_LIMIT_S)
@@ -48,12 +48,12 @@ def ask(fx: Effects, group: Group, names: Sequence[nodes.Node]) -> dict[str, Rep
 
 
 def heard(answers: Mapping[str, Report | str]) -> dict[str, Report]:
-    """Those that answered."""
+    """The reports of the nodes that answered."""
     return {name: answer for name, answer in answers.items() if isinstance(answer, Report)}
 
 
 def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
-    """The group of a profile over several nodes. Raises SlotFault where this host is in none, or not its leader."""
+    """The group of a profile over several nodes. Raises SlotFault if this host is in no group, or is not the leader."""
     group, node = read_slot_file(fx, layout).group, profile.node
     if group is None or node is None or len(group.hosts) < node.count:
         count = 1 if node is None else node.count
@@ -66,7 +66,7 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
 
 
 def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
-    """The guard of a profile over several nodes: each of the others can take part, over a network that is fast enough.
+    """The guard of a profile over several nodes: each of the others can take part over a fast enough network.
 
     Returns warnings. Raises SlotFault.
     """
@@ -84,7 +84,7 @@ def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
 
 
 def check_free(fx: Effects, layout: Layout) -> None:
-    """The guard of every other profile: the slot is no part of another node's engine. Raises SlotFault."""
+    """The guard of all other profiles: checks that the slot runs no part of another node's engine. Raises SlotFault."""
     part, group = read_part(fx, layout), read_slot_file(fx, layout).group
     if part is not None and part.state == RUNS and group is not None:
         raise SlotFault(
@@ -110,7 +110,7 @@ def await_nodes(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> No
 
 
 def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
-    """Which node runs no part of this process of an engine, and why; empty: each does, or the engine is on one host."""
+    """Which node runs no part of this engine process, and why; empty: all do, or the engine is on one host."""
     if profile.node is None or not epoch:
         return ""
     group = group_of(fx, layout, profile)
@@ -123,7 +123,7 @@ def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
 
 
 def read_part(fx: Effects, layout: Layout) -> Part | None:
-    """The part of another node's engine that was last begun here, on this boot."""
+    """The part of another node's engine that this host started last, on this boot."""
     with suppress(OSError, TypeError):
         data = mapping(fx.files.read(layout.part_file))
         return Part(**data) if data else None

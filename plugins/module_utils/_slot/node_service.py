@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host's part in a group of nodes: what it says of itself, and what it does about what the others say.
+"""A host's part in a group of nodes: what it reports about itself, and how it reacts to the others' reports.
 
 `nodes` decides; this looks and acts. Whatever it acts on was looked at a moment ago, so it may be killed at any time.
 """
@@ -28,13 +28,13 @@ from .types import Fault, Layout, Request, SlotFault, UnitState
 from .unit_checks import came_up
 
 OFFERS_EVERY_S = 5.0
-PATIENCE_S = 20.0  # a part that is told to end waits for others that are gone; then it is killed
+PATIENCE_S = 20.0  # a part that is told to stop may wait for nodes that are gone; it is killed after this time
 END_LIMIT_S = 30.0
 WHO = "b70-node"
 
 
 class NodeService:
-    """Takes part in the group of this host, look by look. say: is given each thing that was done, and why."""
+    """Takes part in the group of this host, one look after the other. say: gets each action and its reason."""
 
     def __init__(self, fx: Effects, layout: Layout, say: Callable[[str], object]) -> None:
         self._fx, self._layout, self._say = fx, layout, say
@@ -44,7 +44,7 @@ class NodeService:
         self._told = ""
 
     def look(self) -> Report | None:
-        """Looks once and does what follows. Returns what this node says of itself; None: it is in no group."""
+        """Looks once and acts on it. Returns the report of this node; None: it is in no group."""
         fx, layout = self._fx, self._layout
         group = read_slot_file(fx, layout).group
         if group is None:
@@ -68,18 +68,18 @@ class NodeService:
         return report
 
     def _count(self, answers: Mapping[str, Report | str]) -> None:
-        """Remembers since when each node is silent."""
+        """Remembers how long each node has been silent."""
         now = self._fx.clock.monotonic()
         silent = {name for name, answer in answers.items() if isinstance(answer, str)}
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
 
     def _silence(self, name: str) -> float:
-        """Seconds; above 0 for one that is silent."""
+        """Seconds of silence; above 0 for a silent node."""
         since = self._silent_since.get(name)
         return 0.0 if since is None else max(0.001, self._fx.clock.monotonic() - since)
 
     def _offered(self) -> Mapping[str, Offer]:
-        """What this host has of profiles over several nodes; looked at from time to time."""
+        """The host's own versions of the profiles over several nodes, read again from time to time."""
         now = self._fx.clock.monotonic()
         if self._offers_at is None or now - self._offers_at >= OFFERS_EVERY_S:
             self._offers_at, self._offers = now, {}
@@ -101,7 +101,7 @@ class NodeService:
         return self._fx.units.running(self._layout.unit_prefix)
 
     def _tell(self, report: Report, answers: Mapping[str, Report | str]) -> None:
-        """Keeps what `b70ctl status` shows, where it is another than before."""
+        """Writes what `b70ctl status` shows, if it has changed."""
         own, *others = (
             asdict(replace(said, at=0.0)) if isinstance(said, Report) else said for said in (report, *answers.values())
         )
@@ -114,7 +114,7 @@ class NodeService:
     # --- the leader
 
     def _lead(self, group: Group, reports: Mapping[str, Report]) -> Wish | None:
-        """Ends an engine that lost a part. Returns what the followers are to run."""
+        """Stops an engine that lost a part. Returns what the followers are to run."""
         for unit in self._running():
             with suppress(SlotFault):
                 wish = nodes.wish_of(load_profile(self._fx, self._layout, self._layout.profile_of(unit.name)), unit)
@@ -126,13 +126,13 @@ class NodeService:
                     self._tell_wait(group, wish, unit, reports)
                     return wish
                 self._say(f"{unit.name} is stopped because {why}")
-                # The process group can't be joined again. systemd starts another one, which waits for all nodes.
+                # Nothing can rejoin the process group. systemd starts a new engine, which waits for all nodes.
                 self._fx.units.kill(unit.name)
                 self._close(nodes.for_clients(why))
         return None
 
     def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, Report]) -> None:
-        """Tells clients for whom the engine waits, where nobody has told them anything since the boot."""
+        """Tells clients which node the engine waits for, if nothing has told them since the boot."""
         if unit.settled or read_state(self._fx, self._layout) is not None:
             return
         with suppress(SlotFault):
@@ -141,7 +141,7 @@ class NodeService:
                 self._close(f"{wish.profile} waits for node {name}; it is served when all nodes are there")
 
     def _close(self, why: str) -> None:
-        """Says why, where nobody else is at work on the slot. That the process is gone is what closes the frontdoor."""
+        """Writes the reason, unless a run of the slot engine is under way. The process' end closes the frontdoor."""
         if self._at_work():
             return
         with suppress(Fault, OSError), self._fx.locks.hold(self._layout.lock_file, f"{WHO}: a node is lost", 0.0):
@@ -208,7 +208,7 @@ class NodeService:
         return False
 
     def _begin(self, group: Group, wish: Wish) -> None:
-        """Runs a part of the leader's engine, or says why not."""
+        """Runs a part of the leader's engine, or reports why it does not."""
         try:
             profile = self._wanted(wish.profile)
             if profile.node is None or profile.node.rank != group.rank or profile.fingerprint != wish.fingerprint:
@@ -227,7 +227,7 @@ class NodeService:
             self._publish("stopped", words)
 
     def _clear(self, profile: Profile) -> None:
-        """Ends what the slot serves by itself, as `b70ctl stop` does, and remembers it."""
+        """Stops the slot's own engine, as `b70ctl stop` does, and remembers its profile."""
         units = self._fx.units.survey(self._layout.unit_prefix, ())
         own = [unit.name for unit in units if (unit.running or unit.enabled) and unit.name != profile.unit]
         if not own:
@@ -239,11 +239,11 @@ class NodeService:
             raise SlotFault(f"{before} could not be stopped: {result['msg']}")
 
     def _give_back(self, running: Mapping[str, UnitState]) -> None:
-        """Serves what the slot served before it took part in an engine, unless something was chosen since."""
+        """Serves what the slot served before it became part of an engine, unless another profile was chosen since."""
         before = mapping(self._fx.files.read(self._layout.before_file)).get("profile")
         if not before or self._at_work():
             return
-        # Once: what a switch makes of it stands in the journal.
+        # Once: the journal records the result of the switch.
         self._fx.files.remove(self._layout.before_file)
         if not running:
             self._switch(Request(profile=str(before), why="the slot is no longer part of another node's engine"))

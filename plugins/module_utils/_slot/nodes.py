@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One engine over several hosts: what each node says of itself, and what follows from it. Pure.
+"""One engine over several hosts: what each node reports about itself, and what follows from it. Pure.
 
 The leader's engine is what counts. While its unit runs a process, or waits to start one, the leader wishes for parts of
 exactly that process, which systemd names by its invocation id. A follower runs the part that is wished for and no
@@ -21,7 +21,7 @@ from .profile import Profile
 from .types import SlotFault, UnitState
 
 SCHEMA = 1
-LEADER_GRACE_S = 10.0  # a follower that says nothing for so long is lost
+LEADER_GRACE_S = 10.0  # a follower that is silent for this long is lost
 FOLLOWER_GRACE_S = 30.0  # the same of a leader; longer, so that the leader closes first
 SKEW_S = 60.0  # journals and evidence of nodes with other clocks can't be read together
 MEASURE = "playbooks/evaluate.yml measures it"
@@ -62,7 +62,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a leader wants its followers to run parts of. epoch: the invocation id of its engine's unit."""
+    """The process of which a leader wants its followers to run parts. epoch: the invocation id of its engine's unit."""
 
     profile: str
     fingerprint: str
@@ -72,7 +72,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Part:
-    """What a follower did about a wish: the part runs, was refused, or ended, and why."""
+    """How a follower answered a wish: the part runs, was refused, or has ended, and why."""
 
     profile: str
     epoch: str
@@ -82,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Offer:
-    """A profile over several nodes as a host has it. lacks: what a start would lack; empty: nothing."""
+    """A host's version of a profile over several nodes. lacks: what is missing for a start; empty: nothing."""
 
     fingerprint: str
     lacks: str = ""
@@ -90,7 +90,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Report:
-    """What a node says of itself. at: seconds since the epoch, by its clock."""
+    """The report of a node. at: seconds since the epoch, by its clock."""
 
     name: str
     at: float
@@ -108,7 +108,7 @@ def _made(cls: Any, data: Any, **changes: Any) -> Any:
 
 
 def parse_report(text: str, where: str) -> Report:
-    """The report in the answer of the node `where`. Raises SlotFault where it is none."""
+    """The report in the answer of the node `where`. Raises SlotFault if the answer is not a report."""
     try:
         data = dict(json.loads(text))
         if data.pop("schema") != SCHEMA:
@@ -131,13 +131,13 @@ def parse_report(text: str, where: str) -> Report:
 def parse_group(data: Mapping[str, Any]) -> Group:
     """The group as the role rendered it (see `slot_file`)."""
     hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
-    # A host that has not been converged since demands nothing.
+    # A host whose files are older has no floor.
     floor = Floor(float(data.get("bandwidth_min_gb_s", 0)), float(data.get("latency_max_us", 0)))
     return Group(int(data["rank"]), int(data["port"]), hosts, floor)
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
-    """What the engine of this unit needs of other nodes: while it runs, or waits for them to be started itself."""
+    """What the engine of this unit needs from other nodes, while it runs or while it waits for them to start."""
     node = profile.node
     waits = unit.active == "activating" and unit.sub.startswith("start")
     if node is None or node.rank or not unit.invocation_id or not (waits or unit.settled):
@@ -147,14 +147,14 @@ def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
 
 @dataclass(frozen=True)
 class Act:
-    """What a follower does next. start: this wish. stop: what runs in the slot, and why. Neither: nothing."""
+    """What a follower does next. start: the wish to serve. stop: why the slot's engine is stopped. Neither: nothing."""
 
     start: Wish | None = None
     stop: str = ""
 
 
 def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int) -> Act:
-    """What a follower does about the leader's wish.
+    """How a follower reacts to the leader's wish.
 
     silence_s: how long the leader has not answered; 0 while it does. part: what was done last, on this boot.
     part_runs: whether a unit of a part runs.
@@ -166,12 +166,12 @@ def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs:
         return Act(stop="the leader needs no part of an engine") if part_runs else Act()
     if part is not None and part.epoch == wish.epoch:
         return Act()
-    # One of an earlier engine can't be joined.
+    # A part of an earlier engine can't join this one.
     return Act(stop="the leader restarts its engine") if part_runs else Act(start=wish)
 
 
 def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Mapping[str, float]) -> str:
-    """Why an engine that runs can't go on; empty while it can. silence_s: of each node that does not answer."""
+    """Why a running engine can't go on; empty while it can. silence_s: of each node that does not answer."""
     for node in group.followers(wish.count):
         silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
         if silent >= LEADER_GRACE_S or (report is None and not silent):
@@ -185,12 +185,12 @@ def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Map
 
 
 def for_clients(why: str) -> str:
-    """The same of a node that was lost, for everybody to read: no more than which node it was."""
+    """The reason after a node was lost, for clients: it only names the node."""
     return f"{why.partition(':')[0]}; the model is served again when all nodes are back"
 
 
 def awaited(group: Group, wish: Wish, reports: Mapping[str, Report]) -> str:
-    """Which node an engine still waits for before it starts; empty: none. Raises SlotFault where that is hopeless."""
+    """The node that an engine still waits for before its start; empty: none. Raises SlotFault if waiting is in vain."""
     waits = ""
     for node in group.followers(wish.count):
         part = None if node.name not in reports else reports[node.name].part
@@ -202,7 +202,7 @@ def awaited(group: Group, wish: Wish, reports: Mapping[str, Report]) -> str:
 
 
 def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float) -> None:
-    """Raises SlotFault for the first node that could not take part. reports: by name; text: why there is none."""
+    """Raises SlotFault for the first node that cannot take part. reports: by name; a text says why there is none."""
     count = 0 if profile.node is None else profile.node.count
     names = tuple(host.name for host in group.hosts)
     for node in group.followers(count):

@@ -42,7 +42,7 @@ NO_CAP = (
 
 
 class PowerError(Exception):
-    """A cap can't be set or restored; the text says of which card and why."""
+    """A cap can't be set or restored; the text names the card and the reason."""
 
 
 def most_w(rated_uw: int | None) -> int:
@@ -143,7 +143,7 @@ class Kept:
 
     @classmethod
     def of(cls, file: Path) -> Kept | None:
-        """What the file holds; one that can't be read holds nothing."""
+        """The content of the file; empty if it can't be read."""
         try:
             data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             return cls(str(data["unit"]), int(data["before"]), int(data["cap"]))
@@ -187,7 +187,7 @@ def set_caps(sysfs: Path, keep: Path, unit: str, watts: int, numbers: Sequence[i
 
 
 def restore(sysfs: Path, keep: Path, unit: str) -> list[str]:
-    """Gives the cards that the unit has capped what they had before; returns what was done.
+    """Restores the previous caps of the cards that the unit has capped; returns what was done.
 
     A cap that somebody else has set meanwhile stays. Raises PowerError after all cards were tried.
     """
@@ -232,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str], sysfs: Path = SYSFS) -> int:
-    """Does what the words say. Returns the exit status; what was done, or is wrong, goes to the unit's log."""
+    """Runs the command line. Returns the exit status; actions and errors go to the unit's log."""
     asked = _parser().parse_args(argv)
     try:
         if asked.word == "restore":

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What shortens the wait of clients and can be done while they are still served: the weights are read into memory."""
+"""Reads the weights into memory while clients are still served, which shortens their wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAY_EVERY_S = 3.0
 
 
 def prepare(run: Run) -> None:
-    """Reads the weights of the target, as far as memory allows. What fails here is told by the engine that needs it."""
+    """Reads the weights of the target, as far as memory allows. The engine that needs them reports errors."""
     fx, sizes = run.fx, weight_sizes(run.fx, run.profile)
     total, room = sum(sizes.values()), bytes_of(fx.files.read(MEMINFO), "MemAvailable") - SPARED_BYTES
     if not total:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The liveness watchdog of a slot: it looks at what is served, and does what the profile says of a wedged engine.
+"""The liveness watchdog of a slot: it observes the served engines, and acts on a wedged one as the profile says.
 
 `liveness` decides, this looks and acts. It acts under the slot's lock and never beside a switch: an engine that is
 restarted is settled as after a crash, alone, by the slot engine.
@@ -87,7 +87,7 @@ class Watch:
     _lost: dict[str, CardFault] = field(default_factory=dict)  # by PCI address
 
     def look(self) -> None:
-        """One look, what follows from it, and the file that tells of it."""
+        """Looks once, acts on it, and writes the report."""
         state = read_state(self.fx, self.layout)
         profile = self._profile(state)
         settings = Liveness() if profile is None else profile.liveness
@@ -112,7 +112,7 @@ class Watch:
             return None
 
     def _find(self, state: SlotState | None, profile: Profile | None) -> None:
-        """The processes that are served now; those of before are forgotten."""
+        """The processes that are served now; earlier ones are forgotten."""
         found: dict[str, Watched] = {}
         served = state is not None and state.open and state.phase == "serving" and profile is not None
         if profile is not None and profile.node is not None and profile.node.rank:
@@ -148,7 +148,7 @@ class Watch:
         judged = liveness.judge(watched.samples, settings.patience_s)
         if judged.verdict is not Verdict.WEDGED and watched.judged.verdict is Verdict.WEDGED:
             if still:
-                # Those who waited have given up; that is no sign of work.
+                # The waiting clients have given up, which is no sign of work.
                 return
             watched.reported = False
             self.say(f"{watched.name} works on")
@@ -212,12 +212,12 @@ class Watch:
             self._ask(settings)
 
     def _ask(self, settings: Liveness) -> None:
-        """Asks for one token of each engine by which nobody is served, and that has not been seen to work for long."""
+        """Requests one token from each engine that serves no client and was not seen to work for a while."""
         now = self.fx.clock.monotonic()
         for one in self.engines.values():
             if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
                 one.moved_at = now
-                # The verdict comes first: an answer that is given up is none.
+                # The verdict comes first: a request that was given up has no answer.
                 one.question = _question(self.fx, one.single, 2 * settings.patience_s)
 
     def _on_wedged(self, watched: Watched, settings: Liveness) -> None:
@@ -257,7 +257,7 @@ class Watch:
             self.action = replace(self.action, outcome=outcome)
 
     def _did(self, what: str, reason: str, watched: Watched | None = None, detail: str = "") -> None:
-        """Remembers what is about to be done, in the journal too. detail: what is not for everybody."""
+        """Records the next action, in the journal too. detail: what clients must not see."""
         self.action = Action(self._now(), what, reason)
         reason += detail and f": {detail}"
         self.say(f"{what}: {reason}")
@@ -299,7 +299,7 @@ class Watch:
         )
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
-        """Asks the canary of what is served and idle, in the transaction of `b70ctl verify`."""
+        """Runs the canary on the engine that is served and idle, in the transaction of `b70ctl verify`."""
         self._not_before = self.fx.clock.monotonic() + AGAIN_S
         why = "a card had a fault" if self.suspect else "streams call for it" if self.wanted else "it was time"
         wanted = self._request(
@@ -328,9 +328,10 @@ class Watch:
     # The ladder
 
     def _climb(self, profile: Profile | None, held: quarantine.Quarantine | None) -> bool:
-        """Takes the next rung for a lost card whose engine does no work; whether there was one to take."""
+        """Takes the next rung for a lost card whose engine does no work. Returns whether there was a rung."""
         wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
-        # An engine that died of it, and that the slot could not bring back. One that a person stopped stays down.
+        # An engine that died of the lost card and that the slot could not restart. One that a person stopped stays
+        # down.
         given_up = held is not None and held.slot == self.layout.slot and self._gave_up(held)
         named = profile or self._named(held)
         if named is None or not (given_up or (self._lost and wedged)):
@@ -368,7 +369,7 @@ class Watch:
             cause = quarantine.Cause(wanted.switch_id, profile.name, "device_lost", line, unit)
             for text in quarantine.impose(self.fx, self.layout, cause)[1]:
                 self.say(text)
-        # Before it is done: whatever comes of it, it was tried.
+        # Recorded first, so that it counts as tried whatever the result.
         self.fx.files.write(self.layout.climb_file, json.dumps({"rung": str(rung), "at": self._now()}) + "\n")
         self._lost.clear()
         if rung is Rung.REBIND:
@@ -411,7 +412,7 @@ class Watch:
 
 
 def run(fx: Effects, layout: Layout, say: Callable[[str], object], told: Callable[[], bool]) -> None:
-    """Looks until it is told to end, or its own files have changed: systemd then starts the new ones."""
+    """Looks until it is told to stop, or its own files have changed: systemd then starts the new version."""
     watch = Watch(fx, layout, say)
     begun = _program(fx)
     with suppress(ToldToEndFault):
