@@ -207,7 +207,7 @@ class App:
             one.replicas.run_probes()
 
     def _lasted(self, slot: int, seconds: Iterable[float]) -> None:
-        """Note how long generations of a slot held their permits."""
+        """Record how long generations of a slot held their permits."""
         self.followers[slot].permits.outlook.lasted(seconds)
 
     @property
@@ -236,7 +236,7 @@ class App:
             one.poll()
 
     def _applied(self, follower: Follower, before: SlotState) -> None:
-        """Tell everybody else what a slot has become."""
+        """Pass a slot's new state on to all other parts."""
         state = follower.slot.state
         self._state_applied(state)
         if follower is self.first:
@@ -402,6 +402,6 @@ class App:
 
 
 def _edited(slot: Slot, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
-    """What the engine is sent, or why it is not asked."""
+    """The request for the engine, or why none is sent."""
     rules = slot.rules.get(head.route.path)
     return document.body if rules is None else rules.apply(document, coded=head.coded)

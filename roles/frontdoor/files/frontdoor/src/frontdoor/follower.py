@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Follows the state file of one slot, and keeps all that its requests need as the file says."""
+"""Follows the state file of one slot, and keeps what its requests need in step with the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from frontdoor.slot.state import SlotState, StateFile
 
 
 def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """What bodies are checked and edited by. Another stack of the same model is no reason to turn away who waits."""
+    """The rules that check and edit bodies. Another stack of the same model does not turn away waiting requests."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
     served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
@@ -34,7 +34,7 @@ def _judged_by(state: SlotState) -> tuple[object, ...]:
 
 
 class Follower:
-    """One slot: its file, its engines, the permits to ask them. What changes is told to `applied`."""
+    """One slot: its file, its engines, and their permits. `applied` is called with each change."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Follower:
         self._take(first, first)
 
     def drain(self) -> None:
-        """Let nobody in any more."""
+        """Admit no more requests."""
         self.slot.drain()
         self.permits.dismiss(STOPPING)
 
@@ -93,21 +93,21 @@ class Follower:
             return
         before = self.slot.state
         if 0 < state.sequence < self._sequence:
-            # what the file says counts, but whoever put it there should know
+            # the file decides, but its author should know
             self._events.emit("state_went_back", slot=self.name, sequence=state.sequence, was=self._sequence)
         self._sequence = state.sequence or self._sequence
-        # what ended before is logged by the rules of before
+        # what ended before is logged by the old rules
         self._ledger.settle()
         self.slot.apply(state)
         count = len(self.replicas.all)
-        # first, so that whoever is dismissed finds who serves its model now
+        # first, so that a dismissed request finds the slot that serves its model now
         self._applied(self, before)
         self._take(state, before)
         if len(self.replicas.all) > count:
             self.replicas.run_probes()
 
     def _take(self, state: SlotState, before: SlotState) -> None:
-        """Tell the parts what is so from now on."""
+        """Pass the new state on to the parts."""
         self.sentinel.apply(state)
         if self.replicas.apply(state, anew=before.phase != state.phase):
             self.permits.outlook.forget()
@@ -121,11 +121,11 @@ class Follower:
         self._set_permits(refusal)
 
     def _set_permits(self, refusal: Refusal | None = None) -> None:
-        """Let requests in where they may go now; with a refusal those who wait are told that."""
+        """Admit requests as the new state allows; with a refusal, waiting requests are refused."""
         limits = [one.state.max_active_generations for one in self.replicas.all]
         self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, refusal)
 
     def _replicas_changed(self) -> None:
-        """One of them answers, or does not any more."""
+        """One of the engines answers, or no longer does."""
         if self.replicas.several:
             self._set_permits()

@@ -34,7 +34,7 @@ class Waiter(Protocol):
     replica: int
 
     def choose(self, room: int) -> int:
-        """Which replica to take of several with room, which are bits. Must not raise, must not use the limiter."""
+        """Which of several replicas with room to take; they are bits. Must not raise, must not use the limiter."""
 
     def granted(self) -> None:
         """Its permits are held from now on. Must not raise, must not re-enter the limiter for itself."""
@@ -79,13 +79,13 @@ class Limiter:
         # when a key last got a permit, as a running number; the key of the latest is the last
         self._served: dict[str, int] = {}
         self._serial = 0
-        # for whom permits of a replica are kept
+        # the waiter for whom permits of a replica are kept
         self._turns: dict[int, Waiter] = {}
         self._note_room(0)
 
     @property
     def full(self) -> bool:
-        """Whether every newcomer would have to wait."""
+        """Whether every new request would have to wait."""
         return not self._room
 
     @property
@@ -107,7 +107,7 @@ class Limiter:
         return {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
 
     def enter(self, waiter: Waiter, key: str, *, may_wait: bool, permits: int = 1, may_use: int = ANY) -> Verdict:
-        """Take permits, no more than a replica has; or join the queue, or be refused. Only who queued is `granted`."""
+        """Take permits, join the queue, or be refused. Only queued requests are `granted`."""
         room = self._room & may_use
         if room and permits > 1:
             room = self._with(room, permits)
@@ -277,7 +277,7 @@ class Limiter:
 
     def _grant(self) -> None:
         """Let those in whose turn it is."""
-        # who has one keeps it, and may find enough elsewhere first
+        # a waiter that has one keeps it, and may find enough elsewhere first
         for kept, waiter in list(self._turns.items()):
             _key, permits, may_use = self._queued[waiter]
             fits = self._with((self._room | 1 << kept) & may_use, permits)
@@ -305,7 +305,7 @@ class Limiter:
                 passed_by.add(waiter)
 
     def _admit(self, waiter: Waiter, fits: int) -> None:
-        """Let somebody of the queue in."""
+        """Admit a request from the queue."""
         key, permits, _may_use = self._forget(waiter)
         self._take(waiter, key, permits, fits)
         waiter.granted()

@@ -26,7 +26,7 @@ class Owner(Protocol):
         """There are none."""
 
     def dismissed(self, refusal: Refusal) -> None:
-        """It waited, and there will be none here."""
+        """The request waited, and will get no permit here."""
 
 
 class Permits:
@@ -214,7 +214,7 @@ class Permit:
             self._owner.refuse(refusal)
 
     def dismiss(self, refusal: Refusal) -> None:
-        """Tell the owner, who waited, that there will be no permit here."""
+        """Tell the waiting owner that it will get no permit here."""
         if self._owner is not None:
             self._owner.dismissed(refusal)
 

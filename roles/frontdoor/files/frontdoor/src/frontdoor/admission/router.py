@@ -15,7 +15,7 @@ _REMEMBERED = 8192
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wish:
-    """What of a request says where it should go; a hash that is None says nothing."""
+    """Where a request should go, by its content; a hash that is None says nothing."""
 
     #: of what names its session
     session: int | None = None
@@ -74,7 +74,7 @@ class Router:
         self._last = -1
 
     def forget(self) -> None:
-        """Other engines run now: none has anything cached."""
+        """Forget everything: other engines run now, with empty caches."""
         self._sessions.clear()
         self._prompts.clear()
 
@@ -98,7 +98,7 @@ class Router:
                 break
         else:
             chosen = self._least(room, loads)
-        # who is elsewhere only for want of room comes back
+        # a session that is elsewhere only because there was no room comes back
         if not self._used(prompt):
             self._prompts.bind(wish.prompt, chosen)
         if not self._used(session):

@@ -78,7 +78,7 @@ class Exchange:
         self._permit = (
             Permit(target.permits, self, id(client), client.client_key, permits, now, wish) if permits else None
         )
-        # whom it is asked of, the one it has to be, and those that could not be reached, as bits
+        # the replica that gets it, the one that must get it, and those that could not be reached, as bits
         self._replica: Replica | None = None
         self._only = only
         self._tried = 0
@@ -125,7 +125,7 @@ class Exchange:
         self._forward()
 
     def dismissed(self, refusal: Refusal) -> None:
-        """Ask the slot that serves the model now; where there is only one, it is closed, and the client is told."""
+        """Ask the slot that serves the model now; if there is only one, it is closed, and the client gets a refusal."""
         asked, server = self._asked, self._server
         if asked is None:
             self.refuse(refusal)
@@ -159,7 +159,7 @@ class Exchange:
         self._tried |= 1 << replica.index
         closed = self._target.slot.closed
         if closed is not None and not self._head.route.always:
-            # whom it would go to now was not verified, or is on its way out
+            # the replica that would get it now was not verified, or is being closed
             self.refuse(closed)
             return
         if self._permit is not None:
@@ -448,7 +448,7 @@ class Exchange:
         self._size, self._body = 0, b""
 
     def _let_go(self) -> None:
-        """Give back all that is held."""
+        """Release everything that is held."""
         self._done = True
         if self._size >= _SMALL:
             self._release_body()

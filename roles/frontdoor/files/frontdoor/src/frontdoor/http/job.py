@@ -36,7 +36,7 @@ def respond(
 
 
 class Job:
-    """A request that a coroutine answers, with JSON, bytes or a refusal; a client that leaves ends it."""
+    """A request that a coroutine answers with JSON, bytes or a refusal; it ends when the client disconnects."""
 
     def __init__(
         self,

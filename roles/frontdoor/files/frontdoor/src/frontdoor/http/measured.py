@@ -1,8 +1,8 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers that say how long they took, in the words of llm-pool, for those who asked for it.
+"""Answers with timings in the words of llm-pool, for clients that request them.
 
-What is not known is null: tokens where the engine reports none, and what only an engine could measure.
+Unknown values are null: tokens if the engine reports none, and what only an engine could measure.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Measured(Exchange):
         wish: Wish | None,
         asked: bytes | bytearray | None,
     ) -> None:
-        # nobody can add to what is compressed
+        # nothing can be added to a compressed body
         fields = _ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n"
         head = dataclasses.replace(head, fields=fields)
         super().__init__(client, target, head, size, body, permits, wish, asked=asked)
@@ -120,7 +120,7 @@ class Measured(Exchange):
         self._plain = None
         if response.status == 200 and response.length != 0 and not _CODED.search(response.wire):
             if response.event_stream:
-                # a length that was told is true only as long as nothing is added
+                # the given length is right only as long as nothing is added
                 self._plain = response if response.length is None else None
             elif _JSON.search(response.wire):
                 self._plain = response
@@ -150,7 +150,7 @@ class Measured(Exchange):
         own = answer.get("metrics")
         text = content.rstrip()
         if own is None and "metrics" not in answer and answer:
-            # all else stays byte for byte
+            # everything else stays the same, byte for byte
             return text[:-1] + b',"metrics":' + orjson.dumps(found) + b"}"
         return orjson.dumps({**answer, "metrics": {**own, **found} if isinstance(own, dict) else found})
 

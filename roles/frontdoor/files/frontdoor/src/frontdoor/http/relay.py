@@ -117,12 +117,12 @@ class StreamRelay:
         return self._wrap(last_words, LAST_CHUNK)
 
     def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
-        """What the client is sent of these bytes, and of the end of the body."""
+        """What the client gets of these bytes, and of the end of the body."""
         return chunk(data) + end if self._client_chunks else data
 
 
 class EventEditingRelay(StreamRelay):
-    """An event stream to which somebody adds events; it is always wrapped anew."""
+    """An event stream to which events are added; its chunks are always rewritten."""
 
     def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
         """`edit` is given whole events in order, and parts of those too long to be held; it returns what is sent."""
@@ -171,7 +171,7 @@ class BodyEditingRelay(StreamRelay):
         return self._wrap(self._edit(content), LAST_CHUNK) if self.complete else b""
 
     def end(self, last_words: bytes = b"") -> bytes | None:
-        """End a body that is whole; nothing makes a broken one true."""
+        """End a complete body; a broken one stays broken."""
         if last_words:
             return None
         return self._wrap(self._content if self._passes else self._edit(self._content), LAST_CHUNK)

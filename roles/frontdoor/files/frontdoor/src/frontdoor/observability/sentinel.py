@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watches event streams for what no sound engine sends. It only reads the bytes, and only a sample of them.
+"""Watches event streams for output that no sound engine sends. It only reads the bytes, and only a sample of them.
 
 A look takes ten microseconds, over the end of a stream that the exchange keeps anyway: once in LOOK_EVERY bytes, and at
 the end of one in SHORT_ONES of the streams that are shorter than that. It does not decide what is degenerate:
@@ -75,9 +75,9 @@ def _judged(window: bytes) -> str:
 
 
 class Sentinel:
-    """What was seen in the streams of one slot, and whether its engines should be verified again.
+    """The findings in the streams of one slot, and whether its engines should be verified again.
 
-    The wish to verify is for whoever may ask for it on the host, and ends with the next verification.
+    The request for a verification is for the watchdog or an operator, and ends with the next verification.
     """
 
     def __init__(self, slot: str, settings: Sentinels, metrics: Metrics, events: EventLog) -> None:
@@ -99,7 +99,7 @@ class Sentinel:
         self.verification_wanted_at: str | None = None
 
     def apply(self, state: SlotState) -> None:
-        """Take what the slot has become; what was seen of other engines, or before they were verified, is forgotten."""
+        """Take the slot's new state; findings about other engines, or from before their verification, are forgotten."""
         self._model = str((state.profile or {}).get("served_model_name") or "")
         if self._model:
             # a rise from nothing is not seen
@@ -133,7 +133,7 @@ class Sentinel:
             self._events.emit("verification_wanted", slot=self._slot, model=self._model, replica=replica)
 
     def report(self) -> dict[str, Any]:
-        """What the status says of it."""
+        """The sentinel's part of the status."""
         counted = self._metrics.models.get(self._model) or ModelStats()
         return {
             "streams": counted.streams,

@@ -126,7 +126,7 @@ class LocalAnswers:
         respond(client, head, {"ready": ready, **about}, status=200 if ready else unready, fields=fields)
 
     def _ready(self, target: Target, spread: float = 0.0) -> tuple[bool, str, int | None]:
-        """Whether a request to the slot would be served now, by a verified engine; else why not, and when to ask again.
+        """Whether a request to the slot would be served now, by a verified engine; else why not, and when to retry.
 
         Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
         for. The seconds are what generations are told that are refused now.
@@ -225,7 +225,7 @@ class LocalAnswers:
         return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
 
     def _slot(self, target: Target) -> dict[str, Any]:
-        """What is told of each slot, the first one included: whoever looks for one finds it here."""
+        """The status of each slot, the first one included."""
         state, limiter = target.slot.state, target.permits.limiter
         profile = state.profile or {}
         is_ready, why_not, retry_after_s = self._ready(target)
@@ -250,7 +250,7 @@ class LocalAnswers:
         }
 
     def _replica(self, target: Target, replica: Replica) -> dict[str, Any]:
-        """What is told of one of the slot's engines; a slot with one engine has one row."""
+        """The status of one of the slot's engines; a slot with one engine has one row."""
         state, health, vitals = replica.state, replica.health, replica.vitals
         return {
             "index": replica.index,

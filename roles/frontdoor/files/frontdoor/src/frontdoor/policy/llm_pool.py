@@ -3,8 +3,8 @@
 """The fields of llm-pool's requests, in the words of the engine that is served. Pure.
 
 An engine ignores fields that it does not know. So each field of llm-pool's is translated, refused with a remedy, or
-left out because it asks for what happens anyway; docs/frontdoor.md has the table. A request without them is no matter
-of this module.
+left out because it asks for what happens anyway; docs/frontdoor.md has the table. This module does not touch a request
+without them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _RANGES: dict[str, tuple[float, float] | None] = {
     "stop": None,
 }
 _WHOLE = ("beam_size", "top_k", "max_tokens")
-# What engines call it, where that is not its own name; an engine that is not known takes what OpenAI's API has.
+# The engines' own names, if they differ; an unknown engine takes what OpenAI's API has.
 _PENALTY = {"vllm": "repetition_penalty", "llama-server": "repeat_penalty"}
 _FORMATS = ("json_schema", "json_object", "text")
 
 
 class Served(NamedTuple):
-    """What is served: the name of the model, kind and version of its engine, and how it thinks (`thinking_kwargs`).
+    """The served model: its name, kind and version of its engine, and how it thinks (`thinking_kwargs`).
 
     `remote` tells that the engine is elsewhere.
     """
@@ -74,7 +74,7 @@ class Served(NamedTuple):
 
 
 class Translated(NamedTuple):
-    """The body in the engine's words, and whether the client wants metrics; None where it does not say."""
+    """The translated body, and whether the client wants metrics; None if it does not say."""
 
     content: dict[str, Any]
     metrics: bool | None
@@ -132,7 +132,7 @@ def _fault(param: str, what: str) -> _Refused:
 
 
 def _set(new: dict[str, Any], name: str, value: Any, param: str) -> None:
-    """Give a member its value, unless the client gave it another one."""
+    """Set a member, unless the client set it to another value."""
     given = new.get(name)
     if given is not None and given != value:
         raise _fault(param, f"contradicts {name}, which the request sets too; leave one of them out")
@@ -240,7 +240,7 @@ def to_remote(content: dict[str, Any], served: Served, *, asks: bool) -> dict[st
 
 
 def _leave_out(new: dict[str, Any]) -> None:
-    # turns go by API key or address, which nobody makes up
+    # turns go by API key or address, which a client cannot invent
     key = new.pop("fairness_key", None)
     if key is not None and (not isinstance(key, str) or not key.strip() or len(key.strip()) > _MAX_KEY):
         raise _fault("fairness_key", f"must be a text of 1 to {_MAX_KEY} characters")

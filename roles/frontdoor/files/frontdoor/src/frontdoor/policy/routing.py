@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a generation says about the replica that it should go to: its session, the beginning of its prompt, its length.
+"""The wish of a generation for a replica, by its session, the beginning of its prompt, and its length.
 
 Pure. Only slots with several replicas look.
 """
@@ -76,7 +76,7 @@ class Reader:
     def wish(
         self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int
     ) -> Wish | Refusal:
-        """What a request wishes, or why no replica that is open can hold it.
+        """The wish of a request, or why no open replica can hold it.
 
         `fields` are its header lines, `sent` is the body as the engine is sent it, and `usable` are the open replicas,
         as bits. A body that cannot be read says nothing.

@@ -47,7 +47,7 @@ def joined(answers: Iterable[Told]) -> bytes:
 
 
 class EngineMetrics:
-    """Asks all engines. Who asks while it does gets the same answer, so an engine is asked once at a time."""
+    """Asks all engines. Requests that arrive meanwhile get the same answer, so an engine is asked once at a time."""
 
     def __init__(self, replicas: Callable[[], Iterable[tuple[str, Replica]]]) -> None:
         """`replicas` are the engines now, with the names of their slots."""
@@ -55,7 +55,7 @@ class EngineMetrics:
         self._task: asyncio.Task[bytes | Refusal] | None = None
 
     async def answer(self) -> bytes | Refusal:
-        """What the engines say that answer; a refusal where none does."""
+        """The metrics of the engines that answer; a refusal if none does."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._ask())
         return await asyncio.shield(self._task)

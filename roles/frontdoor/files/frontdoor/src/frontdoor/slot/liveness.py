@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the liveness watchdog of a slot tells of its engines. It decides by their own counters; this only shows it."""
+"""The liveness watchdog's report on a slot's engines. The watchdog judges by their counters; this only shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEDGED = "wedged"
 
 
 def told_of(raw: bytes) -> dict[str, Any] | None:
-    """What the file says, or None where it is torn or of another version."""
+    """The content of the file, or None if it is torn or of another version."""
     try:
         data = orjson.loads(raw)
         if data["schema"] != SCHEMA:
@@ -39,7 +39,7 @@ class Liveness:
         self._told: dict[str, Any] | None = None
 
     def told(self) -> dict[str, Any] | None:
-        """What it said last; None where no watchdog ever ran since the boot."""
+        """Its last report; None if no watchdog has run since the boot."""
         if self._file is None:
             return None
         try:

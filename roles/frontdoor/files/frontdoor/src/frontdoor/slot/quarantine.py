@@ -15,7 +15,7 @@ BOOT_ID = os.environ.get("B70_BOOT_ID", "")
 
 
 class Quarantine:
-    """Reads the record when it changed, and only when somebody asks. Without a path nothing is known."""
+    """Reads the record if it changed, and only on request. Without a path nothing is known."""
 
     def __init__(self, path: str, boot_id: str = BOOT_ID) -> None:
         self._file = Watched(path)

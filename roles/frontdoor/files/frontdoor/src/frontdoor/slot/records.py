@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured and proven of the served profile, as the index of the host's records tells it."""
+"""What was measured and proven for the served profile, according to the index of the host's records."""
 
 from __future__ import annotations
 

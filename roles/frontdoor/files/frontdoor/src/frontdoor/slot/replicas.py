@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The engines of the slot: connections to each, what is known of each, and which of them are used."""
+"""The engines of the slot: the connections to each, the state of each, and which of them are used."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Replica:
             self.vitals.forget()
         if not (anew or another or before.open != state.open):
             return False
-        # what was found out was of that engine, or of the time without one
+        # the findings were about the old engine, or about the time without one
         self.health.forget()
         self.probe.again()
         return True
 
     def stop(self) -> None:
-        """Ask nothing any more."""
+        """Stop asking the engine."""
         self.probe.stop()
         self.vitals.stop()
         self.pool.drop_idle()
@@ -166,11 +166,11 @@ class Replicas:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """The sum of what they tell; None where none tells."""
+        """The sum of the reported values; None if none reports one."""
         told = [found for one in self.used if (found := one.vitals.tokens_per_s) is not None]
         return sum(told) if told else None
 
     @property
     def cache_used(self) -> float | None:
-        """The share in use of the fullest cache, from 0 to 1; None where none tells."""
+        """The share in use of the fullest cache, from 0 to 1; None if none reports it."""
         return max((found for one in self.used if (found := one.vitals.cache_used) is not None), default=None)
