@@ -113,7 +113,7 @@ class Visitors:
 
 def past(run: Bench) -> None:
     """Five minutes that were watched before anybody looks."""
-    activity, chance = run.app.ledger.activity, random.Random(3)
+    activity, chance = run.app.ledger.activities[0], random.Random(3)
     pace = 420.0
     for second in range(300, 0, -1):
         pace = min(790.0, max(60.0, pace + chance.uniform(-45, 45)))

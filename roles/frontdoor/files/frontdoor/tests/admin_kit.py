@@ -70,7 +70,8 @@ async def admin(tmp_path: Path, timeout_s: float = 60, **sections: Any) -> Async
     path = str(tmp_path / "admin.sock")
     server = await asyncio.start_unix_server(helper.serve, path)
     keys = write_keys(tmp_path / "admin-keys.toml", root="s-root")
-    section = {"keys_file": keys, "socket": path, "profiles_dir": str(profiles), "timeout_s": timeout_s}
+    section = {"keys_file": keys, "socket": path, "timeout_s": timeout_s}
+    sections["slot"] = {"profiles_dir": str(profiles), **sections.get("slot", {})}
     async with bench(tmp_path, admin=section, **sections) as run:
         yield run, await run.client(), helper
     server.close()
