@@ -94,7 +94,7 @@ def slots() -> dict[str, dict[str, Any]]:
     return {
         name: {**busy, "second": {**all_of[phase], **more}}
         for name, phase, more in (
-            ("two-slots", "degraded", {"liveness": liveness(["busy", "idle", "gone", "gone"])}),
+            ("two-slots", "degraded", {"liveness": liveness(["busy", "idle", "unknown", "unknown"])}),
             ("two-slots-stopped", "stopped", {}),
             ("two-slots-failed", "failed", {}),
         )

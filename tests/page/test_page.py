@@ -226,7 +226,7 @@ def test_every_slot_has_a_row_and_its_details_where_it_is_chosen(browser: Browse
     assert [rows[0][0], *rows[0][1:4], rows[0][5], *rows[0][7:]] == ["main", *of_main]
     of_aux = ["qwen3-4b-instruct-2507-fp8", "qwen3-4b-instruct", "Serving, degraded", "2 of 4", "none"]
     assert [rows[1][0], *rows[1][1:4], rows[1][5], rows[1][7]] == ["aux", *of_aux]
-    assert rows[1][8] == "0 busy, 1 idle, 2 gone, 3 gone"
+    assert rows[1][8] == "0 busy, 1 idle, 2 unknown, 3 unknown"
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[4]) and re.fullmatch(r"\d of [48]", row[6]) for row in rows)
     assert (text(browser, "phase"), text(browser, "name"), browser.run(CHOSEN)) == (
         "main: Serving, verified",
