@@ -9,8 +9,10 @@ import json
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import jinja2
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, api, command
@@ -105,6 +107,23 @@ def test_a_line_may_name_another_slot_of_the_host(two):
     ):
         answer, ran = ask(two, line)
         assert (answer, ran) == ({"exit": admin.REFUSED, "message": words}, [])
+
+
+@pytest.mark.parametrize("others", [[], ["aux"], ["aux", "third"]])
+def test_the_unit_of_the_helper_may_write_what_a_switch_in_any_slot_writes(others):
+    """Also a switch of main does, which stops a slot that uses a card of its profile."""
+    folder = Path(__file__).parents[5] / "roles/frontdoor/templates"
+    given = {"frontdoor_slot": "main", "frontdoor_other_slots": others, "frontdoor_slot_command": "/opt/b70/bin/b70ctl"}
+    given |= {"frontdoor_slot_config_dir": str(LAYOUT.config_dir), "frontdoor_slot_state_dir": str(LAYOUT.state_dir)}
+    given |= {"frontdoor_state_file": str(LAYOUT.state_file), "__paths_slot_run_dir": str(LAYOUT.run_dir)}
+    surroundings = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, autoescape=False)
+    surroundings.filters["dirname"] = lambda path: str(PurePosixPath(path).parent)
+    text = surroundings.from_string((folder / "b70-slot-admin@.service.j2").read_text()).render(given)
+    rows = [row.partition("=")[2].split() for row in text.splitlines() if row.startswith("ReadWritePaths=")]
+    written = {PurePosixPath(path.removeprefix("-")) for row in rows for path in row}
+    layouts = [Layout(slot=slot, config_dir=PurePosixPath(f"{LAYOUT.config_dir}-{slot}")) for slot in others]
+    wanted = {path for layout in (LAYOUT, *layouts) for path in (layout.config_dir, layout.slot_run_dir)}
+    assert written == wanted | {LAYOUT.state_dir, LAYOUT.unit_dir}
 
 
 def test_a_slot_of_which_the_host_says_nothing_is_none(fake_host):
