@@ -64,8 +64,8 @@ def perform(request: bytes, fx: Effects, layout: Layout, run: Run) -> dict[str, 
     match = REQUEST.fullmatch(request)
     if match is None:
         return _refused("the request is not `load NAME KEY [SLOT]`, `unload NAME KEY [SLOT]` or `cards`")
-    verb, name, key, slot = (word and word.decode() for word in match.groups())
-    place = layout if slot in (None, layout.slot) else other_slots(fx, layout).get(slot)
+    verb, name, key, slot = (word.decode() for word in match.groups(layout.slot.encode()))
+    place = layout if slot == layout.slot else other_slots(fx, layout).get(slot)
     if place is None:
         return _refused(f"{slot} is not a slot of this host")
     if fx.files.size(place.profile_json(name)) is None:

@@ -57,7 +57,7 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         for part in parts:
             self.counts = [one + other for one, other in zip(self.counts, part.counts, strict=True)]
-        self.total = sum([part.total for part in parts], 0.0)
+        self.total: float = sum([part.total for part in parts], 0.0)
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
