@@ -86,7 +86,8 @@ class PathStats:
 class Tokens:
     """What the engine reported to have read and generated."""
 
-    prompt_tokens = completion_tokens = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
     @property
     def tokens(self) -> Counter[str]:
