@@ -171,6 +171,7 @@ async def trial(limits: dict[str, Any], config: TrialConfig, patience_s: float =
         file.write_text(
             f'[listen]\nhost = "127.0.0.1"\nport = {port}\n'
             f'[slot]\nstate_file = "{folder}/state.json"\nunits_dir = "{folder}"\n'
+            f'profiles_dir = "{folder}/profiles"\n'
             f'[backend]\nurl = "{engine.url}"\n'
             f"[limits]\nheader_timeout_s = {patience_s}\n"
             f"body_idle_timeout_s = {patience_s}\nkeepalive_timeout_s = {patience_s}\n"

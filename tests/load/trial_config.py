@@ -80,7 +80,7 @@ class TrialConfig:
         profiles.mkdir()
         (profiles / "tiny-b.json").write_text(json.dumps({"name": "tiny-b", "title": "Tiny B"}))
         _write_keys(folder / "admin.toml", {"root": ADMIN_KEY})
-        text = f'[admin]\nkeys_file = "{folder}/admin.toml"\nprofiles_dir = "{profiles}"\nsocket = "{folder}/no.sock"\n'
+        text = f'[admin]\nkeys_file = "{folder}/admin.toml"\nsocket = "{folder}/no.sock"\n'
         if self.keys:
             _write_keys(folder / "keys.toml", KEYS)
             text += f'[auth]\nkeys_file = "{folder}/keys.toml"\n'

@@ -4,7 +4,8 @@
 """A frontdoor with a made-up engine and made-up visitors, whose slot's state is told on standard input.
 
 Prints its port. Each line of JSON on standard input changes the state file: a table of its fields, and `liveness` is
-the file of the watchdog. The word `kill` ends the engine.
+the file of the watchdog. The word `kill` ends the engine. The arguments are a file of keys, which may be empty, and the
+name of a second slot; then `second` in a line has the fields of its state.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
 sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
 
 import uvloop  # noqa: E402
-from kit import Bench, Call, bench  # noqa: E402
+from kit import Bench, Call, bench, changed_state  # noqa: E402
 
 from frontdoor.http.client import ClientConnection  # noqa: E402
 
@@ -37,6 +38,19 @@ PROFILE = {
     "served_model_name": "gemma4-12b-it-int4-autoround",
     "max_model_len": 32768,
     "fingerprint": "sha256:5e0c7d1a9b3f4e62a8d4c1b7f09e3a5d6c2b8f7e1d0a4c3b9e8f7a6d5c4b3a21",
+    "examined": "sha256:0d9f6c1b7a2e3d4c5b6a79880f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c",
+}
+
+
+SECOND = {
+    "name": "qwen3-4b-instruct-2507-fp8",
+    "title": "Qwen3 4B Instruct 2507, FP8",
+    "hf_id": "Qwen/Qwen3-4B-Instruct-2507-FP8",
+    "modalities": ["text"],
+    "status": "candidate",
+    "served_model_name": "qwen3-4b-instruct",
+    "max_model_len": 16384,
+    "fingerprint": "sha256:77aa7d1a9b3f4e62a8d4c1b7f09e3a5d6c2b8f7e1d0a4c3b9e8f7a6d5c4b3a21",
     "examined": "sha256:0d9f6c1b7a2e3d4c5b6a79880f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c",
 }
 
@@ -100,7 +114,7 @@ class Visitors:
             await asyncio.sleep(0.016)
         await call.send(b"0\r\n\r\n")
 
-    async def visit(self) -> None:
+    async def visit(self, model: str = "gemma4-12b-it-int4-autoround") -> None:
         """Ask, think, ask again."""
         client = await self._run.client()
         paths = ["/v1/chat/completions"] * 6 + ["/v1/responses", "/v1/messages"]
@@ -108,12 +122,12 @@ class Visitors:
             await asyncio.sleep(self._random.uniform(0.1, 2.5))
             # an answer may be cut, when the engine is killed
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                await client.ask("POST", self._random.choice(paths), b'{"model":"gemma4-12b-it-int4-autoround"}')
+                await client.ask("POST", self._random.choice(paths), json.dumps({"model": model}).encode())
 
 
 def past(run: Bench) -> None:
     """Five minutes that were watched before anybody looks."""
-    activity, chance = run.app.ledger.activity, random.Random(3)
+    activity, chance = run.app.ledger.activities[0], random.Random(3)
     pace = 420.0
     for second in range(300, 0, -1):
         pace = min(790.0, max(60.0, pace + chance.uniform(-45, 45)))
@@ -142,18 +156,43 @@ async def main() -> None:
             "updated_at": stamp(1200),
             "verified_at": stamp(1200),
         }
-        keys = sys.argv[1:] and {"auth": {"keys_file": sys.argv[1]}}
+        keys_file, second = [*sys.argv[1:], "", ""][:2]
+        sections: dict[str, Any] = {"auth": {"keys_file": keys_file}} if keys_file else {}
+        (Path(folder) / second).mkdir(exist_ok=True)
+        place = Path(folder) / second / "second.json"
+        if second:
+            sections["slots"] = [{"name": second, "state_file": str(place), "units_dir": folder}]
+            place.write_text("{}")
         backend = {"metrics_interval_s": 1.0}
         async with bench(
             Path(folder),
             state=base,
             slot={"journal_file": str(file), "records_file": str(index)},
             backend=backend,
-            **(keys or {}),
+            **sections,
         ) as run:
+
+            def tell(file: Path, state: dict[str, Any]) -> None:
+                """Change the files of a slot."""
+                watchdog = file.with_name("liveness.json")
+                if seen := state.pop("liveness", None):
+                    watchdog.write_text(json.dumps(seen))
+                else:
+                    watchdog.unlink(missing_ok=True)
+                for replica in state.get("replicas", ()):
+                    replica["backend_url"] = replica["backend_url"] or run.engine.url
+                file.with_suffix(".new").write_text(json.dumps(changed_state(run.engine.url, state)))
+                file.with_suffix(".new").rename(file)
+                run.app.poll_state()
+
+            other_base = {**base, "slot": second, "profile": SECOND}
+            if second:
+                tell(place, dict(other_base))
             visitors = Visitors(run)
             past(run)
             tasks = [asyncio.create_task(visitors.visit()) for _visitor in range(11)]
+            if second:
+                tasks.append(asyncio.create_task(visitors.visit("qwen3-4b-instruct")))
             # the same door by an address that is not the visitor's own
             loop = asyncio.get_running_loop()
             other = await loop.create_server(lambda: ClientConnection(run.app.server), "127.0.0.2", run.port)
@@ -165,14 +204,9 @@ async def main() -> None:
                     await run.engine.kill()
                 else:
                     told = json.loads(line)
-                    watchdog = Path(run.state_path).with_name("liveness.json")
-                    if seen := told.pop("liveness", None):
-                        watchdog.write_text(json.dumps(seen))
-                    else:
-                        watchdog.unlink(missing_ok=True)
-                    for replica in told.get("replicas", ()):
-                        replica["backend_url"] = replica["backend_url"] or run.engine.url
-                    run.write_state(**{**base, **told})
+                    if second:
+                        tell(place, {**other_base, **told.pop("second", {})})
+                    tell(Path(run.state_path), {**base, **told})
             other.close()
             for task in tasks:
                 task.cancel()

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pictures of the status page, for people to look at: python tests/page/shoot.py FOLDER [PHASE ...]
 
-Without a phase all of them, and what is no phase: an engine that is gone, a frontdoor that hangs, one that wants a key.
+Without a phase all of them, and what is no phase: an engine that is gone, a frontdoor that hangs, one that wants a key,
+a host with two slots.
 FOLDER/docs-*.png are the two that docs/images has.
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from page.browser import Browser, started
-from page.show import Show, phases
+from page.show import Show, phases, slots
 
 SCREENS = {"desktop": (1200, 800), "phone": (375, 812)}
 
@@ -62,6 +63,20 @@ def no_phases(browser: Browser, folder: Path) -> None:
         take_all(browser, folder, "locked")
 
 
+def two_slots(browser: Browser, folder: Path) -> None:
+    """A host with two slots, of which either is chosen."""
+    with Show(second="aux") as show:
+        time.sleep(4)
+        for state, changes in slots().items():
+            show.tell(changes)
+            for slot in ("main", "aux"):
+                browser.open("about:blank")
+                browser.open(f"{show.url}#slot={slot}")
+                browser.wait("document.readyState === 'complete' && !document.getElementById('all').hidden")
+                time.sleep(1.2)
+                take_all(browser, folder, f"{state}-{slot}")
+
+
 def main() -> int:
     """Take the pictures and say what the browser complained about."""
     folder, wanted = Path(sys.argv[1]), sys.argv[2:] or list(phases())
@@ -81,6 +96,7 @@ def main() -> int:
         take(browser, show.url, folder / "docs-switching.png", dark=True, screen="phone", whole=False)
         if not sys.argv[2:]:
             no_phases(browser, folder)
+            two_slots(browser, folder)
         print("\n".join(browser.complaints))
     return 0
 

@@ -87,14 +87,33 @@ def phases() -> dict[str, dict[str, Any]]:
     }
 
 
+def slots() -> dict[str, dict[str, Any]]:
+    """Changes of the state files of two slots, by what becomes of the second one."""
+    all_of = phases()
+    busy = {"liveness": liveness(["busy"])}
+    return {
+        name: {**busy, "second": {**all_of[phase], **more}}
+        for name, phase, more in (
+            ("two-slots", "degraded", {"liveness": liveness(["busy", "idle", "unknown", "unknown"])}),
+            ("two-slots-stopped", "stopped", {}),
+            ("two-slots-failed", "failed", {}),
+        )
+    }
+
+
 class Show:
     """A frontdoor with visitors, in a process of its own; `keys_file` makes it want API keys.
 
-    `program` and its one argument may be others that do the same.
+    `program` and its one argument may be others that do the same. `second` is the name of another slot.
     """
 
-    def __init__(self, keys_file: str = "", program: Path = SCENARIO) -> None:
-        words = [sys.executable, str(program), *([keys_file] if keys_file else [])]
+    def __init__(self, keys_file: str = "", program: Path = SCENARIO, second: str = "") -> None:
+        words = [
+            sys.executable,
+            str(program),
+            *([keys_file] if keys_file or second else []),
+            *([second] if second else []),
+        ]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}/"

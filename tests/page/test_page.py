@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from page.browser import Browser, started
-from page.show import Show, phases
+from page.show import Show, phases, slots
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "qwen36-35b-a3b-int4-autoround", "gemma4-12b-it-int4-autoround-c8"
@@ -185,9 +185,115 @@ def test_what_the_watchdog_saw_and_did_is_there(browser: Browser, show: Show, ph
     assert browser.complaints == []
 
 
+ROWS = (
+    "[...document.querySelectorAll('#slot-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+)
+CHOSEN = "document.querySelector('#slot-table [aria-current]')?.innerText"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Show]:
+    with Show(second="aux") as show:
+        yield show
+
+
+def visit_two(browser: Browser, show: Show, state: str, where: str = "", width: int = 1200) -> None:
+    """Open the page of a host with two slots, of which the second is in that state."""
+    show.tell(slots()[state])
+    browser.look(width, 800)
+    browser.complaints.clear()
+    browser.open("about:blank")
+    browser.open(show.url + where)
+    browser.wait(SHOWN)
+
+
+def test_one_slot_needs_no_table_of_slots(browser: Browser, show: Show) -> None:
+    visit(browser, show, "serving")
+    assert browser.run("document.getElementById('slot-list').hidden")
+    assert text(browser, "permits-name") == "Slots in use"
+    # what names a slot that is not there, shows that which is
+    browser.open("about:blank")
+    browser.open(f"{show.url}#slot=aux")
+    browser.wait(SHOWN)
+    assert text(browser, "phase") == "Serving, verified"
+    assert browser.complaints == []
+
+
+def test_every_slot_has_a_row_and_its_details_where_it_is_chosen(browser: Browser, two: Show) -> None:
+    visit_two(browser, two, "two-slots")
+    rows = browser.wait(ROWS, lambda rows: len(rows) == 2 and rows[1][5] == "2 of 4")
+    of_main = [NEW, NEW.removesuffix("-c8"), "Serving, verified", "1 of 1", "none", "busy"]
+    assert [rows[0][0], *rows[0][1:4], rows[0][5], *rows[0][7:]] == ["main", *of_main]
+    of_aux = ["qwen3-4b-instruct-2507-fp8", "qwen3-4b-instruct", "Serving, degraded", "2 of 4", "none"]
+    assert [rows[1][0], *rows[1][1:4], rows[1][5], rows[1][7]] == ["aux", *of_aux]
+    assert rows[1][8] == "0 busy, 1 idle, 2 unknown, 3 unknown"
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[4]) and re.fullmatch(r"\d of [48]", row[6]) for row in rows)
+    assert (text(browser, "phase"), text(browser, "name"), browser.run(CHOSEN)) == (
+        "main: Serving, verified",
+        TITLE,
+        "main",
+    )
+    assert browser.run("document.getElementById('several').hidden")
+    assert text(browser, "permits-name") == "Permits in use"
+    # with the keyboard, whose place stays while the page is drawn anew
+    browser.run("document.querySelector('#slot-table tbody tr:last-child a').focus()")
+    browser.press("#slot-table tbody tr:last-child a", "Enter")
+    browser.wait("document.getElementById('phase').innerText", lambda value: value == "aux: Serving, degraded")
+    assert text(browser, "name") == "Qwen3 4B Instruct 2507, FP8"
+    assert (text(browser, "reason"), text(browser, "limit")) == ("2 of 4 replicas serve.", "of 4")
+    assert browser.run("document.querySelectorAll('#replicas tbody tr').length") == 4
+    assert '"model": "qwen3-4b-instruct"' in text(browser, "curl")
+    # its own switches, of which it has none; and its own requests: visitors of main are turned away, its own is not
+    assert text(browser, "switches") == "No switch is on record."
+    browser.wait("document.querySelectorAll('#requests tbody tr').length", lambda value: value > 1)
+    assert "refused" not in text(browser, "requests")
+    browser.run(COUNT)
+    browser.wait("window.asked", lambda value: value > 3)
+    assert browser.run("document.activeElement.innerText") == browser.run(CHOSEN) == "aux"
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize(("state", "word"), [("two-slots-stopped", "Stopped"), ("two-slots-failed", "Failed")])
+def test_a_slot_that_serves_nothing_is_told_beside_one_that_does(
+    browser: Browser, two: Show, state: str, word: str
+) -> None:
+    visit_two(browser, two, state, "#slot=aux")
+    browser.wait("document.getElementById('phase').innerText", lambda value: value == f"aux: {word}")
+    assert browser.run("document.title") == f"aux: {word}: No model is served"
+    main, aux = browser.run(ROWS)
+    assert (main[3], aux[3]) == ("Serving, verified", word)
+    assert aux[1:3] == [NOT_KNOWN] * 2
+    assert aux[4] == NOT_KNOWN
+    if word == "Failed":
+        assert "b70ctl-aux status, b70ctl-aux history" in text(browser, "line")
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("state", ["two-slots", "two-slots-failed"])
+def test_the_table_of_slots_can_be_read_and_heard(browser: Browser, two: Show, state: str, dark: bool) -> None:
+    visit_two(browser, two, state, "#slot=aux")
+    browser.wait(CHOSEN, lambda value: value == "aux")
+    for width in (1200, 700, 340):
+        browser.look(width, 800, dark=dark)
+        assert browser.run(WIDE) == [], f"at {width}"
+        assert browser.run(PALE) == [], f"at {width}"
+    browser.look(1200, 800)
+    spoken = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in browser.do("Accessibility.getFullAXTree")["nodes"]
+        if not node.get("ignored")
+    ]
+    assert ("table", "Slots of this host") in spoken
+    assert {("rowheader", "main"), ("rowheader", "aux"), ("link", "main"), ("link", "aux")} <= {*spoken}
+    heads = ("Slot", "Profile", "Model", "Phase", "Verified", "Replicas", "Permits in use", "Queue", "Watchdog")
+    assert {("columnheader", name) for name in heads} <= {*spoken}
+
+
 def test_the_file_of_the_watchdog_is_what_its_schema_says() -> None:
     schema = json.loads((ROOT / "roles/slot/files/schema/liveness.schema.json").read_text())
-    written = [changes["liveness"] for changes in phases().values() if "liveness" in changes]
+    told = [*phases().values(), *(changes["second"] for changes in slots().values())]
+    written = [changes["liveness"] for changes in told if "liveness" in changes]
     assert written
     for one in written:
         jsonschema.validate(one, schema)

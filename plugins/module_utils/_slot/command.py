@@ -188,7 +188,7 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
         if arguments.word in _CHANGES:
             return _change(arguments, fx, layout, say)
         if arguments.word == "admin":
-            return DONE if admin.serve(fx, layout, partial(_asked, fx, layout)) else FAILED
+            return DONE if admin.serve(fx, layout, partial(_asked, fx)) else FAILED
         if arguments.word == "completion":
             script = table.completion(words_of(parser()), str(layout.profiles_dir))
             say({"bash": "\n".join(script)}, script)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kit import Answer, Bench, Client, bench
+from kit import Answer, Bench, Client, Engine, bench, changed_state
 
 from frontdoor.policy.keys import digest
 
@@ -20,6 +20,7 @@ MODELS = "/v1/admin/models"
 MEMORY = "/v1/admin/gpu-memory"
 RELOAD = "/v1/admin/settings/reload"
 KEY = "Authorization: Bearer s-root"
+VEC = {"name": "vec", "served_model_name": "vec"}
 
 
 class Helper:
@@ -70,10 +71,58 @@ async def admin(tmp_path: Path, timeout_s: float = 60, **sections: Any) -> Async
     path = str(tmp_path / "admin.sock")
     server = await asyncio.start_unix_server(helper.serve, path)
     keys = write_keys(tmp_path / "admin-keys.toml", root="s-root")
-    section = {"keys_file": keys, "socket": path, "profiles_dir": str(profiles), "timeout_s": timeout_s}
+    section = {"keys_file": keys, "socket": path, "timeout_s": timeout_s}
+    sections["slot"] = {"profiles_dir": str(profiles), **sections.get("slot", {})}
     async with bench(tmp_path, admin=section, **sections) as run:
         yield run, await run.client(), helper
     server.close()
+
+
+class Other:
+    """Another slot, aux, with one card: it serves vec and has tiny-b, main has two cards and large."""
+
+    def __init__(self, tmp_path: Path, run: Bench, engine: Engine) -> None:
+        self._file, self._run, self._engine = tmp_path / "aux.json", run, engine
+
+    def write(self, **changes: Any) -> None:
+        """Write the state of the slot, and have it applied."""
+        state = changed_state(self._engine.url, {"slot": "aux", "profile": VEC, **changes})
+        self._file.with_suffix(".new").write_text(json.dumps(state))
+        self._file.with_suffix(".new").rename(self._file)
+        self._run.app.poll_state()
+
+
+@contextlib.asynccontextmanager
+async def two_slots(
+    tmp_path: Path, empty: tuple[str, ...] = (), **sections: Any
+) -> AsyncIterator[tuple[Bench, Client, Helper, Other]]:
+    """The same, where aux is another slot of the host; `empty` ones have its profiles, too."""
+    engine, folder = Engine(), tmp_path / "aux" / "profiles"
+    await engine.start()
+    folder.mkdir(parents=True)
+    for name in ("vec", "tiny-b", "large"):
+        cards = 2 if name == "large" else 1
+        (folder / f"{name}.json").write_text(json.dumps(profile(name, cards=cards, title=f"{name} in aux")))
+    (folder.parent / "slot.json").write_text(json.dumps({"refused_statuses": [], "cards": [2]}))
+    (tmp_path / "slot.json").write_text(json.dumps({"refused_statuses": ["rejected"], "cards": [0, 1]}))
+    estimates = tmp_path / "aux-estimates.json"
+    estimates.write_text(json.dumps({"profiles": {"vec": {"fingerprint": "sha256:0", "held_mib": 321}}}))
+    limits = {"limits": {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}}
+    state = changed_state(engine.url, {"slot": "aux", "profile": VEC, **limits})
+    (tmp_path / "aux.json").write_text(json.dumps(state))
+    about = {"name": "aux", "state_file": str(tmp_path / "aux.json"), "units_dir": str(tmp_path)}
+    about |= {"profiles_dir": str(folder), "estimates_file": str(estimates)}
+    slots = [about, *({**about, "name": name, "state_file": str(tmp_path / f"{name}.json")} for name in empty)]
+    for name in empty:
+        stopped = changed_state(engine.url, {"slot": name, "phase": "stopped", "open": False, "profile": None})
+        (tmp_path / f"{name}.json").write_text(json.dumps(stopped))
+    async with admin(tmp_path, slots=slots, **sections) as (run, client, helper):
+        (tmp_path / "profiles" / "torn.json").unlink()
+        (tmp_path / "profiles" / "large.json").write_text(json.dumps(profile("large", cards=2)))
+        try:
+            yield run, client, helper, Other(tmp_path, run, engine)
+        finally:
+            await engine.kill()
 
 
 def detail(answer: Answer) -> Any:

@@ -87,7 +87,10 @@ async def test_the_rows(tmp_path: Path) -> None:
             *("effective_target_inflight", "last_error", "vram_estimate_mib", "vram_estimate_replica_count"),
             *("vram_estimate_source", "load_constraints", "load_recommendations", "load_override", "capabilities"),
             *("definition", "fairness"),
+            # and what a host with several slots adds
+            *("slot", "slots"),
         }
+        assert [(one["slot"], one["slots"]) for one in (served, other)] == [("main", ["main"]), ("main", [])]
         assert served["resolved_backend"] == "vllm_serve"
         assert served["capabilities"]["modalities"] == ["text"]
         assert b"geheim" not in answer.body
@@ -185,7 +188,8 @@ async def test_the_memory_of_the_cards(tmp_path: Path) -> None:
         ]
         assert [(one["name"], one["is_loaded"]) for one in told["models"]][:2] == [("tiny-a", True), ("tiny-b", False)]
         assert set(told["models"][0]) == {
-            *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
+            *("name", "runtime_state", "is_loaded", "slot", "slots"),
+            *("configured_target_inflight", "effective_target_inflight"),
             *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
         }
         # the connection goes on
@@ -219,7 +223,7 @@ async def test_load_waits_for_the_switch_and_tells_the_new_state(tmp_path: Path)
         client.request("POST", f"{MODELS}/tiny-b/load", b"{}", KEY)
         other = await run.client()
         await until(lambda: helper.lines)
-        assert helper.lines == ["load tiny-b root\n"]
+        assert helper.lines == ["load tiny-b root main\n"]
         assert await states(other) == {"tiny-a": "loaded", "tiny-b": "loading", "tiny-bad": "unloaded"}
         # the same again is no second switch, anything else has to wait
         assert (await other.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)).json["runtime_state"] == "loading"
@@ -232,7 +236,7 @@ async def test_load_waits_for_the_switch_and_tells_the_new_state(tmp_path: Path)
         helper.free.set()
         answer = await client.answer()
         assert (answer.status, answer.json["name"], answer.json["runtime_state"]) == (200, "tiny-b", "loaded")
-        assert helper.lines == ["load tiny-b root\n"]
+        assert helper.lines == ["load tiny-b root main\n"]
         assert (await other.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)).json["is_loaded"]
         # the connection of the one who waited goes on
         assert (await client.ask("GET", "/health")).status == 200
@@ -274,7 +278,7 @@ async def test_unload(tmp_path: Path) -> None:
         helper.free.set()
         answer = await client.answer()
         assert (answer.status, answer.json["runtime_state"]) == (200, "unloaded")
-        assert helper.lines == ["unload tiny-a root\n"]
+        assert helper.lines == ["unload tiny-a root main\n"]
         run.write_state()
         helper.answer = {"exit": 1, "message": "it does not stop"}
         answer = await client.ask("POST", f"{MODELS}/tiny-a/unload", b"", KEY)
@@ -412,7 +416,7 @@ async def test_a_load_may_ask_for_what_the_profile_has(tmp_path: Path) -> None:
         same = {"vllm_max_model_len": 512, "vllm_max_pixels": 200704, "vllm_speculative_method": "mtp", "replicas": 1}
         unset = {"vllm_kv_cache_dtype": "auto", "vllm_kv_cache_memory_bytes": None, "vllm_speculative_model": None}
         assert (await load(**same, **unset, vllm_num_speculative_tokens=2)).status == 200
-        assert helper.lines == ["load tiny-b root\n"]
+        assert helper.lines == ["load tiny-b root main\n"]
         # null counts too
         for field, value in (("vllm_max_model_len", 1024), ("vllm_max_model_len", None), ("vllm_max_pixels", 1)):
             answer = await load(**{**same, field: value})

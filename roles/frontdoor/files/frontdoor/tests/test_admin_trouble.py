@@ -102,7 +102,7 @@ async def test_what_goes_wrong_inside_is_answered_and_logged(tmp_path: Path, mon
             await asked("GET", MODELS)
             # the load itself was done
             await asked("POST", f"{MODELS}/tiny-b/load")
-        assert helper.lines[-1] == "load tiny-b root\n"
+        assert helper.lines[-1] == "load tiny-b root main\n"
         assert (await states(client))["tiny-b"] == "unloaded"
         assert (await client.ask("POST", f"{MODELS}/tiny-b/load", b"", KEY)).status == 200
 

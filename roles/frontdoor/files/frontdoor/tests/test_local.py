@@ -20,7 +20,7 @@ from kit import Call, bench, on_loop, serving_state, until
 from frontdoor.observability.activity import Activity, Entry
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
-from frontdoor.observability.metrics import OK, Metrics
+from frontdoor.observability.metrics import OK, SlotStats
 from frontdoor.policy.routes import Kind, Route, classify
 
 LIST = {
@@ -120,8 +120,13 @@ async def test_the_page_is_whole_and_may_run_nothing_else(tmp_path: Path) -> Non
         # what the script reads is what is there
         activity = (await client.ask("GET", "/frontdoor/activity")).json
         status = (await client.ask("GET", "/status")).json
-        for name in set(re.findall(r"\bstatus\.(\w+)", html)):
-            assert name in status, name
+        (slot,) = status["slots"].values()
+        # what it makes up itself of one slot of several
+        made = {"several", "command"}
+        for name in set(re.findall(r"\bstatus\.(\w+)", html)) - made:
+            assert name in {**status, **slot}, name
+        for name in set(re.findall(r"\bown\.(\w+)", html)):
+            assert name in slot, name
         for name in set(re.findall(r"\bdoor\.(\w+)", html)):
             assert name in status["frontdoor"], name
         for name in set(re.findall(r"\bmodel\.(\w+)", html)):
@@ -152,7 +157,7 @@ async def test_activity_tells_of_requests_and_phases(tmp_path: Path) -> None:
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.write_state(phase="switching", open=False, profile={**serving_state("")["profile"], "name": "tiny-b"})
         run.app.ledger.settle()
-        run.app.ledger.activity.sample(1000.4, 1, 2)
+        run.app.ledger.activities[0].sample(1000.4, 1, 2)
         report = (await client.ask("GET", "/frontdoor/activity")).json
         assert [(r["path"], r["status"], r["outcome"]) for r in report["requests"]] == [
             ("/v1/chat/completions", 200, "ok"),
@@ -235,7 +240,7 @@ def test_activity_is_bounded() -> None:
     def entry(at: float) -> Entry:
         return Entry("::1", None, classify("/v1/completions"), True, OK, 200, None, at - 1.0, at, 0.0, 0.1, 5)
 
-    activity = Activity(Metrics())
+    activity = Activity(SlotStats())
     for second in range(1000):
         activity.sample(second, 0, 0)
         activity.requests([entry(second)], 0.0)
@@ -285,7 +290,7 @@ async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_pat
 
 
 def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> None:
-    activity = Activity(Metrics())
+    activity = Activity(SlotStats())
     activity.turned_away(1000.0, "/a", 503, "busy", 3)
     activity.turned_away(1059.0, "/a", 503, "busy", 4)
     activity.turned_away(1059.5, "/a", 503, "switching", 1)

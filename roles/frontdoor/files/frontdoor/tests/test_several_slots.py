@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Bench, Call, Engine, Hold, bench, changed_state, on_loop, until
+from kit import Bench, Call, Engine, Hold, bench, changed_state, in_two_events, on_loop, until
 
 from frontdoor.config import ConfigError, from_table
 
@@ -235,6 +236,72 @@ async def test_the_metrics_tell_each_slot(tmp_path: Path) -> None:
         for name, value in (("main", 1), ("aux", 0)):
             assert f'by_slot_open{{slot="{name}"}} {value}' in text
         assert 'by_slot_generation_slots{slot="aux"} 2' in text
+
+
+@on_loop
+async def test_generations_are_counted_by_slot(tmp_path: Path) -> None:
+    """And shown by slot; what has no slot's name in it is the sum."""
+    step = asyncio.Event()
+
+    async def answered(call: Call) -> None:
+        await call.json({"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+
+    async with two(tmp_path) as door:
+        door.engine.script = answered
+        client = await door.run.client()
+        for model in ("vec", "vec", "tiny-a"):
+            assert (await client.ask("POST", CHAT, body(model))).status == 200
+        door.engine.script = in_two_events(step)
+        client.request("POST", CHAT, body("vec"))
+        await client.reader.readuntil(b"data: one\n\n\r\n")
+        step.set()
+        await client.reader.readuntil(b"\r\n0\r\n\r\n")
+        door.write(sequence=9, phase="switching", open=False, switch={"from": "vec"}, reason="")
+        assert (await client.ask("POST", CHAT, body("vec"))).status == 503
+        text = (await client.ask("GET", "/metrics")).body.decode()
+        for name, aux, main in (
+            ('requests_total{slot="SLOT",outcome="ok"}', 3, 1),
+            ('requests_total{slot="SLOT",outcome="refused"}', 1, 0),
+            ('refusals_total{slot="SLOT",code="switching"}', 1, 0),
+            ('tokens_total{slot="SLOT",kind="prompt"}', 14, 0),
+            ('tokens_total{slot="SLOT",kind="completion"}', 4, 0),
+            ('first_token_seconds_count{slot="SLOT"}', 1, 0),
+            ('queue_wait_seconds_count{slot="SLOT"}', 0, 0),
+            ('replicas{slot="SLOT"}', 1, 1),
+            ('used_replicas{slot="SLOT"}', 0, 1),
+        ):
+            for slot, value in (("aux", aux), ("main", main)):
+                assert f"b70_frontdoor_by_slot_{name.replace('SLOT', slot)} {value}\n" in text
+        for name, value in (("prompt_tokens_total", 14), ("generation_requests_total", 5)):
+            assert f"b70_frontdoor_{name} {value}\n" in text
+        rows = dict(row.rsplit(" ", 1) for row in text.splitlines() if not row.startswith("#"))
+        gaps = "b70_frontdoor_{}inter_chunk_seconds_count{}"
+        assert rows[gaps.format("", "")] == rows[gaps.format("by_slot_", '{slot="aux"}')] != "0"
+        assert rows[gaps.format("by_slot_", '{slot="main"}')] == "0"
+
+
+@on_loop
+async def test_what_happened_lately_is_told_of_each_slot(tmp_path: Path) -> None:
+    async with two(tmp_path) as door:
+        client = await door.run.client()
+        await client.ask("POST", CHAT, body("vec"))
+        await client.ask("POST", "/v1/completions", body("tiny-a"))
+        door.write(sequence=9, phase="failed", open=False, reason="broken")
+        assert (await client.ask("POST", CHAT, body("vec"))).status == 503
+
+        async def lately(query: str = "") -> dict[str, Any]:
+            found: dict[str, Any] = (await client.ask("GET", f"/frontdoor/activity{query}")).json
+            return found
+
+        for query in ("", "?slot=main"):
+            assert [row["path"] for row in (await lately(query))["requests"]] == ["/v1/completions"]
+        aux = await lately("?slot=aux")
+        assert [(row["path"], row["status"]) for row in aux["requests"]] == [(CHAT, 503), (CHAT, 200)]
+        assert [(row["phase"], row["profile"]) for row in aux["phases"]] == [("failed", "vec"), ("serving", "vec")]
+        assert (await client.ask("GET", "/frontdoor/activity?slot=gpu")).status == 404
+        slots = (await door.status())["slots"]
+        assert [slots[name]["model_slot"]["title"] for name in slots] == ["", "Vectors"]
+        assert [slots[name]["queue_timeout_s"] for name in slots] == [0, 0]
 
 
 @on_loop

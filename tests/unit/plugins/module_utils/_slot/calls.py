@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
+from unit.plugins.module_utils._slot.two_slots import TwoSlots
 
 
 def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:
@@ -44,7 +45,7 @@ def names(result: dict[str, Any], direction: str = "forward") -> list[str]:
     return [phase["name"] for phase in result["phases"] if phase["direction"] == direction]
 
 
-def b70ctl(fake_host: FakeHost, *words: str) -> tuple[int, str]:
+def b70ctl(fake_host: FakeHost | TwoSlots, *words: str) -> tuple[int, str]:
     """(exit code, what was printed)."""
     printed: list[str] = []
     code = command.execute(command.parser().parse_args(words), fake_host.effects(), LAYOUT, printed.append)

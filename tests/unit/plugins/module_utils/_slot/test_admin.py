@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor may ask of the slot: the request decides between three commands, everything else is refused."""
+"""What the frontdoor may ask of the slots: the request decides between three commands, everything else is refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import json
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import jinja2
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, api, command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
 from unit.plugins.module_utils._slot.calls import b70ctl, host
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
+from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
 
 @pytest.fixture
@@ -26,24 +30,37 @@ def fake_host() -> FakeHost:
     return made
 
 
+@pytest.fixture
+def two() -> TwoSlots:
+    """A host with two slots: main serves small and has large, aux serves embed."""
+    made = TwoSlots()
+    for name, cards in (("small", "0"), ("large", "0,1")):
+        made.main.render(name, cards=len(cards.split(",")), engine__env={"ZE_AFFINITY_MASK": cards})
+    made.aux.render("embed", cards=1, engine__env={"ZE_AFFINITY_MASK": "1"})
+    for profile, layout in (("small", LAYOUT), ("embed", AUX)):
+        assert api.switch(made.effects(), layout, request(profile, slot=layout.slot))["outcome"] == "committed"
+    return made
+
+
 def ask(
-    fake_host: FakeHost, request: bytes, code: int = 0, **data: Any
+    fake_host: FakeHost | TwoSlots, line: bytes, code: int = 0, slot: str = "main", **data: Any
 ) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
-    """The answer, and the commands that were run."""
+    """The answer, and the commands that were run, all of them for the slot."""
     ran: list[tuple[str, ...]] = []
 
-    def run(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    def run(layout: Layout, words: Sequence[str]) -> tuple[int, dict[str, Any]]:
+        assert layout.slot == slot
         ran.append(tuple(words))
         return code, {"msg": "well", **data}
 
-    return admin.perform(request, fake_host.effects(), LAYOUT, run), ran
+    return admin.perform(line, fake_host.effects(), LAYOUT, run), ran
 
 
-def converse(fake_host: FakeHost, request: bytes, *, leave: bool = False) -> tuple[int, Any]:
+def converse(fake_host: FakeHost | TwoSlots, line: bytes, *, leave: bool = False) -> tuple[int, Any]:
     """Exit code and answer of `b70ctl admin`, its connection in the place of standard input."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.sendall(request)
+        ours.sendall(line)
         if leave:
             ours.close()
         stdin = os.dup(0)
@@ -55,8 +72,8 @@ def converse(fake_host: FakeHost, request: bytes, *, leave: bool = False) -> tup
             os.close(stdin)
         theirs.close()
         assert not printed
-        line = b"" if leave else ours.makefile("rb").read()
-    return code, json.loads(line) if line else None
+        said = b"" if leave else ours.makefile("rb").read()
+    return code, json.loads(said) if said else None
 
 
 def test_a_load_is_a_switch(fake_host):
@@ -74,6 +91,69 @@ def test_an_unload_is_a_stop_of_that_profile_only(fake_host):
     assert ask(fake_host, b"unload a root\n")[0]["exit"] == admin.REFUSED
     fake_host.effects().files.remove(LAYOUT.state_file)
     assert ask(fake_host, b"unload a root\n")[0]["exit"] == admin.REFUSED
+
+
+def test_a_line_may_name_another_slot_of_the_host(two):
+    why = "load embed, asked over HTTP with the key root"
+    assert ask(two, b"load embed root aux\n", slot="aux")[1] == [("switch", "embed", "--why", why)]
+    assert ask(two, b"unload embed root aux\n", slot="aux")[1][0][0] == "stop"
+    assert ask(two, b"load large root main\n")[1][0][:2] == ("switch", "large")
+    for line, words in (
+        (b"load embed root gpu\n", "gpu is not a slot of this host"),
+        (b"load embed root main\n", "embed is not a profile of slot main"),
+        (b"load embed root\n", "embed is not a profile of slot main"),
+        (b"load large root aux\n", "large is not a profile of slot aux"),
+        (b"unload small root aux\n", "small is not a profile of slot aux"),
+    ):
+        answer, ran = ask(two, line)
+        assert (answer, ran) == ({"exit": admin.REFUSED, "message": words}, [])
+
+
+@pytest.mark.parametrize("others", [[], ["aux"], ["aux", "third"]])
+def test_the_unit_of_the_helper_may_write_what_a_switch_in_any_slot_writes(others):
+    """Also a switch of main does, which stops a slot that uses a card of its profile."""
+    folder = Path(__file__).parents[5] / "roles/frontdoor/templates"
+    given = {"frontdoor_slot": "main", "frontdoor_other_slots": others, "frontdoor_slot_command": "/opt/b70/bin/b70ctl"}
+    given |= {"frontdoor_slot_config_dir": str(LAYOUT.config_dir), "frontdoor_slot_state_dir": str(LAYOUT.state_dir)}
+    given |= {"frontdoor_state_file": str(LAYOUT.state_file), "__paths_slot_run_dir": str(LAYOUT.run_dir)}
+    surroundings = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, autoescape=False)
+    surroundings.filters["dirname"] = lambda path: str(PurePosixPath(path).parent)
+    text = surroundings.from_string((folder / "b70-slot-admin@.service.j2").read_text()).render(given)
+    rows = [row.partition("=")[2].split() for row in text.splitlines() if row.startswith("ReadWritePaths=")]
+    written = {PurePosixPath(path.removeprefix("-")) for row in rows for path in row}
+    layouts = [Layout(slot=slot, config_dir=PurePosixPath(f"{LAYOUT.config_dir}-{slot}")) for slot in others]
+    wanted = {path for layout in (LAYOUT, *layouts) for path in (layout.config_dir, layout.slot_run_dir)}
+    assert written == wanted | {LAYOUT.state_dir, LAYOUT.unit_dir}
+
+
+def test_a_slot_of_which_the_host_says_nothing_is_none(fake_host):
+    assert ask(fake_host, b"load b root aux\n") == (
+        {"exit": admin.REFUSED, "message": "aux is not a slot of this host"},
+        [],
+    )
+
+
+def test_a_load_in_another_slot_is_a_switch_of_that_slot(two):
+    two.aux.render("embed2", cards=1, engine__env={"ZE_AFFINITY_MASK": "1"})
+    code, answer = converse(two, b"load embed2 root aux\n")
+    assert (code, answer["exit"]) == (0, command.DONE)
+    assert answer["message"].startswith("embed2 is served in slot aux, verified")
+    assert two.served() == ("small", "embed2")
+    code, answer = converse(two, b"unload embed2 root aux\n")
+    assert (code, answer["exit"], two.served()) == (0, command.DONE, ("small", None))
+    began = [json.loads(line) for line in two.main.texts[AUX.journal_file][0].splitlines()]
+    assert [row["why"] for row in began if row["event"] == "begin"][1:] == [
+        f"{verb} embed2, asked over HTTP with the key root" for verb in ("load", "unload")
+    ]
+    two.assert_invariants()
+
+
+def test_where_the_other_slots_are_not_known_nothing_is_done(two):
+    two.main.texts[LAYOUT.slot_file] = ("{", two.main.now())
+    with pytest.raises(SlotFault, match=r"slot\.json"):
+        ask(two, b"load embed root aux\n")
+    # what is about the own slot is not looked up there
+    assert ask(two, b"load large root\n")[1]
 
 
 def test_the_cards_are_looked_at_and_nothing_is_changed(fake_host):
@@ -100,7 +180,11 @@ def test_the_cards_are_looked_at_and_nothing_is_changed(fake_host):
         b"load ../b root\n",
         b"load /etc/passwd root\n",
         b"load b --gate\n --x\n",
-        b"load b root extra\n",
+        b"load b root -x\n",
+        b"load b root MAIN\n",
+        b"load b root ../main\n",
+        b"load b root main extra\n",
+        b"load b root \n",
         b"load b ro\0ot\n",
         b"load tiny\xff root\n",
         b"LOAD b root\n",

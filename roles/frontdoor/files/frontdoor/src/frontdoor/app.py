@@ -64,8 +64,8 @@ class App:
         self.keys = Keys(config.auth.keys_file) if config.auth.keys_file else None
         #: paths that need no key
         self._open_paths = _OPEN_PATHS | {*CHAT_PAGE_PATHS} if chat.is_on(config) else _OPEN_PATHS
-        self.ledger = Ledger(events, loop.time, loop.call_later, self._lasted)
         slots = (config.slot, *config.slots)
+        self.ledger = Ledger(events, loop.time, loop.call_later, self._lasted, [slot.name for slot in slots])
         self.followers = [
             Follower(index, config._replace(slot=slot), loop, events, self.ledger, self._applied)
             for index, slot in enumerate(slots)
@@ -121,16 +121,18 @@ class App:
         )
         self._admin = Admin(
             config.admin,
+            slots=slots,
             ordinary=self.keys,
             server=self.server,
             records=records,
             events=events,
             reload=self.reload,
-            poll_state=self.first.poll,
+            poll_state=self.poll_state,
         )
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._state_applied(self.first.slot.state)
+        for one in self.followers:
+            self._state_applied(one)
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -192,11 +194,9 @@ class App:
         self.ledger.sweep()
 
     def _sample(self) -> None:
-        for one in self.followers:
+        for one, activity in zip(self.followers, self.ledger.activities, strict=True):
             one.slot.count_down()
-        first = self.first
-        told = (first.limiter.active, first.limiter.queued, first.replicas.tokens_per_s)
-        self.ledger.activity.sample(time.time(), *told)
+            activity.sample(time.time(), one.limiter.active, one.limiter.queued, one.replicas.tokens_per_s)
 
     def _run_vitals(self) -> None:
         for one in self.followers:
@@ -238,9 +238,8 @@ class App:
     def _applied(self, follower: Follower, before: SlotState) -> None:
         """Pass a slot's new state on to all other parts."""
         state = follower.slot.state
-        self._state_applied(state)
-        if follower is self.first:
-            self._admin.state_applied(state)
+        self._state_applied(follower)
+        self._admin.state_applied(follower.target.index)
         about = {"slot": follower.name} if self._several else {}
         self.events.emit(
             "state_applied",
@@ -254,11 +253,11 @@ class App:
             max_active_generations=state.max_active_generations,
         )
 
-    def _state_applied(self, state: SlotState) -> None:
-        """What follows from the states of all slots; the page's activity is that of the first one."""
-        if state is self.first.slot.state:
-            profile = str((state.profile or {}).get("name") or "")
-            self.ledger.activity.phase(time.time(), state.phase, profile, state.reason)
+    def _state_applied(self, follower: Follower) -> None:
+        """What follows from the state of a slot, and from those of all."""
+        state = follower.slot.state
+        profile = str((state.profile or {}).get("name") or "")
+        self.ledger.activities[follower.target.index].phase(time.time(), state.phase, profile, state.reason)
         self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
         by_model = self.server.by_model
         by_model.clear()
@@ -309,11 +308,15 @@ class App:
         if found is not None:
             client.refuse(found, head)
         elif head.generates:
-            work = self._generate(client, head, body)
+            follower, document = self.first, None
+            if self._several:
+                follower = self._of_model(head, document := Document(body))
+            work = self._generate(follower, client, head, body, document)
             if not isinstance(work, Refusal):
                 return work
             client.turn_away(work, head)
-            self.ledger.turned_away(client.address, client.key_name, head.route, work.code, work.status)
+            about = (head.route, work.code, work.status, follower.target.index)
+            self.ledger.turned_away(client.address, client.key_name, *about)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(body))
         elif head.route.kind is not Kind.ENGINE or (
@@ -327,17 +330,21 @@ class App:
             client.refuse(work, head)
         return None
 
-    def _generate(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
-        """Ask the engine for a generation, when there are permits for it."""
-        follower = self.first
-        if self._several:
-            follower = self._of_model(head, document := Document(body))
+    def _generate(
+        self,
+        follower: Follower,
+        client: ClientConnection,
+        head: RequestHead,
+        body: bytes | bytearray,
+        document: Document | None,
+    ) -> Work | Refusal:
+        """Ask the engine for a generation, when there are permits for it; `document` is the body where it was read."""
         slot, permits = follower.slot, follower.permits
         if slot.closed is not None:
             return slot.closed
         if follower.limiter.full and not permits.timeout_s:
             return permits.busy(id(client))
-        if not self._several:
+        if document is None:
             document = Document(body)
         # a compressed body is read by no engine
         count = 1 if head.coded else permits_of(head.route.path, document, follower.limiter.most)

@@ -52,13 +52,17 @@ class Slot(NamedTuple):
     """The slot's state file; an empty path means there is none and the fallbacks below always apply.
 
     `journal_file` is where the last switches are read from, `records_file` where it stands what was recorded of the
-    profiles, `quarantine_file` where the slot puts the host into quarantine; empty means that none are shown.
+    profiles, `quarantine_file` where the slot puts the host into quarantine; empty means that none are shown. Of these
+    two, those of the first slot count. `profiles_dir` has the resolved profiles, as a load takes them, and
+    `estimates_file` what they hold of their cards.
     """
 
     name: str = "main"
     state_file: str = "/run/b70/main/state.json"
     poll_interval_s: Annotated[float, 0.01, inf] = 0.05
     units_dir: str = "/run/systemd/units"
+    profiles_dir: str = "/etc/b70-vllm-slot/profiles"
+    estimates_file: str = ""
     journal_file: str = ""
     records_file: str = ""
     quarantine_file: str = ""
@@ -180,9 +184,6 @@ class Admin(NamedTuple):
 
     keys_file: str = ""
     socket: str = "/run/b70-slot-admin.sock"
-    profiles_dir: str = "/etc/b70-vllm-slot/profiles"
-    #: what profiles hold of their cards, as the role slot estimated it
-    estimates_file: str = ""
     #: for one load, which may be that of the largest model and of the one before it
     timeout_s: LongLimit = 10800.0
 

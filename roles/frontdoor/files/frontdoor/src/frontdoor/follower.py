@@ -63,7 +63,7 @@ class Follower:
             Outlook(),
             loop,
             loads=self.replicas.loads,
-            waited=ledger.metrics.queue_wait.observe,
+            waited=ledger.metrics.slots[self.name].queue_wait.observe,
             settle=ledger.settle,
         )
         self.sentinel = Sentinel(self.name, config.sentinels, ledger.metrics, events)

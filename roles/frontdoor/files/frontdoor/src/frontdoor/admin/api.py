@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The administration: which models there are, and loading another one, in the words of llm-pool's API.
 
-What changes the slot is done by `b70ctl admin`, a privileged helper behind a socket. It goes on when the client, or
+What changes a slot is done by `b70ctl admin`, a privileged helper behind a socket. It goes on when the client, or
 this very process, does not wait for it.
 """
 
@@ -15,7 +15,7 @@ import functools
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -23,7 +23,7 @@ import orjson
 from frontdoor import config, errors
 from frontdoor.admin import models
 from frontdoor.errors import Refusal
-from frontdoor.http.client import ClientConnection, Server
+from frontdoor.http.client import ClientConnection, Server, Target
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import Job
 from frontdoor.observability.events import EventLog
@@ -37,6 +37,8 @@ _METHODS = {ADMIN_MODELS: _READS, ADMIN_MEMORY: _READS, ADMIN_RELOAD: _CHANGES}
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
 # what an action would bring about, and need not
 _SETTLED = {"load": ("loaded", "loading"), "unload": ("unloaded", "failed", "unloading")}
+# of slots that have a profile, whose row tells of it, and which of them an unload is about
+_RANKS = (models.LOADED, models.UNLOADING, models.LOADING, models.MODEL_FAILED, models.UNLOADED)
 # for a look at the cards
 _LOOK_S = 10.0
 _MAX_ANSWER = 4 * 1024 * 1024
@@ -70,17 +72,62 @@ async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
     return {"exit": FAILED, "message": message}
 
 
+class _Place:
+    """A slot, as the administration sees it."""
+
+    def __init__(self, target: Target, profiles: models.Profiles) -> None:
+        self.name = target.name
+        self.target = target
+        self.profiles = profiles
+        # a load or unload under way, and the task that waits for the helper
+        self.running: dict[str, str] = {}
+        self.job: asyncio.Task[Refusal | None] | None = None
+        #: why the last load of a profile failed
+        self.failures: dict[str, str] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Read the files of the slot again."""
+        self.known = self.profiles.read()
+        self.refused = self.profiles.refused_statuses()
+        self.estimates = self.profiles.estimates()
+        self.cards = self.profiles.cards()
+
+    @property
+    def state(self) -> SlotState:
+        return self.target.slot.state
+
+    @property
+    def served(self) -> str:
+        """Name of the profile that is served; empty while none is."""
+        return ((self.state.profile or {}).get("name") or "") if self.state.phase == "serving" else ""
+
+    def runtime(self, name: str) -> str:
+        return models.runtime_state(name, self.state, self.running, name in self.failures)
+
+    def suits(self, name: str) -> bool:
+        """Whether the slot has as many cards as a profile needs."""
+        return self.cards is None or self.cards >= models.cards_of(self.known[name])
+
+    def traffic(self, refusals: Mapping[str, int]) -> dict[str, Any]:
+        """What a row says of the generations; `refusals` are those of the slot, by their code."""
+        limiter, opened = self.target.permits.limiter, len(self.target.replicas.used)
+        turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
+        return models.traffic(opened, limiter.active, limiter.queued, limiter.shares(), turned_away)
+
+
 @dataclasses.dataclass
 class Admin:
     """Answers below /v1/admin. Without a file of keys there is nothing there."""
 
     settings: config.Admin
+    slots: tuple[config.Slot, ...]
     #: keys that may ask the model
     ordinary: Keys | None
     server: Server
     records: Records
     events: EventLog
-    #: has the slot's state and the keys read again, or only the state, where it changed
+    #: has the slots' states and the keys read again, or only the states, where they changed
     reload: Callable[[], None]
     poll_state: Callable[[], None]
 
@@ -88,22 +135,30 @@ class Admin:
         """Read the keys; raise ConfigError."""
         #: those that may change what is served
         self.keys = Keys(self.settings.keys_file) if self.settings.keys_file else None
-        given = self.settings
-        self._profiles = models.Profiles(given.profiles_dir if self.keys is not None else "", given.estimates_file)
-        # a load or unload under way, and the task that waits for the helper
-        self._running: dict[str, str] = {}
-        self._job: asyncio.Task[Refusal | None] | None = None
-        #: why the last load of a profile failed
-        self._failures: dict[str, str] = {}
+        self._places = [
+            _Place(target, models.Profiles(slot.profiles_dir if self.keys is not None else "", slot.estimates_file))
+            for target, slot in zip(self.server.targets, self.slots, strict=True)
+        ]
+        self._before = self._known()
 
-    def state_applied(self, state: SlotState) -> None:
+    def _known(self) -> models.Known:
+        """The profiles by name, each as the slots have it."""
+        found: dict[str, dict[str, Any]] = {}
+        for place in self._places:
+            for name, profile in place.known.items():
+                found.setdefault(name, {})[place.name] = profile
+        return found
+
+    def state_applied(self, slot: int) -> None:
         """Forget that the load of a profile failed, once it is served."""
-        self._failures.pop(_served(state), None)
+        place = self._places[slot]
+        place.failures.pop(place.served, None)
 
     def drain(self) -> None:
         """Wait for nothing any more, and tell who does; what the helper has begun goes on."""
-        if self._job is not None:
-            self._job.cancel()
+        for place in self._places:
+            if place.job is not None:
+                place.job.cancel()
 
     def refusal(self, head: RequestHead) -> Refusal | None:
         """Why this client may not ask; needs no body."""
@@ -155,12 +210,21 @@ class Admin:
         error = None if answer["exit"] == DONE else answer["message"]
         return models.gpu_memory(answer.get("cards"), error, self._rows())
 
+    def _look(self) -> None:
+        for place in self._places:
+            place.look()
+
     def _reload(self, key: str) -> Answer:
         self.reload()
-        state = self.server.targets[0].slot.state
-        found = self._profiles.reload(_served(state), (state.profile or {}).get("fingerprint") or "")
-        if isinstance(found, Refusal):
-            return found
+        self._look()
+        if faults := [fault for place in self._places for fault in place.profiles.faults]:
+            return Refusal(400, "invalid_settings", f"{'; '.join(faults)}; what was known of them still counts")
+        for place in self._places:
+            fingerprint = (place.state.profile or {}).get("fingerprint") or ""
+            if (conflict := place.profiles.conflict(place.served, fingerprint)) is not None:
+                return conflict
+        before, self._before = self._before, self._known()
+        found = models.changes(before, self._before)
         self.events.emit("admin_reload", key=key, **found)
         # the role starts the frontdoor anew whenever its own settings change
         return {**found, "service_restart_required": False}
@@ -169,48 +233,75 @@ class Admin:
         wanted = models.overrides(verb, body)
         if isinstance(wanted, Refusal):
             return wanted
-        profile = self._profiles.read().get(name)
-        if profile is None:
-            return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
-        settled = self._runtime(name) in _SETTLED[verb]
+        self._look()
+        place = self._place(verb, name, wanted.pop(models.SLOT, None))
+        if isinstance(place, Refusal):
+            return place
+        profile = place.known[name]
+        settled = place.runtime(name) in _SETTLED[verb]
         refusal = models.refused_overrides(name, wanted, profile, settled=settled)
         if refusal is None and not settled:
-            refusal = self._obstacle(verb, name, profile) or await asyncio.shield(self._begin(verb, name, key))
-        return refusal or self._rows(name)[0]
+            obstacle = self._obstacle(place, verb, name, profile)
+            refusal = obstacle or await asyncio.shield(self._begin(place, verb, name, key))
+        return refusal or self._rows(name, place=place)[0]
 
-    def _obstacle(self, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
+    def _place(self, verb: str, name: str, slot: str | None) -> _Place | Refusal:
+        """The slot in which a profile is to be loaded or unloaded, or why that is not certain."""
+        having = [place for place in self._places if name in place.known]
+        if not having:
+            return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
+        if slot is not None:
+            found = [place for place in having if place.name == slot]
+            names, words = having, f"{slot} is not a slot of this host that has {name}; these are"
+        else:
+            nearest = _nearest(name, having)
+            if verb == "unload" or nearest.runtime(name) in _SETTLED["load"]:
+                return nearest
+            # where none has the cards, the load says what is missing
+            names = [place for place in having if place.suits(name)] or having
+            found = names if len(names) == 1 else [place for place in names if place is self._places[0]]
+            words = f"{name} can be loaded into several slots; say in which one with `slot`"
+        if found:
+            return found[0]
+        told = [place.name for place in names]
+        return Refusal(
+            400, "invalid_load_request", f"{words}: {', '.join(told)}", details={"model": name, "slots": told}
+        )
+
+    def _obstacle(self, place: _Place, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
         """Why this cannot be done now, or not over HTTP."""
         status = profile.get("status")
-        for other, what in models.under_way(self.server.targets[0].slot.state, self._running).items():
+        for other, what in models.under_way(place.state, place.running).items():
             words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
             return Refusal(409, f"model_{what}", words, details={"model": other})
-        if verb == "unload" or status not in self._profiles.refused_statuses():
+        if verb == "unload" or status not in place.refused:
             return None
+        command = "b70ctl" if place is self._places[0] else f"b70ctl-{place.name}"
         words = (
             f"{name} is {status}: {profile.get('status_reason') or 'no reason recorded'}; it is not loaded over HTTP. "
-            f"To serve it nevertheless, on the host: b70ctl switch {name} --accept-status {status}"
+            f"To serve it nevertheless, on the host: {command} switch {name} --accept-status {status}"
         )
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
-    def _runtime(self, name: str) -> str:
-        return models.runtime_state(name, self.server.targets[0].slot.state, self._running, name in self._failures)
+    def _rows(self, *names: str, place: _Place | None = None) -> list[dict[str, Any]]:
+        """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name.
 
-    def _rows(self, *names: str) -> list[dict[str, Any]]:
-        """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
-        profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
-        estimates = self._profiles.estimates()
-        limiter, refusals = self.server.targets[0].permits.limiter, self.server.ledger.metrics.refusals
-        turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
-        opened = len(self.server.targets[0].replicas.used)
-        now = models.traffic(opened, limiter.active, limiter.queued, limiter.shares(), turned_away)
+        A row is of `place`, or of the slot that serves the model, else of one that could.
+        """
+        self._look()
+        slots = self.server.ledger.metrics.slots
+        traffic = {one.name: one.traffic(slots[one.name].refusals) for one in self._places}
         rows = []
-        for name in names or profiles:
-            profile = profiles.get(name, {})
+        for name in names or dict.fromkeys(name for one in self._places for name in one.known):
+            having = [one for one in self._places if name in one.known]
+            here = place or (_nearest(name, having) if having else self._places[0])
+            profile = here.known.get(name, {})
             status = str(profile.get("status") or "")
-            here = status_here(status, self.records.of(self.server.targets[0].slot.state.slot, profile))
-            told = (self._runtime(name), self._failures.get(name), now, status not in refused)
-            held = estimates.get(str(profile.get("fingerprint") or ""))
-            rows.append(models.row(name, {**profile, "status": here}, *told, held_mib=held))
+            found = {**profile, "status": status_here(status, self.records.of(here.state.slot, profile))}
+            told = (here.runtime(name), here.failures.get(name), traffic[here.name], status not in here.refused)
+            held = here.estimates.get(str(profile.get("fingerprint") or ""))
+            serving = [one.name for one in self._places if one.runtime(name) == models.LOADED]
+            rows.append(models.row(name, found, *told, held_mib=held, slot=here.name, slots=serving))
         return rows
 
     def _note(self, exc: Exception, path: str = "") -> None:
@@ -218,17 +309,18 @@ class Admin:
         where = f"{os.path.basename(place.filename)}:{place.lineno}"
         self.events.emit("admin_error", path=path, error=f"{type(exc).__name__}: {exc}", where=where)
 
-    def _begin(self, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
-        self._failures.pop(name, None)
-        self._running = {name: f"{verb}ing"}
-        self._job = asyncio.ensure_future(self._run(verb, name, key))
-        self.events.emit(f"admin_{verb}", model=name, key=key)
-        return self._job
+    def _begin(self, place: _Place, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
+        place.failures.pop(name, None)
+        place.running = {name: f"{verb}ing"}
+        place.job = asyncio.ensure_future(self._run(place, verb, name, key))
+        self.events.emit(f"admin_{verb}", model=name, key=key, slot=place.name)
+        return place.job
 
-    async def _run(self, verb: str, name: str, key: str) -> Refusal | None:
+    async def _run(self, place: _Place, verb: str, name: str, key: str) -> Refusal | None:
         """Ask the helper once, whoever waits for its end; return what a client is told unless all is well."""
         try:
-            answer = await question(self.settings.socket, f"{verb} {name} {key}\n".encode(), self.settings.timeout_s)
+            line = f"{verb} {name} {key} {place.name}\n".encode()
+            answer = await question(self.settings.socket, line, self.settings.timeout_s)
             code, message = answer["exit"], answer["message"]
         except asyncio.CancelledError:
             code = STOPPING
@@ -236,16 +328,12 @@ class Admin:
         except Exception as exc:
             self._note(exc)
             code, message = FAILED, "the helper could not be asked; the journal of the frontdoor says why"
-        self._running, self._job = {}, None
-        # the slot's newest word, before anybody is told
+        place.running, place.job = {}, None
+        # the slots' newest word, before anybody is told
         self.poll_state()
-        if (
-            verb == "load"
-            and code not in (DONE, LOCKED, REFUSED, STOPPING)
-            and _served(self.server.targets[0].slot.state) != name
-        ):
-            self._failures[name] = message
-        self.events.emit(f"admin_{verb}_ended", model=name, exit=code, message=message)
+        if verb == "load" and code not in (DONE, LOCKED, REFUSED, STOPPING) and place.served != name:
+            place.failures[name] = message
+        self.events.emit(f"admin_{verb}_ended", model=name, exit=code, message=message, slot=place.name)
         if code == DONE:
             return None
         known = {
@@ -258,6 +346,6 @@ class Admin:
         return Refusal(status, word, message, 5 if code == STOPPING else None, {"model": name})
 
 
-def _served(state: SlotState) -> str:
-    """Name of the profile that is served; empty while none is."""
-    return ((state.profile or {}).get("name") or "") if state.phase == "serving" else ""
+def _nearest(name: str, places: Sequence[_Place]) -> _Place:
+    """The slot that has most to do with a profile: it serves it, or is about to, or tried; else one with the cards."""
+    return min(places, key=lambda place: (_RANKS.index(place.runtime(name)), not place.suits(name)))

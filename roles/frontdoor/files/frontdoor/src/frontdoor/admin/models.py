@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -29,13 +29,13 @@ _WRITES = "generate"
 _STRUCTURED = ("vllm", "llama-server")
 # fields of a row that the answer about the cards' memory repeats
 _MEMORY_FIELDS = (
-    *("name", "runtime_state", "is_loaded", "configured_target_inflight", "effective_target_inflight"),
+    *("name", "runtime_state", "is_loaded", "slot", "slots", "configured_target_inflight", "effective_target_inflight"),
     *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
 )
 
 
 class Profiles:
-    """The resolved profiles of the host, as a load takes them.
+    """The resolved profiles of a slot, as a load takes them.
 
     One that is in use and was rendered anew waits in a directory beside the others until a load starts it.
     """
@@ -46,16 +46,17 @@ class Profiles:
         self._pending = os.path.join(os.path.dirname(path), "pending")
         self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
         self._known: dict[str, dict[str, Any]] = {}
-        self._faults: list[str] = []
-        self._before = self.read()
+        #: what was wrong when they were last read
+        self.faults: list[str] = []
+        self.read()
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Profiles by name; one that cannot be read stays as it was, or is left out."""
-        known, self._known, self._faults = self._known, {}, []
+        known, self._known, self.faults = self._known, {}, []
         try:
             files = sorted(file for file in os.listdir(self._path) if file.endswith(".json"))
         except OSError as exc:
-            files, self._faults = [], [f"{self._path} cannot be read: {exc.strerror}"]
+            files, self.faults = [], [f"{self._path} cannot be read: {exc.strerror}"]
         for file in files:
             name, waiting = file.removesuffix(".json"), os.path.join(self._pending, file)
             try:
@@ -64,32 +65,20 @@ class Profiles:
                 # a rendering that waits: the texts of its files
                 self._known[name] = orjson.loads(text) if (text := profile.get("profile")) else profile
             except (OSError, ValueError, AttributeError) as exc:
-                self._faults.append(f"{file} is no profile: {exc}")
+                self.faults.append(f"{self._path}/{file} is no profile: {exc}")
                 if name in known:
                     self._known[name] = known[name]
         return self._known
 
-    def reload(self, served: str, fingerprint: str) -> dict[str, Any] | Refusal:
-        """What has become of the profiles since the last reload, or the start, by name.
-
-        `served` is the name of the profile that runs, and has that fingerprint; it is empty while none does.
-        """
-        before, now = self._before, self.read()
-        if self._faults:
-            return Refusal(400, "invalid_settings", f"{'; '.join(self._faults)}; what was known of them still counts")
-        if served and now.get(served, {}).get("fingerprint") != fingerprint:
-            what = "was changed" if served in now else "is no profile of this host any more"
-            words = f"{served} is loaded and {what}: it runs as it was before; unload it, and load it again"
-            details = {"conflicts": [f"engine.models.{served}"]}
-            return Refusal(409, "settings_reload_conflict", words, details=details)
-        self._before = now
-        both = sorted(before.keys() & now.keys())
-        return {
-            "added_models": sorted(now.keys() - before.keys()),
-            "removed_models": sorted(before.keys() - now.keys()),
-            "updated_models": [name for name in both if before[name] != now[name]],
-            "unchanged_models": [name for name in both if before[name] == now[name]],
-        }
+    def conflict(self, served: str, fingerprint: str) -> Refusal | None:
+        """Whether the profile that runs is another now; `served` is its name, empty while none does."""
+        now = self._known.get(served)
+        if not served or (now is not None and now.get("fingerprint") == fingerprint):
+            return None
+        what = "is no profile of this host any more" if now is None else "was changed"
+        words = f"{served} is loaded and {what}: it runs as it was before; unload it, and load it again"
+        details = {"conflicts": [f"engine.models.{served}"]}
+        return Refusal(409, "settings_reload_conflict", words, details=details)
 
     def estimates(self) -> dict[str, int]:
         """MiB that one replica holds of its cards, by the fingerprint of its profile; empty where nobody estimated it.
@@ -106,9 +95,36 @@ class Profiles:
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
         try:
-            return tuple(orjson.loads(regular.read(self._slot_file))["refused_statuses"])
-        except (OSError, orjson.JSONDecodeError, LookupError, TypeError):
+            return tuple(self._slot_settings()["refused_statuses"])
+        except (LookupError, TypeError):
             return _REFUSED
+
+    def cards(self) -> int | None:
+        """How many cards the slot has; None where that is all of the host's, or not known."""
+        own = self._slot_settings().get("cards")
+        return len(own) if isinstance(own, list) else None
+
+    def _slot_settings(self) -> dict[str, Any]:
+        """What the role rendered for the slot as a whole; empty where that cannot be read."""
+        try:
+            settings = orjson.loads(regular.read(self._slot_file))
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return settings if isinstance(settings, dict) else {}
+
+
+Known = Mapping[str, Mapping[str, Any]]
+
+
+def changes(before: Known, now: Known) -> dict[str, Any]:
+    """What has become of the profiles, by name; each is told as the slots have it."""
+    both = sorted(before.keys() & now.keys())
+    return {
+        "added_models": sorted(now.keys() - before.keys()),
+        "removed_models": sorted(before.keys() - now.keys()),
+        "updated_models": [name for name in both if before[name] != now[name]],
+        "unchanged_models": [name for name in both if before[name] == now[name]],
+    }
 
 
 def under_way(state: SlotState, running: Mapping[str, str]) -> dict[str, str]:
@@ -201,6 +217,12 @@ def _replicas(engine: Mapping[str, Any]) -> int:
     return len(engine.get("replicas") or ()) or 1
 
 
+def cards_of(profile: Mapping[str, Any]) -> int:
+    """How many cards all engines of a profile need."""
+    each = profile.get("cards")
+    return each * _replicas(profile.get("engine") or {}) if isinstance(each, int) else 0
+
+
 def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
     """What requests may ask for; the modes of thinking are those that /v1/chat/completions takes."""
     writes = (engine.get("task") or _WRITES) == _WRITES
@@ -222,10 +244,13 @@ def row(
     now: dict[str, Any],
     enabled: bool,
     held_mib: int | None = None,
+    slot: str = "main",
+    slots: Sequence[str] = (),
 ) -> dict[str, Any]:
     """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told.
 
-    `held_mib` is what one replica holds of the cards, where that was estimated.
+    `held_mib` is what one replica holds of the cards, where that was estimated. `slot` is the one that all of this is
+    of, `slots` are those that serve the model.
     """
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
@@ -238,6 +263,8 @@ def row(
         "configured_enabled": enabled,
         "runtime_state": runtime,
         "is_loaded": loaded,
+        "slot": slot,
+        "slots": list(slots),
         "replicas": replicas,
         "replica_max": replicas,
         **(now if loaded else traffic(0, 0, 0, {}, 0)),
@@ -302,10 +329,13 @@ _OVERRIDES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: is_number(value, int, float) and 0 <= value <= 1,
     ),
 }
+# what is not of the model, but says in which slot of the host
+SLOT = "slot"
+_WHERE: dict[str, tuple[str, Callable[[Any], bool]]] = {SLOT: ("a text", lambda value: isinstance(value, str))}
 
 
 def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
-    """The fields that a client sends along, or why they cannot be meant; an unload takes none.
+    """The fields that a client sends along, or why they cannot be meant; an unload takes none but the slot.
 
     A field that is there counts, also with null.
     """
@@ -315,7 +345,7 @@ def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
         return Refusal(422, "invalid_body", f"the body is not JSON: {exc}")
     if not isinstance(wanted, dict):
         return Refusal(422, "invalid_body", "the body is not a JSON object")
-    kinds, faults = _OVERRIDES if verb == "load" else {}, []
+    kinds, faults = (_OVERRIDES if verb == "load" else {}) | _WHERE, []
     for field, value in sorted(wanted.items()):
         if field not in kinds:
             faults.append(f"unknown field: {field}")

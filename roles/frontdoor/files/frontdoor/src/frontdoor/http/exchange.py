@@ -265,7 +265,7 @@ class Exchange:
         self._relay = self._relay_of(response)
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
-            self._gaps = self._server.ledger.metrics.gaps
+            self._gaps = self._server.ledger.metrics.slots[self._target.name].gaps
         if response.event_stream and head.generates and response.status == 200 and self._target.sentinel.watches:
             self._look_at = LOOK_EVERY
         connection.receiver = self._on_body

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from frontdoor.observability.metrics import REFUSED, Metrics
+from frontdoor.observability.metrics import REFUSED, SlotStats
 from frontdoor.policy.routes import Route
 
 _SECONDS = 300
@@ -53,10 +53,10 @@ class Entry:
 
 
 class Activity:
-    """Rings of fixed size."""
+    """Rings of fixed size, of one slot."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, stats: SlotStats) -> None:
+        self._stats = stats
         self._samples: deque[tuple[float, ...]] = deque(maxlen=_SECONDS)
         # with the time of day less the loop's clock
         self._requests: deque[tuple[Entry, float]] = deque(maxlen=_REQUESTS)
@@ -68,8 +68,8 @@ class Activity:
         self._turned_away: dict[tuple[str, str], tuple[float, int, int]] = {}
 
     def _totals(self) -> tuple[int, int, int]:
-        metrics = self._metrics
-        return metrics.gaps.count, metrics.generation_requests, metrics.refusals.total()
+        stats = self._stats
+        return stats.gaps.count, stats.outcomes.total(), stats.refusals.total()
 
     def sample(self, now: float, active: int, queued: int, tokens_per_s: float | None = None) -> None:
         """Add the row of one second; `now` is the time of day. What is not known stands as -1."""

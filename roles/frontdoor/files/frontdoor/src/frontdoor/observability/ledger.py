@@ -48,20 +48,23 @@ class Ledger:
         clock: Callable[[], float],
         later: Callable[[float, Callable[[], None]], object],
         lasted: Callable[[int, Iterable[float]], None],
+        slots: Iterable[str] = ("main",),
     ) -> None:
-        """`clock` and `later` are those of the loop; `lasted` is told how long generations of each slot held
+        """`clock` and `later` are those of the loop; `lasted` is told how long generations of each of the slots held
         their permits.
         """
-        self.metrics = Metrics()
-        self.activity = Activity(self.metrics)
+        self.metrics = Metrics(slots)
+        # by their numbers
+        self._slots = [*self.metrics.slots.values()]
+        self.activities = [Activity(stats) for stats in self._slots]
         self._events = events
         self._clock = clock
         self._later = later
         self._lasted = lasted
         self._entries: list[Entry] = []
         self._awaited = False
-        # by path, code, status and the name of the API key
-        self._turned_away: Counter[tuple[str, str, int, str | None]] = Counter()
+        # by path, code, status, the name of the API key and the slot
+        self._turned_away: Counter[tuple[str, str, int, str | None, int]] = Counter()
         self._refused_now = 0
 
     def note(self, entry: Entry) -> None:
@@ -77,9 +80,9 @@ class Ledger:
         self._awaited = False
         self.settle()
 
-    def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int) -> None:
+    def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int) -> None:
         """Take a generation that was refused at the door; in a flood this is all that happens to most of them."""
-        self._turned_away[route.label, code, status, key_name] += 1
+        self._turned_away[route.label, code, status, key_name, slot] += 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             now = self._clock()
@@ -96,11 +99,11 @@ class Ledger:
     def settle(self) -> None:
         """Count, show and log what was taken."""
         metrics, now = self.metrics, time.time()
-        for (label, code, status, key_name), number in self._turned_away.items():
+        for (label, code, status, key_name, slot), number in self._turned_away.items():
             metrics.answered(code, status, number)
-            metrics.generation_requests += number
+            self._slots[slot].refused(code, status, number)
             metrics.paths[label].outcomes[REFUSED] += number
-            self.activity.turned_away(now, label, status, code, number)
+            self.activities[slot].turned_away(now, label, status, code, number)
             if key_name is not None:
                 metrics.keys[key_name].outcomes[REFUSED] += number
         self._turned_away.clear()
@@ -109,15 +112,14 @@ class Ledger:
         for entry in entries:
             self._count(entry)
         generations = [entry for entry in entries if entry.generates]
-        metrics.generation_requests += len(generations)
-        self.activity.requests(generations, offset)
         if self._events.requests:
             for entry in generations:
                 self._log(entry, offset)
         # who was refused held none
         for slot in {entry.slot for entry in generations}:
-            held = (e.ended - e.started - e.waited_s for e in generations if e.code is None and e.slot == slot)
-            self._lasted(slot, held)
+            own = [entry for entry in generations if entry.slot == slot]
+            self.activities[slot].requests(own, offset)
+            self._lasted(slot, (e.ended - e.started - e.waited_s for e in own if e.code is None))
 
     def _count(self, entry: Entry) -> None:
         metrics, path, outcome = self.metrics, self.metrics.paths[entry.route.label], entry.outcome
@@ -126,7 +128,8 @@ class Ledger:
         if entry.first_s >= 0 and entry.received:
             (path.first_token if entry.streamed else path.first_byte).observe(entry.first_s)
             if entry.streamed and entry.generates:
-                self.activity.first_token(entry.first_s)
+                self._slots[entry.slot].first_token.observe(entry.first_s)
+                self.activities[entry.slot].first_token(entry.first_s)
             metrics.response_bytes += entry.received
         key = None if entry.key_name is None else metrics.keys[entry.key_name]
         if key is not None:
@@ -136,8 +139,15 @@ class Ledger:
         if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
-        if entry.generates and (found := usage(entry.tail)) is not None:
-            for counted in (metrics, key) if key is not None else (metrics,):
+        if not entry.generates:
+            return
+        slot = self._slots[entry.slot]
+        if entry.code is None or outcome != REFUSED:
+            slot.outcomes[outcome] += 1
+        else:
+            slot.refused(entry.code, entry.status)
+        if (found := usage(entry.tail)) is not None:
+            for counted in (slot,) if key is None else (slot, key):
                 counted.prompt_tokens += found[0]
                 counted.completion_tokens += found[1]
 

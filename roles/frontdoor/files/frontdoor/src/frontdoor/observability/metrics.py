@@ -51,10 +51,13 @@ def outcome_of(status: int) -> str:
 class Histogram:
     """Counts by upper bound. `counts` has one place more than `bounds`, for what lies above all of them."""
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...], parts: Sequence[Histogram] = ()) -> None:
+        """`parts` are those that it begins as the sum of."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        for part in parts:
+            self.counts = [one + other for one, other in zip(self.counts, part.counts, strict=True)]
+        self.total: float = sum([part.total for part in parts], 0.0)
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
@@ -80,16 +83,22 @@ class PathStats:
         self.first_token, self.first_byte = Histogram(FIRST), Histogram(FIRST)
 
 
-class KeyStats:
-    """Numbers of one API key."""
+class Tokens:
+    """What the engine reported to have read and generated."""
 
-    def __init__(self) -> None:
-        self.outcomes = _zeros(OUTCOMES)
-        self.prompt_tokens = self.completion_tokens = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
     @property
     def tokens(self) -> Counter[str]:
         return Counter(prompt=self.prompt_tokens, completion=self.completion_tokens)
+
+
+class KeyStats(Tokens):
+    """Numbers of one API key."""
+
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
 
 
 class ReplicaStats:
@@ -97,6 +106,25 @@ class ReplicaStats:
 
     def __init__(self) -> None:
         self.outcomes = _zeros(OUTCOMES)
+
+
+class SlotStats(Tokens):
+    """Numbers of the generations of one slot."""
+
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
+        #: those that were turned away for want of a permit, or because the slot is closed
+        self.refusals = _zeros(TURNED_AWAY_CODES)
+        #: of event streams that went well
+        self.first_token = Histogram(FIRST)
+        self.queue_wait = Histogram(LONG)
+        self.gaps = Histogram(SHORT)
+
+    def refused(self, code: str, status: int, number: int = 1) -> None:
+        """Count generations that no engine was asked for."""
+        self.outcomes[REFUSED] += number
+        if status == 503:
+            self.refusals[code] += number
 
 
 class ModelStats:
@@ -111,7 +139,9 @@ class ModelStats:
 class Metrics:
     """Totals since the start. Labels come from fixed sets, so their number is bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: Iterable[str] = ("main",)) -> None:
+        #: by name
+        self.slots = {name: SlotStats() for name in slots}
         self.paths: defaultdict[str, PathStats] = defaultdict(PathStats)
         self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
         #: by index, where the slot has several
@@ -125,17 +155,33 @@ class Metrics:
         self.engine_errors = _zeros(ENGINE_CODES)
         #: other errors that clients were told
         self.errors = _zeros(OTHER_CODES)
-        self.queue_wait = Histogram(LONG)
-        self.gaps = Histogram(SHORT)
-        #: those that have ended
-        self.generation_requests = 0
         self.request_bytes = self.response_bytes = 0
-        self.prompt_tokens = self.completion_tokens = 0
 
     def answered(self, code: str, status: int, number: int = 1) -> None:
         """Count answers of the frontdoor's own that say no."""
         table = self.refusals if status == 503 else self.engine_errors if status in (502, 504) else self.errors
         table[code] += number
+
+    @property
+    def queue_wait(self) -> Histogram:
+        return Histogram(LONG, [slot.queue_wait for slot in self.slots.values()])
+
+    @property
+    def gaps(self) -> Histogram:
+        return Histogram(SHORT, [slot.gaps for slot in self.slots.values()])
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum([slot.prompt_tokens for slot in self.slots.values()])
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum([slot.completion_tokens for slot in self.slots.values()])
+
+    @property
+    def generation_requests(self) -> int:
+        """Those that have ended."""
+        return sum([slot.outcomes.total() for slot in self.slots.values()])
 
     def outcomes(self) -> Counter[str]:
         """How many exchanges ended how, over all paths."""
@@ -185,6 +231,9 @@ SLOT_SHOWN = {
     "by_slot_active_generations": ("active_generations", "Permits of the slot that are in use."),
     "by_slot_queued_generations": ("queued_generations", "Requests that wait for permits of the slot."),
     "by_slot_verification_wanted": ("verification_wanted", "Whether the slot's streams call for a verification."),
+    "by_slot_replicas": ("replica_count", "Engines of the slot."),
+    "by_slot_used_replicas": ("used_replicas", "Engines of the slot that are given requests."),
+    "by_slot_tokens_per_second": ("tokens_per_s", "Tokens that the slot's engines generate, as they count them."),
 }
 # Of what the watchdog of a slot tells; a slot without one has no samples.
 WATCHED = {
@@ -194,7 +243,7 @@ WATCHED = {
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "card_faults": "Faults of the slot's cards that the kernel has reported since the watchdog started.",
 }
-# Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
+# Of everything else: the attribute, of what (of all, a path, a key, a slot or a replica), and what it says.
 _COUNTED = {
     "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
     "refusals_total": ("refusals", "", "Requests turned away: no permit was free, or the slot was closed."),
@@ -209,6 +258,16 @@ _COUNTED = {
         "outcomes",
         "replica",
         "Requests by replica and how they ended, where there are several.",
+    ),
+    "by_slot_requests_total": ("outcomes", "slot", "Generations by slot and how they ended."),
+    "by_slot_refusals_total": ("refusals", "slot", "Generations turned away, by slot."),
+    "by_slot_tokens_total": ("tokens", "slot", "Tokens by slot, where the engine reported usage."),
+    "by_slot_queue_wait_seconds": ("queue_wait", "slot", "Wait for a permit of the slot, of those who waited."),
+    "by_slot_inter_chunk_seconds": ("gaps", "slot", "Time between reads of an event stream, by slot."),
+    "by_slot_first_token_seconds": (
+        "first_token",
+        "slot",
+        "Time to an event stream's first bytes, by slot, without the wait for a permit.",
     ),
     "watched_streams_total": ("streams", "model", "Event streams that were looked at for degenerate output."),
     "degenerate_streams_total": ("signs", "model", "Those of them that showed a sign of a broken engine."),
@@ -269,7 +328,8 @@ def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | in
 def _of_slots(slots: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Sample]]]:
     """Names, texts and samples of what is told of each slot. What was never switched has no last switch."""
     for name, (key, text) in SLOT_SHOWN.items():
-        yield name, text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items()]
+        # what the engines do not tell has no sample
+        yield name, text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items() if row[key] is not None]
     phases = [
         ("", {"slot": slot, "phase": one}, float(row["phase"] == one)) for slot, row in slots.items() for one in PHASES
     ]
@@ -331,6 +391,7 @@ def render(
         # a key that was removed keeps its numbers: what it used does not become less
         "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
         "model": metrics.models,
+        "slot": metrics.slots,
         "replica": {str(row["index"]): ReplicaStats() for row in replicas if len(replicas) > 1}
         | {str(index): stats for index, stats in metrics.replicas.items()},
     }

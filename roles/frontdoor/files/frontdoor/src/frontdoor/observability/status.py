@@ -18,6 +18,7 @@ from typing import Any
 from frontdoor import __version__, chat, errors
 from frontdoor.admission.outlook import told_s
 from frontdoor.config import Config
+from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server, Target
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import METRICS, respond
@@ -96,8 +97,7 @@ class LocalAnswers:
         elif path == "/status":
             respond(client, head, self._status())
         elif path == "/frontdoor/activity":
-            self.server.ledger.settle()
-            respond(client, head, self.server.ledger.activity.report() | {"switches": self.histories[0].switches()})
+            self._answer_activity(client, head)
         elif path == "/health":
             respond(client, head, {"status": "ok"})
         else:
@@ -112,9 +112,20 @@ class LocalAnswers:
             content, kind = chat.file_at(path)
             respond(client, head, content, kind=kind, fields=chat.FIELDS)
 
+    def _answer_activity(self, client: ClientConnection, head: RequestHead) -> None:
+        """Tell what happened lately in a slot, the first one where none is named."""
+        name = _asked(head).get("slot", [self.server.targets[0].name])[0]
+        found = next((target.index for target in self.server.targets if target.name == name), None)
+        if found is None:
+            client.refuse(Refusal(404, "unknown_path", f"this host has no slot {name!r}"), head)
+            return
+        ledger = self.server.ledger
+        ledger.settle()
+        respond(client, head, ledger.activities[found].report() | {"switches": self.histories[found].switches()})
+
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
-        asked = urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
+        asked = _asked(head)
         model, first = asked.get("model", [""])[0], self.server.targets[0]
         target = self.server.by_model.get(model, first)
         (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
@@ -149,8 +160,6 @@ class LocalAnswers:
         """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
         replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
-        profile, engine = state.profile or {}, state.engine or {}
-        records = self.records.of(state.slot, profile)
         # what is shown counts what has ended by now
         self.server.ledger.settle()
         is_ready, why_not, retry_after_s = self._ready(first)
@@ -163,27 +172,8 @@ class LocalAnswers:
             "since": state.updated_at,
             "now": utc_now(),
             "last_switch": self._last_switch(first),
-            "model_slot": {
-                "slot": state.slot,
-                **{name: profile.get(name, "") for name in PROFILE_TEXTS},
-                "status": status_here(profile.get("status", ""), records),
-                "modalities": ",".join(profile.get("modalities", ())),
-                "max_model_len": profile.get("max_model_len"),
-                "remote": first.slot.remote,
-            },
             "slots": {target.name: self._slot(target) for target in self.server.targets},
-            "records": newest(records),
-            "engine": {
-                "reachable": replicas.reachable,
-                "error": replicas.error,
-                "silent_s": _rounded(replicas.silent_s),
-                "tokens_per_s": replicas.tokens_per_s,
-                "cache_used": replicas.cache_used,
-                "url": state.backend_url,
-                **{name: engine.get(name) for name in ("unit", "invocation_id", "started_at")},
-                "connections": sum(len(one.pool.open) for one in replicas.all),
-                "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
-            },
+            **self._served(first),
             "replicas": [self._replica(first, one) for one in replicas.all],
             "frontdoor": {
                 "version": __version__,
@@ -220,6 +210,34 @@ class LocalAnswers:
             },
         }
 
+    def _served(self, target: Target) -> dict[str, Any]:
+        """What a slot serves, what is recorded of that, and what is known of its engines together."""
+        replicas, state = target.replicas, target.slot.state
+        profile, engine = state.profile or {}, state.engine or {}
+        records = self.records.of(state.slot, profile)
+        return {
+            "model_slot": {
+                "slot": state.slot,
+                **{name: profile.get(name, "") for name in PROFILE_TEXTS},
+                "status": status_here(profile.get("status", ""), records),
+                "modalities": ",".join(profile.get("modalities", ())),
+                "max_model_len": profile.get("max_model_len"),
+                "remote": target.slot.remote,
+            },
+            "records": newest(records),
+            "engine": {
+                "reachable": replicas.reachable,
+                "error": replicas.error,
+                "silent_s": _rounded(replicas.silent_s),
+                "tokens_per_s": replicas.tokens_per_s,
+                "cache_used": replicas.cache_used,
+                "url": state.backend_url,
+                **{name: engine.get(name) for name in ("unit", "invocation_id", "started_at")},
+                "connections": sum(len(one.pool.open) for one in replicas.all),
+                "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
+            },
+        }
+
     def _last_switch(self, target: Target) -> dict[str, Any] | None:
         """The last switch of a slot that has ended."""
         return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
@@ -244,6 +262,8 @@ class LocalAnswers:
             "max_active_generations": limiter.limit,
             "active_generations": limiter.active,
             "queued_generations": limiter.queued,
+            "queue_timeout_s": state.queue_timeout_s,
+            **self._served(target),
             "sentinel": target.sentinel.report(),
             "liveness": self.watchdogs[target.index].told(),
             "replicas": [self._replica(target, one) for one in target.replicas.all],
@@ -286,11 +306,22 @@ class LocalAnswers:
         served = {"slot": model["slot"], "profile": model["name"]}
         served |= {name: model[name] for name in ("status", "served_model_name", "fingerprint")}
         slots = {
-            name: row | {"verification_wanted": row["sentinel"]["verification_wanted_at"] is not None}
+            name: row
+            | {
+                "verification_wanted": row["sentinel"]["verification_wanted_at"] is not None,
+                "replica_count": len(row["replicas"]),
+                "used_replicas": sum(one["used"] for one in row["replicas"]),
+                "tokens_per_s": row["engine"]["tokens_per_s"],
+            }
             for name, row in status["slots"].items()
         }
         told = {"replicas": status["replicas"], "slots": slots}
         return render(self.server.ledger.metrics, now, served, status["phase"], __version__, **told)
+
+
+def _asked(head: RequestHead) -> dict[str, list[str]]:
+    """The query of a request."""
+    return urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
 
 
 def _rounded(seconds: float | None) -> float | None:
