@@ -321,10 +321,16 @@ def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None
     others = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running and unit.name not in target.units]
     if others:
         return f"{others[0]} runs beside it"
+    if seen.neighbours:
+        return _room_first(seen)
     for look in seen.looks:
         if not (look.stands and look.unit.settled and state.passed.get(look.unit.invocation_id)):
             return f"{look.unit.name} is not served, or not verified"
     return ""
+
+
+def _room_first(seen: Seen) -> str:
+    return f"slot {seen.neighbours[0].slot} has to make room first"
 
 
 def why_not_beside(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
@@ -338,6 +344,8 @@ def why_not_beside(request: Request, seen: Seen, kind: Kind, previous: Profile |
         return f"{target.name} has one engine, which is to be started anew"
     if seen.crowded:
         return seen.crowded
+    if seen.neighbours:
+        return _room_first(seen)
     if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
         return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
     if previous is None or seen.back is None or state.fingerprint != previous.fingerprint:
@@ -363,22 +371,28 @@ def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _serving_on(
-    request: Request, seen: Seen, kind: Kind, previous: Profile | None
+    request: Request, seen: Seen, kind: Kind, previous: Profile | None, alone: tuple[int, ...]
 ) -> tuple[bool, tuple[tuple[int, ...], ...]]:
     """(whether the target is started beside what is served, the batches); neither for the plain way. Raises SlotFault
-    if `min_serving` is impossible."""
+    if `min_serving` is impossible.
+
+    alone: the only engines that are started anew; none where all of them are.
+    """
     count, least = len(seen.looks), request.min_serving
-    why = "it is 0" if least == 0 else f"slot {seen.neighbours[0].slot} uses its cards" if seen.neighbours else ""
-    why = why or (why_not_beside if count == 1 else why_plain)(request, seen, kind, previous)
-    most, words = (
-        (1, "one engine goes on serving") if count == 1 else (count - 1, f"at most {count - 1} of {count} replicas go on serving")
-    )
+    why = "it is 0" if least == 0 else ""
+    if count == 1:
+        most, words = 1, "one engine goes on serving"
+        why = why or why_not_beside(request, seen, kind, previous)
+    else:
+        most = count - (len(alone) or 1)
+        words = f"at most {most} of {count} replicas go on serving"
+        why = why or ("" if alone else why_plain(request, seen, kind, previous))
     if least and kind is Kind.SWITCH and (why or least > most):
         raise SlotFault(
             f"min_serving is {least}, which is impossible: {why or words}; "
             "leave it out, and clients are turned away meanwhile"
         )
-    if why:
+    if why or alone:
         return False, ()
     return (True, ()) if count == 1 else (False, _batches(request, count))
 
@@ -399,7 +413,7 @@ def plan(request: Request, seen: Seen) -> Plan:
     partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
     previous = _previous(request, seen, kind, partial=partial)
-    beside, batches = (False, ()) if partial else _serving_on(request, seen, kind, previous)
+    beside, batches = _serving_on(request, seen, kind, previous, scope if partial else ())
     clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
@@ -407,7 +421,8 @@ def plan(request: Request, seen: Seen) -> Plan:
         kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears), others=others
     )
     if batches:
-        phases = (Phase.GUARD, Phase.JOURNAL, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
+        head = phases[: phases.index(Phase.CLOSE)]
+        phases = (*head, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
     if beside:
         phases = _BESIDE if seen.target and seen.target.warmup else tuple(p for p in _BESIDE if p is not Phase.WARM_UP)
     scoped = tuple(seen.target_units[place] for place in scope)

@@ -95,6 +95,9 @@ class Kind:
     # --- how it is started
     kill_signal = "SIGTERM"
     success_statuses = "143"  # exit statuses of an engine that was told to end
+    card_variables: Mapping[
+        str, str
+    ] = {}  # by what it reaches cards through: the variable that numbers those it may use
     cache_variable: str | None = None  # which variable names the folder of what it has compiled
     metrics = Metrics()
     version_at: tuple[str, str] = ("/version", "version")  # where it tells its version, and the key of the answer
@@ -130,6 +133,10 @@ class Kind:
     def cache_folder(self, env: Mapping[str, str]) -> str | None:
         """Where it keeps what it has compiled."""
         return env.get(self.cache_variable) if self.cache_variable else None
+
+    def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+        """Does a start compile what it does not find there?"""
+        return False
 
     def derived_settings(self, engine: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, tuple[Any, str]]:
         """``{setting: (value, the key it comes from)}``: what other keys of a profile's engine section set."""
