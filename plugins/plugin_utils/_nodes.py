@@ -18,7 +18,7 @@ from ._catalogue.problems import did_you_mean
 DEFAULT_PORT = 18200
 # The floor of the network between nodes; docs/nodes.md has the arithmetic. 0 demands nothing.
 _FLOOR = {"bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}
-_KEYS = ("hosts", "interface", "port", *_FLOOR)
+_KEYS = ("hosts", "interface", "port", "key", *_FLOOR)  # the key goes to the host by itself, see the role slot
 _HOST_KEYS = ("name", "address")
 
 
@@ -57,20 +57,21 @@ class NodePlace:
     def as_dict(self) -> dict[str, Any]:
         """Return what the host has to know of it."""
         hosts = [dict(zip(_HOST_KEYS, host, strict=True)) for host in self.hosts]
-        return {"rank": self.rank, "port": self.port, "hosts": hosts, **{key: getattr(self, key) for key in _FLOOR}}
+        floor = {key: getattr(self, key) for key in _FLOOR}
+        return {"rank": self.rank, "interface": self.interface, "port": self.port, "hosts": hosts, **floor}
 
 
 def node_place(nodes: Any, name: str) -> NodePlace | None:
     """Return the place of the host with this name; None where it is in no group.
 
     :param nodes: what b70_nodes says: ``{interface: NAME, port: N, hosts: [{name: HOST, address: IP}, ...],
-        bandwidth_min_gb_s: N, latency_max_us: N}``; only interface and hosts are required.
+        bandwidth_min_gb_s: N, latency_max_us: N}``; only interface and hosts are required. A key is not looked at.
     :raises ValueError: naming the key that is wrong.
     """
     if not nodes:
         return None
     if not isinstance(nodes, Mapping):
-        raise ValueError(f"b70_nodes is a mapping of {', '.join(_KEYS)}, not {nodes!r}")
+        raise ValueError(f"b70_nodes is a mapping of {', '.join(_KEYS)}, not a {type(nodes).__name__}")
     for key in nodes:
         if key not in _KEYS:
             raise ValueError(f'b70_nodes: unknown key "{key}"{did_you_mean(str(key), _KEYS)}')

@@ -4,12 +4,14 @@
 """Two and three real hosts serve one model by pipeline parallelism on the real engine, and lose each other.
 
 The tests are one story, in this order. The group has three hosts, and a profile over two nodes leaves the third one
-out. Each start of such an engine takes a minute or more on two processors.
+out. The followers serve a model of their own whenever no part is wanted of them. Each start of an engine over several
+nodes takes a minute or more on two processors.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from testinfra.host import Host
 
@@ -45,6 +48,7 @@ LIMIT_S = 900
 MODELS = ROOT / "tests/lab/models"
 SOURCES = ROOT / "inventory/group_vars/lab/models.yml"
 ANSWER = "I am tiny-a."
+BEFORE = "tiny-b"  # what the followers serve by themselves
 QUESTIONS = (
     QUESTION,
     "Write these three words back to me unchanged: satin cobalt orbit",
@@ -150,23 +154,27 @@ class Group:
 
     def assert_serves(self, profile: str, nodes: int = 1, answer: str = ANSWER) -> None:
         """The leader serves it, verified, and boots it; so many nodes run the parts of that very process, and no other
-        does; what the nodes say of each other is the same everywhere; a request gets the right answer."""
+        does; what the nodes say of each other is the same everywhere; a request gets the right answer. Followers
+        without a part serve their own model."""
         found = self.status(self.leader)
         assert (found["profile"], found["open"], found["verified"]) == (profile, True, True), found
         assert found["enabled_units"] == [unit_of(profile)]
         part = {"profile": profile, "epoch": served_process(self.leader), "state": "runs", "reason": ""}
         for rank, host in enumerate(self.followers, 1):
-            assert runs(host, profile) == (rank < nodes), (rank, host.run("journalctl -n 40 -u b70-node-main").stdout)
+            if rank >= nodes:
+                self.wait_given_back(host)
+            running = profile if rank < nodes else BEFORE
+            assert runs(host, running), (rank, host.run("journalctl -n 40 -u b70-node-main").stdout)
             self._assert_agreed(host, rank, part if rank < nodes else None)
         assert answer_of(self.door.ask()) == answer
 
     def _assert_agreed(self, host: Host, rank: int, part: dict[str, str] | None) -> None:
-        """A node and the leader say the same of its part (None: none runs) and of what the leader wants. It is never
-        open itself."""
+        """A node and the leader say the same of its part (None: none runs) and of what the leader wants. It is not open
+        itself beside a part."""
 
         def agree() -> bool:
             leader, follower = self.status(self.leader)["node"], self.status(host)
-            assert not follower["open"]
+            assert follower["open"] == (part is None)
             own, wish = follower["node"], leader["own"]["wish"]
             said = own["own"], leader["others"][self.names[rank]]
             if said[0]["part"] != said[1]["part"] or own["others"][self.names[0]]["wish"] != wish:
@@ -177,6 +185,15 @@ class Group:
             return bool(found == part and wish["epoch"] == part["epoch"])
 
         until(agree, f"what {self.names[rank]} and the leader say of its part", 30)
+
+    def wait_given_back(self, host: Host) -> None:
+        """Wait until a follower serves its own model, verified."""
+
+        def serves() -> bool:
+            found = self.status(host)
+            return (found["profile"], found["verified"], found["at_work"]) == (BEFORE, True, None)
+
+        until(serves, f"{BEFORE} on a follower", LIMIT_S)
 
     def wait_anew(self, before: str) -> None:
         """Wait until another process than `before` is served, verified, and nobody works on the slot."""
@@ -207,7 +224,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         hosts = sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())
         nodes = [{"name": name, "address": found["ansible_host"]} for name, found in hosts]
         variables = {
-            "b70_nodes": {"interface": "host0", "hosts": nodes},
+            "b70_nodes": {"interface": "host0", "hosts": nodes, "key": secrets.token_hex(32)},
             "b70_profiles": PROFILES,
             "model_weights_models": models | {"tiny-a-3": {"path": str(folder / "tiny-a-3")}},
         }
@@ -218,11 +235,31 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def alone(group: Group) -> list[str]:
-    """The answers of one host."""
+    """The answers of one host. The followers serve a model of their own."""
     done = group.run("site.yml")
     assert done.code == 0, done.output
+    key = json.loads(group.variables.read_text())["b70_nodes"]["key"]
+    assert key not in done.output
+    for host in group.followers:
+        host.check_output("b70ctl switch %s", BEFORE)
     group.assert_serves("tiny-a")
     return group.answers()
+
+
+def test_a_group_without_a_key_is_refused(group: Group, alone: list[str]) -> None:
+    nodes = json.loads(group.variables.read_text())["b70_nodes"]
+    done = group.run("site.yml", "--tags", "preflight", "-e", json.dumps({"b70_nodes": {**nodes, "key": ""}}))
+    assert done.code != 0
+    assert "whose key is missing" in words_of(done.output)
+    assert "openssl rand -hex 32" in words_of(done.output)
+
+
+def test_a_node_says_nothing_to_strangers(group: Group, alone: list[str]) -> None:
+    nodes = json.loads(group.variables.read_text())["b70_nodes"]["hosts"]
+    for node in nodes:
+        assert requests.get(f"http://{node['address']}:18200/node", timeout=5).status_code == 403
+    for host in group.hosts.values():
+        assert host.check_output("stat -c '%%a %%U' /etc/b70-vllm-slot/keys/b70-nodes") == "600 root"
 
 
 def begins(group: Group) -> None:
@@ -264,13 +301,21 @@ def test_the_answers_of_two_nodes_are_those_of_one(group: Group, alone: list[str
     assert done.code == 0, done.output
     group.assert_serves("tiny-pair", 2)
     assert group.answers() == alone
-    assert "node 1 of 2" in group.status(group.followers[0])["reason"]
+    assert group.status(group.followers[0])["reason"] == f"part of tiny-pair, led by {group.names[0]} (node 1 of 2)"
 
 
 def test_a_second_run_changes_nothing(group: Group) -> None:
     done = group.run("site.yml")
     assert (done.code, done.changed) == (0, 0), done.output
     group.assert_serves("tiny-pair", 2)
+
+
+def test_a_leader_without_its_node_service_gets_it_back(group: Group) -> None:
+    before = served_process(group.leader)
+    group.leader.check_output("systemctl stop b70-node-main")
+    until(lambda: group.leader.run("systemctl is-active b70-node-main").rc == 0, "the service of the leader", 60)
+    group.assert_serves("tiny-pair", 2)
+    assert served_process(group.leader) == before
 
 
 def test_a_follower_refuses_a_profile_of_its_own(group: Group) -> None:
@@ -337,6 +382,9 @@ def test_a_profile_of_one_host_ends_all_parts(group: Group) -> None:
     assert done.code == 0, done.output
     until(lambda: not any(runs(host, "tiny-trio") for host in group.followers), "the end of the parts", 60)
     group.assert_serves("tiny-b", answer="I am tiny-b.")
+    # What the followers serve again is remembered no longer.
+    for host in group.followers:
+        assert not host.file("/var/lib/b70/node/main.json").exists
 
 
 NETWORK: dict[str, Any] = {"evaluate_only": ["network"]}
@@ -359,7 +407,8 @@ def test_no_network_is_measured_while_a_node_serves(group: Group) -> None:
 
 
 def test_the_network_is_measured_by_the_leader_and_nothing_is_left_behind(group: Group, tmp_path: Path) -> None:
-    group.leader.check_output("b70ctl stop")
+    for host in group.hosts.values():
+        host.check_output("b70ctl stop")
     given = {**NETWORK, **floor_of(group, 0), "evaluate_json_dir": str(tmp_path)}
     done = group.run("playbooks/evaluate.yml", "-e", json.dumps(given))
     assert (done.code, done.changed) == (0, 0), done.output

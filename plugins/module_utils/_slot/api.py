@@ -17,7 +17,7 @@ from typing import Any
 from . import guards, power, quarantine, replicas
 from .drift import drift_of
 from .driver import Driver, Outcome, predict
-from .effects import Effects
+from .effects import RENDERING, SETTLING, Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
 from .liveness_file import read_liveness
@@ -455,6 +455,12 @@ def at_work(fx: Effects, layout: Layout) -> str | None:
     """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
     note = (fx.files.read(layout.lock_file) or "").strip()
     return note if fx.processes.cmdline(_pid(note)) else None
+
+
+def switches(fx: Effects, layout: Layout) -> bool:
+    """Is a switch at work that somebody asked for, and that can go back?"""
+    note = at_work(fx, layout)
+    return note is not None and not note.endswith((SETTLING, RENDERING))
 
 
 def _pid(note: str) -> int:

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,14 +23,15 @@ from .host.effects import host_effects
 from .host.http import HAS_REQUESTS
 from .host.locks import SWITCH_LIMIT_S
 from .host.node_server import NodeServer
-from .node_link import INTERVAL_S, await_nodes
+from .node_key import respond
+from .node_link import INTERVAL_S, await_nodes, read_key
 from .node_service import NodeService
 from .nodes import Report
 from .observe import load_profile, read_memory
 from .recorded import recorded
 from .slot_file import read_slot_file
 from .state_file import stamp
-from .types import CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
+from .types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
 DONE, FAILED, USAGE, NOT_SERVING, LOCKED, QUARANTINED = range(6)
 CODES = """\
@@ -208,7 +209,8 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
         if arguments.word == "node":
             return _node(fx, layout)
         if arguments.word == "await-nodes":
-            await_nodes(fx, layout, load_profile(fx, layout, arguments.profile), os.environ.get("INVOCATION_ID", ""))
+            profile, epoch = load_profile(fx, layout, arguments.profile), os.environ.get("INVOCATION_ID", "")
+            await_nodes(fx, layout, profile, epoch, lambda: api.switches(fx, layout))
             return DONE
         if arguments.word == "cards":
             return _cards(fx, say)
@@ -294,20 +296,35 @@ def _node(fx: Effects, layout: Layout) -> int:
     group = read_slot_file(fx, layout).group
     if group is None:
         raise SlotFault("this host is in no group of nodes (b70_nodes)")
-    service = NodeService(fx, layout, lambda text: sys.stderr.write(f"{text}\n"))
-    said: list[Report] = []
+    # systemd read it as root, or as the unit's credential was set up.
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    key_file = PurePosixPath(folder, NODE_KEY) if folder else layout.node_key_file
+    key = read_key(fx, key_file)
+    service = NodeService(fx, layout, lambda text: sys.stderr.write(f"{text}\n"), key_file, _aside)
+    said: list[tuple[Report, float]] = []
 
-    def answer() -> str | None:
-        return replace(said[-1], at=time.time()).to_json() if said else None
+    def answer(path: str) -> tuple[int, str]:
+        text = None
+        if said:
+            report, looked_at = said[-1]
+            text = replace(report, age=fx.clock.monotonic() - looked_at, busy=service.busy).to_json()
+        return respond(key, group.own.name, path, text)
 
     try:
         NodeServer(group.own.address, group.port, answer)
     except OSError as error:
         raise SlotFault(f"this node can't be reached at {group.own.address} port {group.port}: {error}") from error
-    while (report := service.look()) is not None:
-        said[:] = [report]
+    while True:
+        looked_at = fx.clock.monotonic()
+        report = service.look()
+        if report is None:
+            return DONE
+        said[:] = [(report, looked_at)]
         fx.clock.sleep(INTERVAL_S)
-    return DONE
+
+
+def _aside(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
 
 
 def _cards(fx: Effects, say: Say) -> int:

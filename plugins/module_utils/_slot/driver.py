@@ -126,6 +126,8 @@ class Driver:
                         state = replace(state, end=End.INTERRUPTED)
                         if waits or (run.rechecking and step.phase in VERIFYING_PHASES):
                             recover.close(run, for_clients(run.lost) if waits else run.reason())
+                        if waits:
+                            self._end_engine()
             end = state.end or End.UNCHANGED
             if self._locked and run.request.mode is not Mode.SWITCH and end in (End.UNCHANGED, End.UNTOUCHED):
                 recover.close_unproven(run, run.reason() or run.chosen)
@@ -148,6 +150,18 @@ class Driver:
             return bool(run.lost) and run.unit(run.profile.unit).enabled
         except SlotFault:
             return False
+
+    def _end_engine(self) -> None:
+        """Ends the engine that lost a node, where it has not ended by itself: nothing else would start it anew."""
+        run = self._run
+        try:
+            unit = run.unit(run.profile.unit)
+            asked = run.engine.invocation_id if run.engine is not None else unit.invocation_id
+            if unit.settled and unit.invocation_id == asked:
+                self._fx.units.kill(unit.name)
+                run.did(f"kill {unit.name}")
+        except (Fault, OSError) as fault:
+            run.warn(f"{run.profile.unit} lost a node and could not be ended: {fault}")
 
     def _going_down(self) -> bool:
         """Whoever gives no answer goes down: what this run leaves open is settled in either case."""

@@ -94,6 +94,9 @@ class Upload:
 class Http(Protocol):
     def get(self, url: str, timeout_s: float) -> Reply: ...
 
+    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
+        """The same of several at once: it takes as long as the slowest."""
+
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply: ...
 
     def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
@@ -188,6 +191,9 @@ class Processes(Protocol):
 
     def render_nodes(self) -> tuple[str, ...]:
         """Device files of the cards, such as /dev/dri/renderD128."""
+
+    def addresses(self, interface: str) -> tuple[str, ...] | None:
+        """The IP addresses of a network device; None where there is no such device."""
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         """Who has one of these device files open."""

@@ -160,11 +160,17 @@ def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen:
         if problem is not None:
             raise SlotFault(f"{path} can't be written to ({problem}), so a switch could not be recorded")
     needs = [(layout.slot_run_dir, NEED_RUN_BYTES)]
-    cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
     if replaces:
-        needs.append((layout.state_dir, NEED_STATE_BYTES))
-    if replaces and cache:
-        needs.append((PurePosixPath(cache), NEED_CACHE_BYTES))
+        needs += [(layout.state_dir, NEED_STATE_BYTES), *_for_cache(profile)]
+    _check_room(fx, needs)
+
+
+def _for_cache(profile: Profile) -> list[tuple[PurePosixPath, int]]:
+    cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
+    return [(PurePosixPath(cache), NEED_CACHE_BYTES)] if cache else []
+
+
+def _check_room(fx: Effects, needs: Sequence[tuple[PurePosixPath, int]]) -> None:
     for path, need in needs:
         free = fx.files.free_bytes(path)
         if free < need:
@@ -235,6 +241,41 @@ def check_unit(unit: UnitState) -> None:
         )
 
 
+def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
+    """What a part of another node's engine would lack on this host, or nothing. Our own units end before it starts."""
+    missing = lacking(fx, profile, ())
+    if missing:
+        return missing
+    units = fx.units.survey(layout.unit_prefix, ())
+    try:
+        check_unit(next((unit for unit in units if unit.name == profile.unit), UnitState(profile.unit)))
+        check_cards(fx, layout, profile)
+        strangers.check_cards(fx, profile, [unit.name for unit in units if unit.running])
+        check_power(fx, profile)
+        memory.check(fx, profile)
+        _check_room(fx, [(layout.slot_run_dir, NEED_RUN_BYTES), *_for_cache(profile)])
+        check_interface(fx, layout)
+    except SlotFault as fault:
+        return f"{fault.message} (expected {fault.expected}, got {fault.got})" if fault.expected else fault.message
+    return ""
+
+
+def check_interface(fx: Effects, layout: Layout) -> None:
+    """The network device between the nodes is there and has this host's address."""
+    group = read_slot_file(fx, layout).group
+    if group is None or not group.interface:
+        return
+    found = fx.processes.addresses(group.interface)
+    if found is None:
+        raise SlotFault(f"this host has no network device {group.interface} (b70_nodes.interface)")
+    if group.own.address not in found:
+        raise SlotFault(
+            f"{group.interface} does not have the address of this node (b70_nodes)",
+            expected=group.own.address,
+            got=", ".join(found) or "no address",
+        )
+
+
 def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: Plan, profile: Profile) -> list[str]:
     """All guards in the order in which a person would want to hear of them. Returns warnings."""
     check_quarantine(request, seen, plan)
@@ -254,6 +295,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if request.mode is Mode.SWITCH and profile.node is None:
         node_link.check_free(fx, layout)
     elif request.mode is Mode.SWITCH and "unit" not in request.planned:
+        check_interface(fx, layout)
         unmeasured = node_link.check_group(fx, layout, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)

@@ -9,16 +9,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from pathlib import PurePosixPath
 
 from . import api, guards, nodes, quarantine, strangers
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink, read_state
-from .node_link import ask, heard, mapping, read_part
-from .nodes import ENDED, REFUSED, RUNS, Group, Offer, Part, Report, Wish
-from .observe import installed_profiles, load_profile, load_wanted
+from .node_link import ask, heard, mapping, read_part, weights_of
+from .nodes import ENDED, REFUSED, RUNS, Group, Node, Offer, Part, Report, Wish
+from .observe import installed_profiles, load_profile, load_wanted, read_memory
 from .phases import ALIVE_LIMIT_S
 from .profile import Profile
 from .rendering import pending, put_in_place
@@ -27,21 +28,42 @@ from .state_file import stamp
 from .types import Fault, Layout, Request, SlotFault, UnitState
 from .unit_checks import came_up
 
-OFFERS_EVERY_S = 5.0
+ALL_EVERY_S = 5.0  # the interval of looks at what is not urgent
+GIVE_BACK_AFTER_S, GIVE_BACK_MOST_S = 60.0, 3600.0  # from one try to the next one; longer each time
 PATIENCE_S = 20.0  # a part that is told to stop may wait for nodes that are gone; it is killed after this time
 END_LIMIT_S = 30.0
 WHO = "b70-node"
+SETTLES = "systemd"  # the caller of runs that settle an interrupted switch, in the journal
 
 
 class NodeService:
-    """Takes part in the group of this host, one look after the other. say: gets each action and its reason."""
+    """Takes part in the group of this host, one look after the other.
 
-    def __init__(self, fx: Effects, layout: Layout, say: Callable[[str], object]) -> None:
-        self._fx, self._layout, self._say = fx, layout, say
+    say: gets each action and its reason. key_file: the key of the group. aside: runs a task of minutes, while the looks
+    go on.
+    """
+
+    def __init__(
+        self,
+        fx: Effects,
+        layout: Layout,
+        say: Callable[[str], object],
+        key_file: PurePosixPath | None = None,
+        aside: Callable[[Callable[[], None]], object] = lambda work: work(),
+    ) -> None:
+        self._fx, self._layout, self._say, self._aside = fx, layout, say, aside
+        self._key_file = key_file or layout.node_key_file
         self._silent_since: dict[str, float] = {}
+        self._answers: dict[str, Report | str] = {}
+        self._asked_all_at: float | None = None
         self._offers: dict[str, Offer] = {}
         self._offers_at: float | None = None
+        self._settled_at: float | None = None
+        self._part_at = fx.clock.monotonic()  # the last change of the part
+        self._giving_back = False
+        self._give_back_at, self._give_back_after_s = 0.0, GIVE_BACK_AFTER_S
         self._told = ""
+        self.busy = ""  # the task that holds up the next look
 
     def look(self) -> Report | None:
         """Looks once and acts on it. Returns the report of this node; None: it is in no group."""
@@ -50,27 +72,35 @@ class NodeService:
         if group is None:
             self._end_part("the host left its group")
             return None
-        others = [group.leader] if group.rank else list(group.followers(len(group.hosts)))
-        answers = ask(fx, group, others)
-        self._count(answers)
-        wish = self._lead(group, heard(answers)) if not group.rank else None
+        at, wishes = fx.clock.now().timestamp(), [] if group.rank else self._wishes()
+        self._ask(group, group.followers(max((wish.count for wish, _unit in wishes), default=1)))
+        wish = self._lead(group, wishes) if not group.rank else None
         if group.rank:
-            self._follow(group, answers[group.leader.name])
+            self._follow(group, self._answers[group.leader.name])
         report = Report(
             name=group.own.name,
-            at=fx.clock.now().timestamp(),
+            at=at,
             hosts=tuple(node.name for node in group.hosts),
             wish=wish,
             part=read_part(fx, layout),
             offers=self._offered(),
+            settled=not group.rank and not wishes and self._is_settled(),
+            hears=tuple(heard(self._answers)),
         )
-        self._tell(report, answers)
+        self._tell(report)
         return report
 
-    def _count(self, answers: Mapping[str, Report | str]) -> None:
-        """Remembers how long each node has been silent."""
+    def _ask(self, group: Group, followers: Sequence[Node]) -> None:
+        """Asks the nodes that matter now, and all from time to time. Remembers how long each has been silent."""
         now = self._fx.clock.monotonic()
-        silent = {name for name, answer in answers.items() if isinstance(answer, str)}
+        needed = [group.leader] if group.rank else list(followers)
+        if self._asked_all_at is None or now - self._asked_all_at >= ALL_EVERY_S:
+            self._asked_all_at, needed = now, list(group.others)
+        known = {name: self._answers.get(name) for name in (node.name for node in group.others)}
+        answers = {name: answer for name, answer in known.items() if answer is not None}
+        self._answers = answers | ask(self._fx, self._key_file, group, needed)
+        now = self._fx.clock.monotonic()
+        silent = {name for name, answer in self._answers.items() if isinstance(answer, str)}
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
 
     def _silence(self, name: str) -> float:
@@ -81,13 +111,14 @@ class NodeService:
     def _offered(self) -> Mapping[str, Offer]:
         """The host's own versions of the profiles over several nodes, read again from time to time."""
         now = self._fx.clock.monotonic()
-        if self._offers_at is None or now - self._offers_at >= OFFERS_EVERY_S:
+        if self._offers_at is None or now - self._offers_at >= ALL_EVERY_S:
             self._offers_at, self._offers = now, {}
             for name in installed_profiles(self._fx, self._layout):
                 with suppress(SlotFault, OSError):
                     profile = self._wanted(name)
                     if profile.node is not None:
-                        self._offers[name] = Offer(profile.fingerprint, self._lacks(profile))
+                        lacks = self._at_work_words() or self._lacks(profile)
+                        self._offers[name] = Offer(profile.fingerprint, lacks, weights_of(self._fx, profile))
         return self._offers
 
     def _wanted(self, name: str) -> Profile:
@@ -95,15 +126,29 @@ class NodeService:
 
     def _lacks(self, profile: Profile) -> str:
         held = quarantine.read(self._fx, self._layout)
-        return held.describe() if held is not None else guards.lacking(self._fx, profile, ())
+        return held.describe() if held is not None else guards.for_part(self._fx, self._layout, profile)
+
+    def _at_work_words(self) -> str:
+        note = api.at_work(self._fx, self._layout)
+        return "" if note is None else f"its slot is at work: {note}"
 
     def _running(self) -> tuple[UnitState, ...]:
         return self._fx.units.running(self._layout.unit_prefix)
 
-    def _tell(self, report: Report, answers: Mapping[str, Report | str]) -> None:
+    @contextmanager
+    def _announced(self, words: str) -> Iterator[None]:
+        self.busy = words
+        try:
+            yield
+        finally:
+            self.busy = ""
+
+    def _tell(self, report: Report) -> None:
         """Writes what `b70ctl status` shows, if it has changed."""
+        answers = self._answers
         own, *others = (
-            asdict(replace(said, at=0.0)) if isinstance(said, Report) else said for said in (report, *answers.values())
+            asdict(replace(said, at=0.0, age=0.0)) if isinstance(said, Report) else said
+            for said in (report, *answers.values())
         )
         text = json.dumps({"own": own, "others": dict(zip(answers, others, strict=True))})
         if text != self._told:
@@ -113,32 +158,60 @@ class NodeService:
 
     # --- the leader
 
-    def _lead(self, group: Group, reports: Mapping[str, Report]) -> Wish | None:
-        """Stops an engine that lost a part. Returns what the followers are to run."""
+    def _wishes(self) -> list[tuple[Wish, UnitState]]:
+        """What the engines of this host need of other nodes, with their units."""
+        found = []
         for unit in self._running():
-            with suppress(SlotFault):
+            with suppress(SlotFault, OSError):
                 wish = nodes.wish_of(load_profile(self._fx, self._layout, self._layout.profile_of(unit.name)), unit)
-                if wish is None:
-                    continue
-                silence = {node.name: self._silence(node.name) for node in group.hosts if self._silence(node.name)}
-                why = nodes.lost(group, wish, reports, silence) if unit.settled else ""
-                if not why:
-                    self._tell_wait(group, wish, unit, reports)
-                    return wish
-                self._say(f"{unit.name} is stopped because {why}")
-                # Nothing can rejoin the process group. systemd starts a new engine, which waits for all nodes.
-                self._fx.units.kill(unit.name)
-                self._close(nodes.for_clients(why))
+                if wish is not None:
+                    found.append((wish, unit))
+        return found
+
+    def _lead(self, group: Group, wishes: Sequence[tuple[Wish, UnitState]]) -> Wish | None:
+        """Stops an engine that lost a part. Returns what the followers are to run."""
+        reports = heard(self._answers)
+        silence = {node.name: self._silence(node.name) for node in group.others if self._silence(node.name)}
+        for wish, unit in wishes:
+            why = nodes.lost(group, wish, reports, silence) if unit.settled else ""
+            if not why:
+                self._tell_wait(group, wish, unit, reports)
+                return wish
+            self._say(f"{unit.name} is stopped because {why}")
+            # Nothing can rejoin the process group. systemd starts a new engine, which waits for all nodes.
+            self._fx.units.kill(unit.name)
+            self._close(nodes.for_clients(why))
         return None
+
+    def _is_settled(self) -> bool:
+        """Whether no engine over several nodes is served, starts or is to start again.
+
+        The enabled units and the journal are read from time to time: only a switch changes them.
+        """
+        if self._at_work() or any(self._spans_nodes(unit.name) for unit in self._running()):
+            self._settled_at = None
+            return False
+        now = self._fx.clock.monotonic()
+        if self._settled_at is not None and now - self._settled_at < ALL_EVERY_S:
+            return True
+        enabled = [unit for unit in self._fx.units.survey(self._layout.unit_prefix, ()) if unit.enabled]
+        begun = read_memory(self._fx, self._layout).interrupted is not None
+        self._settled_at = None if begun or any(self._spans_nodes(unit.name) for unit in enabled) else now
+        return self._settled_at is not None
+
+    def _spans_nodes(self, unit: str) -> bool:
+        try:
+            return load_profile(self._fx, self._layout, self._layout.profile_of(unit)).node is not None
+        except (SlotFault, OSError):
+            return True  # it can't be ruled out
 
     def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, Report]) -> None:
         """Tells clients which node the engine waits for, if nothing has told them since the boot."""
         if unit.settled or read_state(self._fx, self._layout) is not None:
             return
-        with suppress(SlotFault):
-            name = nodes.awaited(group, wish, reports)
-            if name:
-                self._close(f"{wish.profile} waits for node {name}; it is served when all nodes are there")
+        waits = nodes.awaited(group, wish, reports, urgent=False)
+        if waits:
+            self._close(f"{wish.profile} waits for {waits.partition(',')[0]}; it is served when all nodes are there")
 
     def _close(self, why: str) -> None:
         """Writes the reason, unless a run of the slot engine is under way. The process' end closes the frontdoor."""
@@ -167,16 +240,26 @@ class NodeService:
             part = self._keep(replace(part, state=ENDED, reason=f"{unit.name} is {unit.describe()}"))
             with suppress(Fault, OSError):
                 self._publish("stopped", f"its part of {part.profile}, which {group.leader.name} leads, has ended")
-        act = nodes.follow(wish, self._silence(group.leader.name), part, part_runs=theirs is not None, rank=group.rank)
+        act = nodes.follow(
+            wish,
+            self._silence(group.leader.name),
+            part,
+            part_runs=theirs is not None,
+            rank=group.rank,
+            part_age_s=self._fx.clock.monotonic() - self._part_at,
+        )
         if act.stop:
-            self._end_part(act.stop)
+            with self._announced(f"it ends its part of {'an engine' if part is None else part.profile}"):
+                self._end_part(act.stop)
         elif act.start is not None:
-            self._begin(group, act.start)
-        elif isinstance(leader, Report) and wish is None:
+            with self._announced(f"it begins its part of {act.start.profile}"):
+                self._begin(group, act.start)
+        elif isinstance(leader, Report) and (leader.settled or (wish is not None and group.rank >= wish.count)):
             self._give_back(running)
 
     def _keep(self, part: Part) -> Part:
         self._say(f"the part of {part.profile} {part.state}{': ' * bool(part.reason)}{part.reason}")
+        self._part_at = self._fx.clock.monotonic()
         self._fx.files.write(self._layout.part_file, json.dumps(asdict(part)))
         return part
 
@@ -223,7 +306,7 @@ class NodeService:
             return
         self._keep(Part(wish.profile, wish.epoch, RUNS))
         with suppress(Fault, OSError):
-            words = f"node {group.rank} of {wish.count} of {profile.title}, which {group.leader.name} serves"
+            words = f"part of {wish.profile}, led by {group.leader.name} (node {group.rank} of {wish.count})"
             self._publish("stopped", words)
 
     def _clear(self, profile: Profile) -> None:
@@ -241,12 +324,33 @@ class NodeService:
     def _give_back(self, running: Mapping[str, UnitState]) -> None:
         """Serves what the slot served before it became part of an engine, unless another profile was chosen since."""
         before = mapping(self._fx.files.read(self._layout.before_file)).get("profile")
-        if not before or self._at_work():
+        if not before or self._giving_back or self._fx.clock.monotonic() < self._give_back_at or self._at_work():
             return
-        # Once: the journal records the result of the switch.
-        self._fx.files.remove(self._layout.before_file)
-        if not running:
-            self._switch(Request(profile=str(before), why="the slot is no longer part of another node's engine"))
+        if running or self._was_decided():
+            self._fx.files.remove(self._layout.before_file)
+            return
+        self._giving_back = True
+        self._aside(lambda: self._serve_again(str(before)))
+
+    def _was_decided(self) -> bool:
+        """Whether another caller has switched the slot since it became part of an engine."""
+        last = next(reversed(read_memory(self._fx, self._layout).attempts), None)
+        return last is not None and last.who not in (WHO, SETTLES)
+
+    def _serve_again(self, before: str) -> None:
+        why = "the slot is no longer part of another node's engine"
+        try:
+            if not self._switch(Request(profile=before, why=why))["failed"]:
+                self._fx.files.remove(self._layout.before_file)
+                self._give_back_after_s = GIVE_BACK_AFTER_S
+                return
+            self._say(f"{before} is started again in {self._give_back_after_s:.0f} s")
+        except (Fault, OSError) as fault:
+            self._say(f"{before} could not be served again: {fault}")
+        finally:
+            self._giving_back = False
+        self._give_back_at = self._fx.clock.monotonic() + self._give_back_after_s
+        self._give_back_after_s = min(GIVE_BACK_MOST_S, 2 * self._give_back_after_s)
 
     def _switch(self, request: Request) -> Mapping[str, object]:
         number = api.new_switch_id(stamp(self._fx.clock.now()))

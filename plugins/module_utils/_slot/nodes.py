@@ -5,8 +5,7 @@
 
 The leader's engine is what counts. While its unit runs a process, or waits to start one, the leader wishes for parts of
 exactly that process, which systemd names by its invocation id. A follower runs the part that is wished for and no
-other; a leader whose engine lost a part ends it. So no node needs to be told what to do, or trusts what it was told
-before.
+other; a leader whose engine lost a part ends it. So no node sends commands, or trusts what it was told before.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .network import Floor, Link
-from .profile import Profile
+from .profile import NODES_LIMIT_S, Profile
 from .types import SlotFault, UnitState
 
-SCHEMA = 1
+SCHEMA = 2
 LEADER_GRACE_S = 10.0  # a follower that is silent for this long is lost
 FOLLOWER_GRACE_S = 30.0  # the same of a leader; longer, so that the leader closes first
+STALE_S = 10.0  # a node whose service has not looked for this long counts as silent, unless it announced a task
+RETRY_S = 15.0  # a follower tries a refused or ended part again after this time, while the leader still waits
 SKEW_S = 60.0  # journals and evidence of nodes with other clocks can't be read together
 MEASURE = "playbooks/evaluate.yml measures it"
 RUNS, REFUSED, ENDED = "runs", "refused", "ended"
@@ -36,12 +37,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Group:
-    """The nodes of the slot, the leader first. rank: which of them this host is. floor: of the network between them."""
+    """The nodes of the slot, the leader first.
+
+    rank: which of them this host is. interface: its network device to the others. floor: of the network between them.
+    """
 
     rank: int
     port: int
     hosts: tuple[Node, ...]
     floor: Floor = field(default_factory=Floor)
+    interface: str = ""
 
     @property
     def leader(self) -> Node:
@@ -51,23 +56,36 @@ class Group:
     def own(self) -> Node:
         return self.hosts[self.rank]
 
+    @property
+    def others(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.hosts if node != self.own)
+
+    @property
+    def rendezvous_port(self) -> int:
+        """Where the parts of an engine meet, on the leader."""
+        return self.port + 1
+
     def followers(self, count: int) -> tuple[Node, ...]:
         """Who follows in an engine over so many nodes."""
         return self.hosts[1:count]
 
     def url(self, node: Node) -> str:
         address = f"[{node.address}]" if ":" in node.address else node.address
-        return f"http://{address}:{self.port}/node"
+        return f"http://{address}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """The process of which a leader wants its followers to run parts. epoch: the invocation id of its engine's unit."""
+    """The process of which a leader wants its followers to run parts.
+
+    epoch: the invocation id of its engine's unit. waits: the engine itself is not started yet.
+    """
 
     profile: str
     fingerprint: str
     count: int
     epoch: str
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,15 +100,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Offer:
-    """A host's version of a profile over several nodes. lacks: what is missing for a start; empty: nothing."""
+    """A host's version of a profile over several nodes.
+
+    lacks: what is missing for a start; empty: nothing. weights: a digest of its weights; empty: they have no record.
+    """
 
     fingerprint: str
     lacks: str = ""
+    weights: str = ""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a node. at: seconds since the epoch, by its clock."""
+    """The report of a node.
+
+    at: its last look, in seconds since the epoch by its clock. age: seconds from that look to this answer. busy: the
+    task that holds up the next look. settled: of a leader; no unit of a profile over several nodes runs, waits or is
+    enabled, and no switch is under way. hears: the other nodes that answer it.
+    """
 
     name: str
     at: float
@@ -98,6 +125,15 @@ class Report:
     wish: Wish | None = None
     part: Part | None = None
     offers: Mapping[str, Offer] = field(default_factory=dict)
+    settled: bool = False
+    hears: tuple[str, ...] = ()
+    age: float = 0.0
+    busy: str = ""
+
+    @property
+    def stale(self) -> bool:
+        """Whether its service has stopped looking."""
+        return self.age > (NODES_LIMIT_S if self.busy else STALE_S)
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
@@ -117,7 +153,9 @@ def parse_report(text: str, where: str) -> Report:
             **{
                 **data,
                 "at": float(data["at"]),
+                "age": float(data["age"]),
                 "hosts": tuple(data["hosts"]),
+                "hears": tuple(data["hears"]),
                 "wish": _made(Wish, data["wish"]),
                 "part": _made(Part, data["part"]),
                 "offers": {name: Offer(**offer) for name, offer in data["offers"].items()},
@@ -133,7 +171,7 @@ def parse_group(data: Mapping[str, Any]) -> Group:
     hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
     # A host whose files are older has no floor.
     floor = Floor(float(data.get("bandwidth_min_gb_s", 0)), float(data.get("latency_max_us", 0)))
-    return Group(int(data["rank"]), int(data["port"]), hosts, floor)
+    return Group(int(data["rank"]), int(data["port"]), hosts, floor, str(data.get("interface", "")))
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
@@ -142,7 +180,7 @@ def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
     waits = unit.active == "activating" and unit.sub.startswith("start")
     if node is None or node.rank or not unit.invocation_id or not (waits or unit.settled):
         return None
-    return Wish(profile.name, profile.fingerprint, node.count, unit.invocation_id)
+    return Wish(profile.name, profile.fingerprint, node.count, unit.invocation_id, waits=not unit.settled)
 
 
 @dataclass(frozen=True)
@@ -153,11 +191,13 @@ class Act:
     stop: str = ""
 
 
-def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int) -> Act:
+def follow(
+    wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int, part_age_s: float = 0.0
+) -> Act:
     """How a follower reacts to the leader's wish.
 
     silence_s: how long the leader has not answered; 0 while it does. part: what was done last, on this boot.
-    part_runs: whether a unit of a part runs.
+    part_runs: whether a unit of a part runs. part_age_s: seconds since the last change of the part.
     """
     if silence_s:
         lost = part_runs and silence_s >= FOLLOWER_GRACE_S
@@ -165,7 +205,9 @@ def follow(wish: Wish | None, silence_s: float, part: Part | None, *, part_runs:
     if wish is None or rank >= wish.count:
         return Act(stop="the leader needs no part of an engine") if part_runs else Act()
     if part is not None and part.epoch == wish.epoch:
-        return Act()
+        # An engine that still waits has no process that could have met the failed part.
+        again = part.state != RUNS and not part_runs and wish.waits and part_age_s >= RETRY_S
+        return Act(start=wish) if again else Act()
     # A part of an earlier engine can't join this one.
     return Act(stop="the leader restarts its engine") if part_runs else Act(start=wish)
 
@@ -174,10 +216,12 @@ def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Map
     """Why a running engine can't go on; empty while it can. silence_s: of each node that does not answer."""
     for node in group.followers(wish.count):
         silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
-        if silent >= LEADER_GRACE_S or (report is None and not silent):
-            return f"node {node.name} " + (f"has not answered for {silent:.0f} s" if silent else "does not answer")
-        part = None if report is None else report.part
-        if silent or (part is not None and part.epoch == wish.epoch and part.state == RUNS):
+        if silent >= LEADER_GRACE_S:
+            return f"node {node.name} has not answered for {silent:.0f} s"
+        if report is None:
+            continue
+        part = report.part
+        if part is not None and part.epoch == wish.epoch and part.state == RUNS:
             continue
         why = "it runs no part of this engine" if part is None or part.epoch != wish.epoch else part.reason
         return f"node {node.name} is gone from the engine: {why}"
@@ -189,20 +233,31 @@ def for_clients(why: str) -> str:
     return f"{why.partition(':')[0]}; the model is served again when all nodes are back"
 
 
-def awaited(group: Group, wish: Wish, reports: Mapping[str, Report]) -> str:
-    """The node that an engine still waits for before its start; empty: none. Raises SlotFault if waiting is in vain."""
+def awaited(group: Group, wish: Wish, reports: Mapping[str, Report], *, urgent: bool) -> str:
+    """The node that an engine still waits for before its start, and why; empty: none.
+
+    urgent: a switch waits, and goes back instead if a node has refused. Then raises SlotFault.
+    """
     waits = ""
     for node in group.followers(wish.count):
         part = None if node.name not in reports else reports[node.name].part
         if part is None or part.epoch != wish.epoch:
-            waits = waits or node.name
+            waits = waits or f"node {node.name}"
         elif part.state != RUNS:
-            raise SlotFault(f"node {node.name} runs no part of {wish.profile}: {part.reason}")
+            why = f"node {node.name}, which runs no part of {wish.profile}: {part.reason}"
+            if urgent:
+                raise SlotFault(why.replace(", which", "", 1))
+            waits = why
     return waits
 
 
-def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float) -> None:
-    """Raises SlotFault for the first node that cannot take part. reports: by name; a text says why there is none."""
+def check_others(
+    group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float, weights: str = ""
+) -> None:
+    """Raises SlotFault for the first node that cannot take part.
+
+    reports: by name; a text says why there is none. weights: the digest of the weights of this host.
+    """
     count = 0 if profile.node is None else profile.node.count
     names = tuple(host.name for host in group.hosts)
     for node in group.followers(count):
@@ -225,8 +280,22 @@ def check_others(group: Group, profile: Profile, reports: Mapping[str, Report | 
                 expected=profile.fingerprint,
                 got=offer.fingerprint,
             )
+        if weights and offer.weights and weights != offer.weights:
+            raise SlotFault(
+                f"{where} has other weights of {profile.name}, by what is recorded of them; run site.yml for both",
+                expected=weights,
+                got=offer.weights,
+            )
+        if report.busy:
+            raise SlotFault(f"{where} is at work: {report.busy}; wait for its end")
         if offer.lacks:
             raise SlotFault(f"{where} can't run its part of {profile.name}: {offer.lacks}")
+        deaf = [other.name for other in group.hosts[:count] if other != node and other.name not in report.hears]
+        if deaf:
+            raise SlotFault(
+                f"{where} does not hear node {deaf[0]}, with which its part of {profile.name} would speak; let both "
+                "reach each other on that network"
+            )
         if abs(report.at - now) > SKEW_S:
             raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; synchronise both clocks")
 

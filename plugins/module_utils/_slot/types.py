@@ -308,6 +308,7 @@ CONFIG_DIR = PurePosixPath("/etc/b70-vllm-slot")
 RUN_DIR = PurePosixPath("/run/b70")
 STATE_DIR = PurePosixPath("/var/lib/b70")
 UNIT_DIR = PurePosixPath("/etc/systemd/system")
+NODE_KEY = "b70-nodes"  # the key that the nodes of a group share, as a file and as a credential
 
 
 @dataclass(frozen=True)
@@ -434,6 +435,11 @@ class Layout:
     def node_unit(self) -> str:
         """What speaks with the other nodes of a group."""
         return f"b70-node-{self.slot}.service"
+
+    @property
+    def node_key_file(self) -> PurePosixPath:
+        """Only root reads it."""
+        return self.config_dir / "keys" / NODE_KEY
 
     @property
     def node_file(self) -> PurePosixPath:

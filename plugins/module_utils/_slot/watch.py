@@ -26,10 +26,12 @@ from .journal import WATCHDOG, encode
 from .kinds.table import kind_of
 from .liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
 from .liveness_file import Action, Row, Told, Verification
+from .node_link import ask
 from .observe import load_profile, read_memory, slot_units
 from .profile import POOLING, Profile
 from .published import reason_of
 from .run import VERIFYING_PHASES
+from .slot_file import read_slot_file
 from .state_file import SlotState, stamp
 from .types import Layout, Mode, OnFailure, Reply, Request, SlotFault, ToldToEndFault, UnitState
 
@@ -38,6 +40,7 @@ KERNEL_S = 60.0
 METRICS_LIMIT_S = 5.0
 AGAIN_S = 300.0  # after a verification that gave way, or could not begin
 KERNEL_LINES = 300
+UNHEARD_LOOKS = 2  # it is ended before the followers end their parts (nodes.FOLLOWER_GRACE_S)
 _ON_FAILURE = {
     Policy.REPORT: OnFailure.KEEP,
     Policy.CLOSE: OnFailure.LEAVE,
@@ -84,6 +87,7 @@ class Watch:
     _kernel: Sequence[str] | None = None
     _kernel_at: float = float("-inf")
     _not_before: float = float("-inf")  # monotonic, of the next verification
+    _unheard: int = 0  # looks in which the service of this host's own node did not answer
     _lost: dict[str, CardFault] = field(default_factory=dict)  # by PCI address
 
     def look(self) -> None:
@@ -98,6 +102,7 @@ class Watch:
         for watched in self.engines.values():
             self._sample(watched, front, settings)
         self._read_kernel_log(profile)
+        self._heed_node(profile)
         if api.at_work(self.fx, self.layout) is None:
             self._act(state, profile, settings)
         self._tell(profile, settings)
@@ -130,6 +135,32 @@ class Watch:
             known.single, known.unit = single, unit
             found[unit.invocation_id] = known
         self.engines = found
+
+    def _heed_node(self, profile: Profile | None) -> None:
+        """Starts the service that speaks with the other nodes where it is down, and ends a served engine over several
+        nodes where that does not help: its followers end their parts when they hear nothing."""
+        group = read_slot_file(self.fx, self.layout).group
+        if not self.engines or profile is None or profile.node is None or group is None:
+            self._unheard = 0
+            return
+        name = self.layout.node_unit
+        answer = ask(self.fx, self.layout.node_key_file, group, [group.own])[group.own.name]
+        self._unheard = self._unheard + 1 if isinstance(answer, str) else 0
+        if not self._unheard:
+            return
+        with suppress(SlotFault):
+            if not self.fx.units.show([name])[0].running:
+                self.say(f"{name} does not run; it is started")
+                self.fx.units.start(name)
+        if self._unheard < UNHEARD_LOOKS or api.at_work(self.fx, self.layout) is not None:
+            return
+        for watched in self.engines.values():
+            reason = f"{name} does not answer ({answer}), so the other nodes end their parts"
+            self._did("restart", f"{watched.name} is ended, because {reason}", watched)
+            self._close(watched, f"{name} of this host does not answer; the model is served again when it does")
+            with suppress(SlotFault):
+                self.fx.units.kill(watched.unit.name)
+        self._unheard = 0
 
     def _sample(self, watched: Watched, front: Mapping[str, Any] | None, settings: Liveness) -> None:
         self._await_answer(watched)

@@ -298,7 +298,7 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
             yield "replicas", f"{PER_CARD} needs cards, but cards is 0; write a number"
         return
     settings, nodes = value_at(profile, "engine.settings") or {}, profile.get("nodes") or 1
-    used = _workers(settings)
+    used = workers_of(settings)
     if used > cards * nodes:
         product = " x ".join(f"{key} {settings[key]}" for key in _SIZES if settings.get(key))
         each = f" on each of {nodes} nodes" if nodes > 1 else ""
@@ -313,7 +313,7 @@ def _cards(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield "engine.settings.enable_expert_parallel", "has nothing to spread experts over: one card is used"
 
 
-def _workers(settings: Mapping[str, Any]) -> int:
+def workers_of(settings: Mapping[str, Any]) -> int:
     """Return how many workers an engine spreads the model over, each on a card of its own."""
     return math.prod(settings.get(key) or 1 for key in _SIZES)
 
@@ -327,7 +327,7 @@ def _nodes(profile: Mapping[str, Any]) -> Iterator[Fault]:
     if not kind.spans_nodes:
         yield "nodes", f"is {nodes}, but {kind.title} runs on one host: 1"
         return
-    workers = _workers({key: settings.get(key) for key in _SIZES[:2]})
+    workers = workers_of({key: settings.get(key) for key in _SIZES[:2]})
     if workers < nodes or workers % nodes:
         sizes = " x ".join(_SIZES[:2])
         yield "nodes", f"is {nodes}, but {sizes} is {workers}: it must be a multiple of the nodes"

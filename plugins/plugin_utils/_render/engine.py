@@ -14,6 +14,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT, kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import BIND, URL
 
+from .._catalogue.checking import workers_of
 from .._catalogue.engines import recorded
 
 
@@ -72,7 +73,8 @@ def engine_environment(
         **kind_of_engine(profile["engine"]).environment(places),
     }
     if profile.get("node"):
-        own |= kind_of_engine(profile["engine"]).node_environment(profile["node"].address)
+        workers = workers_of(profile["engine"]["settings"]) // profile["nodes"]
+        own |= kind_of_engine(profile["engine"]).node_environment(profile["node"].address, workers)
     variables = {name: Variable(value, f"slot {slot}") for name, value in own.items()}
     for name, value in manifest.get("env", {}).items():
         variables[name] = Variable(fill(value, places), f"stack {manifest['name']}")

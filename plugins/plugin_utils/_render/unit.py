@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK, NODES_LIMIT_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, Which
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import NODE_KEY, Layout, Which
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._nodes import NodePlace
@@ -59,7 +59,10 @@ def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) 
             "slot_engine_ip_allow must name the addresses that the workers use there"
         )
     denied = "link-local multicast" if domains and not named else "any"
-    return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}"]
+    node = profile.get("node")
+    # Where others take an address of a node, they do not have its interface.
+    tied = [f"RestrictNetworkInterfaces=lo {node.interface}"] if node and not settings["engine_ip_allow"] else []
+    return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}", *tied]
 
 
 def power_directives(watts: int | None) -> list[str]:
@@ -188,6 +191,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         f"Documentation=file:{profile_file}.json",
         "Wants=network-online.target",
         "After=network-online.target",
+        # The others hear of it through that service.
+        *([f"Wants={node_name(resolved['slot'])}", f"After={node_name(resolved['slot'])}"] if node else []),
         f"RequiresMountsFor={' '.join(quote_path(path) for path in mounts)}",
         # Five starts in half an hour that nobody asked for are no accident: stay down, and let the frontdoor say so.
         "StartLimitIntervalSec=1800",
@@ -288,6 +293,7 @@ def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, 
         "",
         "[Service]",
         "Type=exec",
+        f"LoadCredential={NODE_KEY}:{settings['config_dir']}/keys/{NODE_KEY}",
         f"ExecStart={quote_path(program)} node",
         # It ends by itself, with status 0, where the host belongs to no group any more.
         "Restart=on-failure",

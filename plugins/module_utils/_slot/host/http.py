@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ MAX_ANSWER = 32 * 2**20  # bytes; a stream takes about 250 for each token
 
 
 class RequestsHttp:
-    """Answers as Reply; never raises for the network's sake. Only this very host is asked, by its address, so the name
-    in a frontdoor's certificate is not looked at.
+    """Answers as Reply; never raises for the network's sake. Who is asked is this very host, so the name in a
+    frontdoor's certificate is not looked at, or another node, whose answers prove themselves.
 
     Every request has a connection of its own: an engine may close one without having said so, and the next request on
     it would then look like a failure of the engine.
@@ -43,6 +44,12 @@ class RequestsHttp:
     def get(self, url: str, timeout_s: float) -> Reply:
         with self._waiting():
             return self._ask("GET", url, timeout_s)
+
+    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
+        if not urls:
+            return []
+        with self._waiting(), ThreadPoolExecutor(len(urls)) as threads:
+            return list(threads.map(lambda url: self._ask("GET", url, timeout_s), urls))
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         with self._waiting():
@@ -122,6 +129,9 @@ class NoHttp:
 
     def get(self, url: str, timeout_s: float) -> Reply:
         return Reply(0, error="refused")
+
+    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
+        return [Reply(0, error="refused") for _url in urls]
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         return Reply(0, error="refused")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers the other nodes of a group: one text at one path, read only."""
+"""Answers the other nodes of a group, read only."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-PATH = "/node"
 _IDLE_LIMIT_S = 10.0
 
 
 class NodeServer:
-    """Serves the text that `answer` returns, or 503 where it returns None, until the process ends.
+    """Serves what `answer` returns for a path, which are status and body, until the process ends.
 
     Raises OSError where nothing can listen on the address.
     """
 
-    def __init__(self, address: str, port: int, answer: Callable[[], str | None]) -> None:
+    def __init__(self, address: str, port: int, answer: Callable[[str], tuple[int, str]]) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = _IDLE_LIMIT_S
 
             def do_GET(self) -> None:
-                text = answer() if self.path == PATH else None
-                body = (text or "").encode()
-                self.send_response(200 if text else 404 if self.path != PATH else 503)
+                status, text = answer(self.path)
+                body = text.encode()
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import pwd
+import socket
 import stat
+import struct
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv6Address
 
 from ..types import CardMemory, Holder
 from .cards import card_memory, pci_address, resident_bytes, write_driver
 
 _LISTEN = "0A"
+_SIOCGIFCONF = 0x8912
 CARDS = {("0x8086", "0xe223"), ("0x8086", "0xe211")}  # PCI ids: Arc Pro B70, B60
 
 
@@ -130,6 +136,18 @@ def is_first(status: str) -> bool:
     return False
 
 
+def _ipv4() -> list[tuple[str, str]]:
+    """Each IPv4 address of this host, with its network device; that of an alias is the device itself."""
+    size, room = 40, 40 * 512  # struct ifreq: a name in 16 bytes, then an address in 24
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        buffer = array.array("B", bytes(room))
+        asked = struct.pack("iL", room, buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(any_socket.fileno(), _SIOCGIFCONF, asked))[0]
+    rows = [buffer.tobytes()[start : start + size] for start in range(0, used, size)]
+    names = [row[:16].partition(b"\0")[0].decode().partition(":")[0] for row in rows]
+    return [(name, socket.inet_ntoa(row[20:24])) for name, row in zip(names, rows, strict=True)]
+
+
 class ProcTable:
     def cmdline(self, pid: int) -> tuple[str, ...]:
         return _words(f"/proc/{pid}/cmdline") if pid > 0 else ()
@@ -163,6 +181,13 @@ class ProcTable:
                 nodes.append(f"/dev/dri/{name}")
         # By address, as a mask of cards counts them; the kernel numbers them as they come.
         return tuple(sorted(nodes, key=_address))
+
+    def addresses(self, interface: str) -> tuple[str, ...] | None:
+        if interface not in _names("/sys/class/net"):
+            return None
+        rows = (line.split() for line in _read("/proc/net/if_inet6").decode().splitlines())
+        six = [str(IPv6Address(bytes.fromhex(row[0]))) for row in rows if len(row) == 6 and row[5] == interface]
+        return (*(address for name, address in _ipv4() if name == interface), *six)
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         if not paths:

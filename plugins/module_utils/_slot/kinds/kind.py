@@ -118,8 +118,8 @@ class Kind:
         """The arguments of one of several parts of an engine. leader: address of the first; port: it listens on."""
         raise NotImplementedError
 
-    def node_environment(self, address: str) -> dict[str, str]:
-        """The variables of such a part, which has this address for the others."""
+    def node_environment(self, address: str, workers: int) -> dict[str, str]:
+        """The variables of such a part, which has this address for the others, and so many processes that compute."""
         return {}
 
     def parsing(self, argv: Sequence[str]) -> list[str] | None:

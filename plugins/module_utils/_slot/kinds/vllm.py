@@ -259,6 +259,7 @@ _OWNED_ENV = {
     "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
     "VLLM_CACHE_ROOT": "engine.cache_key",
     "VLLM_HOST_IP": "nodes, and b70_nodes in the inventory",
+    "LOCAL_WORLD_SIZE": "nodes, and the sizes in engine.settings",
 }
 _NEUTRAL = (
     "allowed_media_domains",
@@ -333,8 +334,9 @@ class Vllm(Kind):
         # Only the first has an API; the others compute.
         return [*own, *(["--headless"] if rank else [])]
 
-    def node_environment(self, address: str) -> dict[str, str]:
-        return {"VLLM_HOST_IP": address}
+    def node_environment(self, address: str, workers: int) -> dict[str, str]:
+        # The worker for cards takes all workers of the engine for those of its host, and tells oneCCL so.
+        return {"VLLM_HOST_IP": address, "LOCAL_WORLD_SIZE": str(workers)}
 
     def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
         return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"

@@ -73,6 +73,7 @@ FAULTS = (
     "device_lost",
 )
 IN_CONTAINER = 100_000  # so much above its unit's process is that of an engine in a container
+START_BURST, START_LIMIT_S = 5, 1800.0  # of an engine's unit
 LEGACY = ["minimax-vllm.service", "b70-vllm-slot.service"]
 LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 
@@ -233,6 +234,7 @@ class FakeUnit:
     environ: Mapping[str, str] = field(default_factory=dict)
     answers: int = 0
     needs_reload: bool = False
+    begun: list[float] = field(default_factory=list)  # monotonic, its starts that count for the limit
     turn_at: float | None = None  # monotonic, when the process is started, in the meantime its unit waits
     loaded: str | None = None  # the unit's text as systemd has read it
     started_from: str | None = None  # the same at its last start
@@ -283,7 +285,8 @@ class FakeHost:
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
-        self.nodes: dict[str, Reply] = {}  # what the other nodes of the group answer, by URL
+        self.nodes: dict[str, Callable[[str], Reply]] = {}  # what answers a path, by address and port of the node
+        self.interfaces: dict[str, tuple[str, ...]] = {}  # addresses by network device
         self.bound_anew: Callable[[str], object] = lambda _address: None
         self.images: dict[str, str] = {}  # ids by what units run
         self.containers_empty = False  # Podman looks after nothing
@@ -364,8 +367,7 @@ class FakeHost:
             if unit.turn_at is not None and self.mono >= unit.turn_at:
                 self.run_process(unit)
             if unit.restart_at is not None and self.mono >= unit.restart_at:
-                unit.restarts += 1
-                self.launch(unit)
+                self._restart(unit)
             age = self.mono - unit.started
             if unit.up and unit.live_fault == "exit_at_start" and age >= 1.0:
                 self._down(unit, "failed")
@@ -379,6 +381,15 @@ class FakeHost:
     def _down(self, unit: FakeUnit, active: str) -> None:
         unit.active, unit.sub, unit.pid = active, "dead" if active == "inactive" else "failed", 0
         unit.stop_until = unit.restart_at = unit.turn_at = None
+
+    def _restart(self, unit: FakeUnit) -> None:
+        """Restart=, within the limit that the unit sets to starts."""
+        if len([at for at in unit.begun if at > self.mono - START_LIMIT_S]) >= START_BURST:
+            self._down(unit, "failed")
+            unit.result = "start-limit-hit"
+            return
+        unit.restarts += 1
+        self.launch(unit)
 
     def _loop(self, unit: FakeUnit) -> None:
         self._down(unit, "activating")
@@ -398,6 +409,7 @@ class FakeHost:
     def launch(self, unit: FakeUnit) -> None:
         """systemd starts the unit; its process begins when its turn has come."""
         self.starts += 1
+        unit.begun.append(self.mono)
         unit.invocation = f"{self.starts:032x}"
         wait = float((unit.loaded or self.unit_text(unit)).partition("ExecStartPre=sleep ")[2].partition("\n")[0] or 0)
         unit.active, unit.sub, unit.result, unit.restart_at = "activating", "start-pre", "success", None
@@ -443,7 +455,7 @@ class FakeHost:
         self.frontdoor_sequence = 0
         for unit in self.units.values():
             self._down(unit, "inactive")
-            unit.restarts, unit.invocation, unit.loaded = 0, "", None
+            unit.restarts, unit.invocation, unit.loaded, unit.begun = 0, "", None, []
         for unit in self.units.values():
             if unit.enabled:
                 self.launch(unit)
@@ -623,10 +635,12 @@ class FakeUnits:
         self._host.step(f"start {name}")
         for other in self._host.units.values():
             # Conflicts= in the units
+            own = name == other.name or self._host.layout.node_unit in (name, other.name)
             one = self._host.together(name, other.name)
-            if other.name != name and not one and other.active not in ("inactive", "failed"):
+            if not own and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
+        self._host.units[name].begun = []
         self._host.launch(self._host.units[name])
 
     def stop(self, name: str) -> None:
@@ -707,8 +721,6 @@ class FakeHttp:
         self._host.heed()
         if url == f"{self._host.layout.frontdoor_url}/status":
             return self._status()
-        if url.endswith("/node"):
-            return self._host.nodes.get(url, Reply(0, error="timeout"))
         engine = self._ready(url)
         if engine is None:
             return Reply(0, error="refused")
@@ -721,6 +733,15 @@ class FakeHttp:
         told = next((word for word in engine.cmdline if word.startswith("--max-model-len=")), "")
         length = 99 if fault == "wrong_length" else int(told.partition("=")[2] or 512)
         return Reply(200, json.dumps({"data": [{"id": served, "max_model_len": length}]}))
+
+    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
+        self._host.step()
+        replies = []
+        for url in urls:
+            base, slash, path = url.partition("/node")
+            found = self._host.nodes.get(base)
+            replies.append(Reply(0, error="timeout") if found is None else found(f"{slash}{path}"))
+        return replies
 
     def _status(self) -> Reply:
         fake_host = self._host
@@ -977,6 +998,10 @@ class FakeProcesses:
     def render_nodes(self) -> tuple[str, ...]:
         self._host.step()
         return tuple(f"/dev/dri/renderD{128 + number}" for number in range(self._host.cards))
+
+    def addresses(self, interface: str) -> tuple[str, ...] | None:
+        self._host.step()
+        return self._host.interfaces.get(interface)
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         self._host.step()

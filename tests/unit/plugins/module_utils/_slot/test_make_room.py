@@ -78,7 +78,7 @@ def test_the_slot_that_uses_a_needed_card_is_stopped_while_the_old_model_is_stil
 def test_min_serving_is_refused_where_another_slot_has_to_make_room(host):
     result = switch(host, "large", min_serving=1)
     assert (result["outcome"], host.served()) == ("untouched", ("small", "embed"))
-    assert "min_serving is 1, which can't hold: " in result["msg"]
+    assert "min_serving is 1, which is impossible: " in result["msg"]
 
 
 def test_what_would_be_stopped_is_said_before(host):

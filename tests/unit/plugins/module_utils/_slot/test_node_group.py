@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import watch
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Link, links_text
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
 from unit.plugins.module_utils._slot.calls import b70ctl, check, recover, switch
@@ -54,7 +56,7 @@ def test_a_switch_starts_both_parts_and_opens_the_leader(group):
     assert group.alpha.state.profile_name == "big"
     assert (group.alpha.enabled, group.beta.enabled) == ([BIG], [])
     assert not group.beta.open
-    assert "node 1 of 2 of Model big, which alpha serves" in group.beta.state.reason
+    assert group.beta.state.reason == "part of big, led by alpha (node 1 of 2)"
 
 
 def test_another_profile_ends_both_parts(group):
@@ -107,7 +109,7 @@ def test_another_fingerprint_fails_the_guard():
 
 
 def test_a_node_that_is_off_fails_the_guard(group):
-    group.cut(beta_is_off=True)
+    group.cut(off=["beta"])
     result = switch(group.alpha, "big")
     assert result["outcome"] == "untouched"
     assert "node beta (10.0.0.2) of big does not answer" in result["msg"]
@@ -141,27 +143,81 @@ def test_a_part_that_fails_at_its_start_leads_both_back(group, fault):
     assert (group.alpha.running, group.beta.running) == ([A], [])
 
 
-@pytest.mark.parametrize("phase", ["alive", "health", "identity", "first_token", "canary", "open", "enable", "commit"])
-def test_a_part_that_is_killed_in_any_phase_is_never_served(phase):
-    group = FakeGroup()
-    assert not switch(group.alpha, "a")["failed"]
-    group.alpha.units[BIG].load_s = 8.0
+FORWARD = ("close", "drain", "stop", "release", "start", "alive", "health", "identity", "first_token", "warm_up",
+           "canary", "open", "enable", "commit")  # fmt: skip
+BACK = tuple(phase for phase in FORWARD if phase not in ("drain", "warm_up"))
 
-    def kill():
-        if BIG in group.beta.running and in_phase(group, phase) and not killed:
-            killed.append(phase)
-            group.beta._down(group.beta.units[BIG], "failed")
+
+def killed(group):
+    """Whatever the follower runs is killed."""
+    for name in group.beta.running:
+        group.beta._down(group.beta.units[name], "failed")
+    return lambda: None
+
+
+def off(group):
+    """The follower's host is off for a while, and boots."""
+    group.cut(off=["beta"])
+    return lambda: group.come_back("beta")
+
+
+def parted(group):
+    """No node reaches another for a while."""
+    group.cut(parted=True)
+    return group.cut
+
+
+def lose_in(group, phase, direction, lose, seconds=45):
+    """Has the follower lost as the phase begins, for so long. Returns what was done."""
+    done: list[float] = []
+    mend: list[Any] = []
+
+    def look():
+        lines = "" if done else group.alpha.texts.get(LAYOUT.progress_file, ("", None))[0]
+        last = json.loads(lines.splitlines()[-1]) if lines else {}
+        if (last.get("phase"), last.get("direction")) == (phase, direction):
+            done.append(group.alpha.mono)
+            mend.append(lose(group))
+        if mend and group.alpha.mono >= done[0] + seconds:
+            mend.pop()()
         group.pass_time()
 
-    killed: list[str] = []
-    group.alpha.meanwhile = kill
+    group.alpha.meanwhile = look
+    return done
+
+
+LOSSES = [
+    *((phase, "forward", killed) for phase in FORWARD),
+    *((phase, "back", killed) for phase in BACK),
+    *((phase, "forward", lose) for phase in ("close", "start", "health", "canary") for lose in (off, parted)),
+    *(("start", "back", lose) for lose in (off, parted)),
+]
+
+
+@pytest.mark.parametrize(("phase", "direction", "lose"), LOSSES)
+def test_whatever_is_lost_in_any_phase_is_never_served(phase, direction, lose):
+    group = FakeGroup()
+    serve_on_beta(group)
+    assert not switch(group.alpha, "big2")["failed"]
+    group.alpha.units[BIG].load_s = group.alpha.units[LAYOUT.unit("big2")].load_s = 8.0
+    if direction == "back":
+        group.alpha.units[BIG].fault = "wrong_answer"
+    done = lose_in(group, phase, direction, lose)
     switch(group.alpha, "big")
-    group.alpha.meanwhile = group.pass_time
-    settle(group)
-    settle(group)
+    assert done
+    for _settles in range(3):
+        settle(group)
+        group.assert_invariants()
+        if group.alpha.open or not group.alpha.enabled:
+            break
+    # Either engine is served with all its parts, or nothing is, and the follower serves its own model.
+    group.wait(50)
     group.assert_invariants()
-    assert killed
-    assert group.alpha.open
+    served = group.alpha.open and group.alpha.state.profile_name
+    assert served in ((False, "big", "big2") if direction == "back" else ("big", "big2"))
+    assert (group.beta.open, group.parts(LAYOUT.unit(served or "b"))) == (
+        (False, ["alpha", "beta"]) if served else (True, ["beta"])
+    )
 
 
 def test_a_part_that_ends_while_it_is_served_closes_and_the_group_comes_back(group):
@@ -177,16 +233,14 @@ def test_a_part_that_ends_while_it_is_served_closes_and_the_group_comes_back(gro
 
 def test_a_node_that_is_lost_closes_the_leader_until_it_is_back(group):
     serve_big(group)
-    group.cut(beta_is_off=True)
+    group.cut(off=["beta"])
     group.wait(15)
     assert not group.alpha.open
     assert "node beta has not answered for" in group.alpha.state.reason
     # However long that takes, the leader's engine waits and nothing else is served.
     group.wait(400)
     assert group.alpha.running == []
-    group.beta.reboot()
-    group.start_services()
-    group.cut()
+    group.come_back("beta")
     assert settle(group)["verified"]
     group.assert_invariants()
 
@@ -233,7 +287,7 @@ def test_after_a_reboot_of_the_leader_the_group_is_verified_again(group):
 
 def test_a_leader_that_boots_without_the_other_node_waits_as_long_as_it_takes(group):
     serve_big(group)
-    group.cut(beta_is_off=True)
+    group.cut(off=["beta"])
     group.alpha.reboot()
     group.start_services()
     group.wait(5)
@@ -245,9 +299,7 @@ def test_a_leader_that_boots_without_the_other_node_waits_as_long_as_it_takes(gr
         assert (result["failed"], result["outcome"]) == (False, "unchanged")
         assert "waits for the other nodes" in result["msg"]
     assert (group.alpha.units[BIG].sub, group.alpha.enabled, group.alpha.open) == ("auto-restart", [BIG], False)
-    group.beta.reboot()
-    group.start_services()
-    group.cut()
+    group.come_back("beta")
     assert settle(group)["verified"]
     group.assert_invariants()
 
@@ -278,12 +330,10 @@ def test_a_node_that_is_lost_while_the_engine_is_settled_is_waited_for(group, ph
     assert (result["failed"], result["outcome"]) == (True, "interrupted"), result["msg"]
     assert "node beta is gone from the engine" in result["msg"]
     assert "node beta is gone from the engine" in group.alpha.state.reason
-    group.cut(beta_is_off=True)
+    group.cut(off=["beta"])
     group.wait(3000)
     assert (group.alpha.enabled, group.alpha.open) == ([BIG], False)
-    group.beta.reboot()
-    group.start_services()
-    group.cut()
+    group.come_back("beta")
     assert settle(group)["verified"]
     group.assert_invariants()
 
@@ -315,3 +365,161 @@ def test_the_status_of_both_names_the_group(group):
     assert "/health" not in text
     assert "node 1 of a group that alpha leads" in text
     assert "node beta: its part of big runs" in text
+
+
+def serve_on_beta(group):
+    """What the follower serves by itself, which it gets back when no part is wanted of it any more."""
+    assert not switch(group.beta, "b")["failed"]
+    group.wait(2)
+
+
+def watch_beta(group):
+    """What the follower is open for, as time passes."""
+    seen: list[str] = []
+    before = group.alpha.meanwhile
+
+    def look():
+        before()
+        if group.beta.open:
+            seen.append(group.beta.state.profile_name)
+
+    group.alpha.meanwhile = look
+    return seen
+
+
+def test_a_follower_keeps_its_place_while_the_engine_begins_anew(group):
+    serve_on_beta(group)
+    serve_big(group)
+    seen = watch_beta(group)
+    group.beta._down(group.beta.units[BIG], "failed")
+    # Between two processes of the leader's unit it wishes for nothing.
+    assert settle(group)["verified"]
+    group.assert_invariants()
+    assert seen == []
+
+
+def test_a_follower_keeps_its_place_while_the_leader_boots(group):
+    serve_on_beta(group)
+    serve_big(group)
+    seen = watch_beta(group)
+    group.alpha.reboot()
+    group.alpha._down(group.alpha.units[BIG], "inactive")
+    group.start_services("alpha")
+    group.wait(40)
+    group.alpha.launch(group.alpha.units[BIG])
+    assert settle(group)["verified"]
+    group.assert_invariants()
+    assert seen == []
+
+
+def test_a_follower_keeps_its_place_between_two_profiles_of_the_group(group):
+    serve_on_beta(group)
+    serve_big(group)
+    seen = watch_beta(group)
+    assert not switch(group.alpha, "big2")["failed"]
+    group.wait(10)
+    group.assert_invariants()
+    assert (group.parts(LAYOUT.unit("big2")), seen) == (["alpha", "beta"], [])
+    assert not switch(group.alpha, "a")["failed"]
+    group.wait(60)
+    assert group.beta.state.profile_name == "b"
+    assert LAYOUT.before_file not in group.beta.texts
+
+
+def test_what_can_not_be_given_back_is_tried_again_until_somebody_decides(group):
+    serve_on_beta(group)
+    serve_big(group)
+    group.beta.units[LAYOUT.unit("b")].fault = "exit_at_start"
+    assert not switch(group.alpha, "a")["failed"]
+    group.wait(100)
+    assert not group.beta.open
+    assert LAYOUT.before_file in group.beta.texts
+    group.beta.units[LAYOUT.unit("b")].fault = ""
+    group.wait(200)
+    assert group.beta.open
+    assert LAYOUT.before_file not in group.beta.texts
+
+
+def test_what_somebody_chose_meanwhile_stays(group):
+    serve_on_beta(group)
+    serve_big(group)
+    group.beta.units[LAYOUT.unit("b")].fault = "exit_at_start"
+    assert not switch(group.alpha, "a")["failed"]
+    group.wait(20)
+    assert not switch(group.beta, profile=None, who="ann")["failed"]
+    group.beta.units[LAYOUT.unit("b")].fault = ""
+    group.wait(400)
+    assert not group.beta.open
+    assert LAYOUT.before_file not in group.beta.texts
+
+
+def test_a_refusal_is_waited_for_however_long_it_takes(group):
+    serve_big(group)
+    weights = {path: group.beta.texts.pop(path) for path in [*group.beta.texts] if path.is_relative_to("/models/big")}
+    group.alpha.reboot()
+    group.start_services("alpha")
+    group.wait(1900)
+    assert "node beta" in group.alpha.state.reason
+    assert (group.alpha.units[BIG].active, group.alpha.enabled) == ("activating", [BIG])
+    group.beta.texts |= weights
+    assert settle(group)["verified"]
+    group.assert_invariants()
+
+
+def test_a_refusal_ends_a_switch_at_once(group):
+    assert not switch(group.alpha, "a")["failed"]
+    # The guard finds nothing, and then the follower's unit can't be started.
+    group.beta.units[BIG].fault = "exit_at_start"
+    group.beta.cards = 0
+    begun = group.alpha.mono
+    result = switch(group.alpha, "big")
+    assert result["outcome"] == "rolled_back", result["msg"]
+    assert group.alpha.mono - begun < 120
+
+
+def test_one_missed_answer_is_no_lost_node(group):
+    serve_big(group)
+    group.alpha.units[BIG].live_fault = "wrong_answer"
+    group.alpha.gate_verified = False  # it is open for a moment yet
+    missed = []
+
+    def miss():
+        if in_phase(group, "canary") and not missed:
+            missed.append(group.alpha.mono)
+            group.cut(parted=True)
+        elif missed and group.alpha.mono >= missed[0] + 4:
+            group.cut()
+        group.pass_time()
+
+    group.alpha.meanwhile = miss
+    result = switch(group.alpha, "big", recheck=True, on_failure="leave")
+    group.alpha.meanwhile = group.pass_time
+    assert missed
+    assert "node beta" not in result["msg"], result["msg"]
+    # The engine itself was wrong, so it was started anew, and nobody waits for a node.
+    assert result["outcome"] == "rolled_back"
+    group.assert_invariants()
+
+
+def test_the_leaders_own_service_is_started_again_and_otherwise_its_engine_ended(group):
+    serve_big(group)
+    said = []
+    watching = watch.Watch(group.alpha.effects(), LAYOUT, said.append)
+    invocation = group.alpha.units[BIG].invocation
+    group.alpha._down(group.alpha.units[LAYOUT.node_unit], "inactive")
+    watching.look()
+    assert group.alpha.node_runs
+    group.wait(watch.LOOK_S)
+    watching.look()
+    assert (group.alpha.units[BIG].invocation, group.alpha.open) == (invocation, True)
+    # One that runs and does not look any more says nothing.
+    group.frozen.add("alpha")
+    for _look in range(4):
+        group.wait(watch.LOOK_S)
+        watching.look()
+    assert not group.alpha.open
+    assert "b70-node-main.service of this host does not answer" in group.alpha.state.reason
+    group.frozen.clear()
+    group.start_services("alpha")
+    assert settle(group)["verified"]
+    group.assert_invariants()

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import nodes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import node_key, nodes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor, Link
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import (
@@ -41,11 +41,12 @@ RUNNING = Part("big", "e1", RUNS)
 
 def report(name="beta", **changes):
     offers = {"big": Offer("sha256:big-1")}
-    return Report(**{"name": name, "at": 100.0, "hosts": NAMES, "offers": offers, **changes})
+    hears = tuple(other for other in NAMES if other != name)
+    return Report(**{"name": name, "at": 100.0, "hosts": NAMES, "offers": offers, "hears": hears, **changes})
 
 
-def follow(wish=WISH, silence=0.0, part=None, part_runs=False, rank=1):
-    return nodes.follow(wish, silence, part, part_runs=part_runs, rank=rank)
+def follow(wish=WISH, silence=0.0, part=None, part_runs=False, rank=1, part_age=0.0):
+    return nodes.follow(wish, silence, part, part_runs=part_runs, rank=rank, part_age_s=part_age)
 
 
 def test_reports_come_back_as_they_were():
@@ -53,7 +54,7 @@ def test_reports_come_back_as_they_were():
     assert nodes.parse_report(whole.to_json(), "node beta") == whole
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 1}', '{"schema": 1, "name": "b", "at": "x", "hosts": []}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 2}', '{"schema": 2, "name": "b", "at": "x", "hosts": []}'])
 def test_what_is_no_report_is_refused(text):
     with pytest.raises(SlotFault, match="node beta"):
         nodes.parse_report(text, "node beta")
@@ -61,17 +62,25 @@ def test_what_is_no_report_is_refused(text):
 
 def test_another_version_is_named():
     with pytest.raises(SlotFault, match="another version"):
-        nodes.parse_report(json.dumps({"schema": 2}), "node beta")
+        nodes.parse_report(json.dumps({"schema": 1}), "node beta")
 
 
 def test_a_follower_starts_a_part_of_each_new_engine_once():
     assert follow() == Act(start=WISH)
     assert follow(part=RUNNING, part_runs=True) == Act()
-    # What was refused or has ended is not begun again: the leader's next engine is.
-    assert follow(part=replace(RUNNING, state=REFUSED)) == Act()
-    assert follow(part=replace(RUNNING, state=ENDED)) == Act()
+    # What was refused or has ended is not begun again for an engine that runs: the leader's next one is.
+    for state in (REFUSED, ENDED):
+        assert follow(part=replace(RUNNING, state=state), part_age=99.0) == Act()
     assert follow(part=replace(RUNNING, epoch="e0", state=ENDED)) == Act(start=WISH)
     assert follow(part=replace(RUNNING, epoch="e0"), part_runs=True).stop == "the leader restarts its engine"
+
+
+@pytest.mark.parametrize("state", [REFUSED, ENDED])
+def test_a_follower_tries_again_while_the_leader_still_waits(state):
+    waits, part = replace(WISH, waits=True), replace(RUNNING, state=state)
+    assert follow(waits, part=part, part_age=14.9) == Act()
+    assert follow(waits, part=part, part_age=15.0) == Act(start=waits)
+    assert follow(waits, part=RUNNING, part_runs=True, part_age=99.0) == Act()
 
 
 def test_a_follower_stops_a_part_that_nobody_wants():
@@ -101,18 +110,25 @@ def test_a_leader_knows_when_its_engine_lost_a_part():
     )
     older = report("beta", part=replace(RUNNING, epoch="e0"))
     assert "it runs no part of this engine" in nodes.lost(GROUP, WISH, {**both, "beta": older}, {})
+    # Who asks for the first time does not know for how long one has been silent.
+    assert nodes.lost(GROUP, WISH, {"beta": both["beta"]}, {}) == ""
 
 
-def test_an_engine_waits_for_all_parts_and_gives_up_early():
-    assert nodes.awaited(GROUP, WISH, {}) == "beta"
+def awaited(reports, urgent=False):
+    return nodes.awaited(GROUP, WISH, reports, urgent=urgent)
+
+
+def test_an_engine_waits_for_all_parts_and_a_switch_gives_up_early():
+    assert awaited({}) == "node beta"
     one = {"beta": report("beta", part=RUNNING)}
-    assert nodes.awaited(GROUP, WISH, one) == "gamma"
-    assert nodes.awaited(GROUP, WISH, {**one, "gamma": report("gamma", part=RUNNING)}) == ""
+    assert awaited(one) == "node gamma"
+    assert awaited({**one, "gamma": report("gamma", part=RUNNING)}, urgent=True) == ""
     # A part of the engine before is not one of this.
-    assert nodes.awaited(GROUP, WISH, {**one, "gamma": report("gamma", part=replace(RUNNING, epoch="e0"))}) == "gamma"
-    refused = report("gamma", part=Part("big", "e1", REFUSED, "the weights of big are missing"))
+    assert awaited({**one, "gamma": report("gamma", part=replace(RUNNING, epoch="e0"))}, urgent=True) == "node gamma"
+    refused = {**one, "gamma": report("gamma", part=Part("big", "e1", REFUSED, "the weights of big are missing"))}
+    assert awaited(refused) == "node gamma, which runs no part of big: the weights of big are missing"
     with pytest.raises(SlotFault, match="node gamma runs no part of big: the weights of big are missing"):
-        nodes.awaited(GROUP, WISH, {**one, "gamma": refused})
+        awaited(refused, urgent=True)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +143,7 @@ def test_an_engine_waits_for_all_parts_and_gives_up_early():
 )
 def test_a_leader_wishes_for_parts_of_the_process_that_runs_or_is_about_to(active, sub, wished):
     unit = UnitState("b70-slot-main-big.service", active=active, sub=sub, main_pid=7, invocation_id="e1")
-    assert nodes.wish_of(BIG, unit) == (WISH if wished else None)
+    assert nodes.wish_of(BIG, unit) == (replace(WISH, waits=active != "active") if wished else None)
     assert nodes.wish_of(replace(BIG, node=NodePart(1, 3)), unit) is None
     assert nodes.wish_of(replace(BIG, node=None), unit) is None
 
@@ -143,14 +159,17 @@ def test_a_leader_wishes_for_parts_of_the_process_that_runs_or_is_about_to(activ
             {"offers": {"big": Offer("sha256:big-1", "the stack cpu is not installed")}},
             "the stack cpu is not installed",
         ),
+        ({"offers": {"big": Offer("sha256:big-1", weights="w2")}}, "has other weights of big.* expected w1; got w2"),
+        ({"busy": "it ends its part of small"}, "is at work: it ends its part of small"),
+        ({"hears": ("alpha",)}, "does not hear node beta"),
         ({"at": 39.0}, r"the clock of node gamma \(fd00::3\) is -61 s off"),
     ],
 )
 def test_the_guard_names_the_node_that_could_not_take_part(changes, words):
     good = {"beta": report("beta"), "gamma": report("gamma")}
-    nodes.check_others(GROUP, BIG, good, 100.0)
+    nodes.check_others(GROUP, BIG, good, 100.0, "w1")
     with pytest.raises(SlotFault) as caught:
-        nodes.check_others(GROUP, BIG, {**good, "gamma": report(**{"name": "gamma", **changes})}, 100.0)
+        nodes.check_others(GROUP, BIG, {**good, "gamma": report(**{"name": "gamma", **changes})}, 100.0, "w1")
     fault = caught.value
     text = f"{fault.message} expected {fault.expected}; got {fault.got}"
     assert "node gamma" in text
@@ -203,23 +222,65 @@ def test_a_link_that_was_not_measured_is_a_warning():
 
 def test_addresses_of_both_families():
     assert [GROUP.url(node) for node in GROUP.hosts[1:]] == [
-        "http://10.0.0.2:18200/node",
-        "http://[fd00::3]:18200/node",
+        "http://10.0.0.2:18200",
+        "http://[fd00::3]:18200",
     ]
 
 
-def test_the_server_answers_one_question():
-    said: list[str] = []
-    server = NodeServer("127.0.0.1", 0, lambda: said[-1] if said else None)
+KEY, OTHER = "k" * 32, "o" * 32
+
+
+def test_a_question_and_its_answer_prove_themselves():
+    asked = node_key.question(KEY, "beta", "n1")
+    status, body = node_key.respond(KEY, "beta", asked, "what it says")
+    assert (status, node_key.believed(KEY, "beta", "n1", body)) == (200, "what it says")
+    # Another node, another nonce, another key, and an answer that was changed on its way.
+    for key, name, nonce, text in (
+        (KEY, "gamma", "n1", body),
+        (KEY, "beta", "n2", body),
+        (OTHER, "beta", "n1", body),
+        (KEY, "beta", "n1", body.replace("says", "said")),
+        (KEY, "beta", "n1", "what it says"),
+    ):
+        with pytest.raises(SlotFault, match=r"does not have the key of this host; set b70_nodes.key"):
+            node_key.believed(key, name, nonce, text)
+    # Nothing is said to strangers, nor to who asks another node, and a question can't be changed.
+    for key, name, path in (
+        (OTHER, "beta", asked),
+        (KEY, "gamma", asked),
+        (KEY, "beta", "/node"),
+        (KEY, "beta", asked.replace("n1", "n2")),
+        (KEY, "beta", f"{asked}&mac=\u00e9"),
+    ):
+        assert node_key.respond(key, name, path, "what it says") == (403, "")
+    assert node_key.respond(KEY, "beta", "/else", "what it says") == (404, "")
+    assert node_key.respond(KEY, "beta", asked, None) == (503, "")
+
+
+def test_what_is_no_key_is_refused_and_never_shown():
+    assert node_key.checked(f"{KEY}\n", "the file") == KEY
+    for text in (None, "", "short-and-secret"):
+        with pytest.raises(SlotFault, match="the file has no key of this group") as caught:
+            node_key.checked(text, "the file")
+        assert "secret" not in str(caught.value)
+
+
+def test_a_service_that_looks_at_nothing_says_nothing():
+    assert not report(age=10.0).stale
+    assert report(age=10.1).stale
+    # Unless it said what it does meanwhile, which has an end too.
+    assert not report(age=300.0, busy="it ends its part of big").stale
+    assert report(age=601.0, busy="it ends its part of big").stale
+
+
+def test_the_server_answers_by_its_path():
+    server = NodeServer("127.0.0.1", 0, lambda path: (200, "what it says") if path == "/node?x=1" else (403, ""))
     url = f"http://127.0.0.1:{server.port}"
     try:
-        with pytest.raises(urllib.error.HTTPError, match="503"):
-            urllib.request.urlopen(f"{url}/node", timeout=5)
-        said.append(report("beta").to_json())
-        with urllib.request.urlopen(f"{url}/node", timeout=5) as answer:
-            assert nodes.parse_report(answer.read().decode(), "x").name == "beta"
-        for question in (f"{url}/", urllib.request.Request(f"{url}/node", data=b"x", method="POST")):
-            with pytest.raises(urllib.error.HTTPError, match=r"404|501"):
+        with urllib.request.urlopen(f"{url}/node?x=1", timeout=5) as answer:
+            assert answer.read() == b"what it says"
+        for question in (f"{url}/node", urllib.request.Request(f"{url}/node?x=1", data=b"x", method="POST")):
+            with pytest.raises(urllib.error.HTTPError, match=r"403|501"):
                 urllib.request.urlopen(question, timeout=5)
     finally:
         server.close()

@@ -166,7 +166,7 @@ def test_min_serving_counts_where_only_some_replicas_are_started_anew(fake_host)
     fake_host.least = None
     result = switch(fake_host, "r", min_serving=2)
     assert result["outcome"] == "untouched"
-    assert "min_serving is 2, which can't hold: at most 1 of 3 replicas serve on" in result["msg"]
+    assert "min_serving is 2, which is impossible: at most 1 of 3 replicas go on serving" in result["msg"]
     assert switch(fake_host, "r", min_serving=1)["outcome"] == "committed"
 
 

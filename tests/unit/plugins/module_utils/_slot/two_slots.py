@@ -167,6 +167,9 @@ class _Http:
             slots[name] = {**told["frontdoor"], "replicas": told["replicas"]}
         return Reply(200, json.dumps({"ok": True, "slots": slots}))
 
+    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
+        return [self.get(url, timeout_s) for url in urls]
+
     def post(self, url: str, *more: Any) -> Reply:
         return self._of(url).post(url, *more)
 

@@ -77,10 +77,36 @@ def test_each_node_speaks_over_the_interface_of_the_group():
         files = on(name)
         env = json.loads(files["one.json"])["engine"]["env"]
         assert env["VLLM_HOST_IP"] == address
+        # Of four workers; vLLM takes all of them for those of the host where nobody says so.
+        assert env["LOCAL_WORLD_SIZE"] == "2"
         assert {env[key] for key in ("GLOO_SOCKET_IFNAME", "CCL_KVS_IFACE", "FI_TCP_IFACE")} == {"ens2f0np0"}
         # The nodes of the profile, and nobody else: the third one of the group has no part in it.
-        assert "IPAddressDeny=any\nIPAddressAllow=localhost 10.20.0.1 10.20.0.2\n" in files[UNIT]
+        own = "IPAddressDeny=any\nIPAddressAllow=localhost 10.20.0.1 10.20.0.2\n"
+        assert f"{own}RestrictNetworkInterfaces=lo ens2f0np0\n" in files[UNIT]
         assert "IPAddressAllow=localhost 127.0.0.1 10.20.0.1 10.20.0.2 10.20.0.3\n" in files[NODE]
+
+
+def test_other_addresses_that_are_allowed_may_be_behind_any_interface():
+    unit = rendered(pair(), nodes=GROUP, node="alpha", engine_ip_allow=["192.0.2.7"])[UNIT]
+    assert "192.0.2.7" in next(line for line in unit.splitlines() if line.startswith("IPAddressAllow="))
+    assert "RestrictNetworkInterfaces" not in unit
+
+
+def test_the_number_of_workers_on_a_node_is_the_slots():
+    assert "belongs to the slot; use nodes" in faults(nodes=1, engine={"env": {"LOCAL_WORLD_SIZE": "4"}})
+
+
+def test_parts_have_the_service_of_the_node_beside_them():
+    for name in ("alpha", "beta"):
+        assert f"Wants={NODE}\nAfter={NODE}\n" in on(name)[UNIT]
+    assert NODE not in on("alpha", profile())[UNIT]
+
+
+def test_the_key_goes_to_the_service_alone():
+    key = "k" * 40
+    files = on("alpha", key=key)
+    assert "LoadCredential=b70-nodes:/etc/b70-vllm-slot/keys/b70-nodes\n" in files[NODE]
+    assert not any(key in text for text in files.values())
 
 
 def test_nodes_have_one_fingerprint_whatever_their_interfaces_are_called():
@@ -113,6 +139,7 @@ def test_the_host_knows_its_group():
     assert place is not None
     assert group == parse_group(place.as_dict())
     assert (group.rank, group.port, [host.name for host in group.hosts]) == (1, 18200, ["alpha", "beta", "gamma"])
+    assert group.interface == "ens2f0np0"
     assert parse_slot_file(on("delta")["slot.json"], "x").group is None
 
 
