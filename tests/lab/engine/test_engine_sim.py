@@ -124,6 +124,13 @@ def started(folder: Path, *faults: str, **values: Any) -> Iterator[Sim]:
         sim.close()
 
 
+def core_of(sim: Sim) -> int:
+    """The process that generates."""
+    (core,) = map(int, Path(f"/proc/{sim.process.pid}/task/{sim.process.pid}/children").read_text().split())
+    assert Path(f"/proc/{core}/cmdline").read_bytes() == b"VLLM::EngineCore\0"
+    return core
+
+
 def free(port: int) -> bool:
     """Can the port be had by somebody who does not mind connections of before?"""
     with socket.socket() as wants:
@@ -437,6 +444,52 @@ def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> Non
     sim.tell(live=[])
     client.join(LIMIT_S)
     assert running_and_cached()[0] == 0
+
+
+def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: Sim) -> None:
+    def looked() -> tuple[int, tuple[int | None, float]]:
+        status, text = sim.ask("GET", "/metrics")
+        assert (status, sim.ask("GET", "/health")[0], sim.ask("GET", "/v1/models")[0]) == (200, 200, 200)
+        look = sampled(0.0, KINDS["vllm"].metrics, text, None)
+        return int(look.marks["vllm:generation_tokens_total"]), (look.engine, look.marks["vllm:kv_cache_usage_perc"])
+
+    core = core_of(sim)
+    os.kill(core, signal.SIGSTOP)
+    answers: list[dict[str, Any]] = []
+    asked = [threading.Thread(target=lambda: answers.append(sim.chat())) for _client in range(3)]
+    for client in asked:
+        client.start()
+    while looked()[1][0] != 3:
+        time.sleep(0.02)
+    before = looked()
+    time.sleep(0.5)
+    assert looked() == before
+    os.kill(core, signal.SIGCONT)
+    for client in asked:
+        client.join(LIMIT_S)
+    assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["I am sim-a."] * 3
+    assert looked()[0] > before[0]
+
+
+def test_what_it_is_told_holds_until_a_file_is_written(sim: Sim, tmp_path: Path) -> None:
+    file = tmp_path / "done"
+    file.touch()
+    sim.tell(live=["health-500"], until=str(file))
+    assert sim.ask("GET", "/health")[0] == 500
+    file.write_text("x")
+    assert sim.ask("GET", "/health")[0] == 200
+    sim.tell()
+
+
+def test_a_core_that_is_stopped_ends_with_the_engine(tmp_path: Path) -> None:
+    with started(tmp_path) as sim:
+        sim.wait()
+        core = core_of(sim)
+        assert sim.end() == 0
+        until = time.monotonic() + LIMIT_S
+        while Path(f"/proc/{core}/cmdline").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
 
 def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> None:
