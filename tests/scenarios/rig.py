@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -30,8 +31,9 @@ QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
 SETTLE = "b70-settle-main.service"
 PREFIX = "b70-slot-main-"
-ENGINE = "venv/bin/vllm"
 CORE = b"VLLM::EngineCore"
+ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
+PODMAN = b"/usr/bin/podman"
 T = TypeVar("T")
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
@@ -135,9 +137,15 @@ class Rig:
 
     def engines(self) -> Iterator[int]:
         """The engines' processes, as this machine numbers them."""
+        found: dict[int, int] = {}  # and their parents
         for pid, words in self._processes():
-            if b"serve" in words and ENGINE.encode() in b" ".join(words):
-                yield pid
+            # Behind its interpreter and options; Podman names it too.
+            program = b" ".join(words[:4])
+            if ENGINES.search(program) and not program.startswith(PODMAN):
+                with contextlib.suppress(OSError):
+                    found[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        # A relay works in a child.
+        yield from (pid for pid, parent in found.items() if parent not in found)
 
     def core(self) -> int:
         """The process that generates for the one engine, as this machine numbers it."""
@@ -145,14 +153,11 @@ class Rig:
         return core
 
     def _processes(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Numbers and command lines."""
-        space = os.readlink(f"/proc/{self.leader}/ns/pid")
+        """Numbers and command lines of the host's processes, also of those in its containers."""
         for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                if os.readlink(f"/proc/{name}/ns/pid") == space:
+            with contextlib.suppress(OSError, ValueError):
+                words = Path(f"/proc/{int(name)}/cmdline").read_bytes().split(b"\0")
+                if f"/{self.host.cgroup}/" in Path(f"/proc/{name}/cgroup").read_text():
                     yield int(name), words
 
     # What is told
