@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from clients.line import Line, line, process
+from clients.line import Line, line
 from demo import inventory_hosts
-from machine import free_port
 from shipped import installed, source, tarball
-from system.product import INVENTORY, Frontdoor, bare_hosts, reach
+from system.product import INVENTORY, Frontdoor, bare_hosts, reach, tunnel
 
 __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
 
@@ -51,19 +50,5 @@ def frontdoor(host_vars: dict[str, Any]) -> Frontdoor:
 @pytest.fixture(scope="module")
 def between(host_vars: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """The host's engine through a frontdoor on this machine that is listened to on both sides."""
-    port = free_port()
-    words = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}".split()
-    target = f"{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}"
-    key = ["-i", host_vars["ansible_ssh_private_key_file"]]
-    tunnel = [
-        "ssh",
-        *words,
-        *key,
-        "-o",
-        "ExitOnForwardFailure=yes",
-        "-N",
-        "-L",
-        f"127.0.0.1:{port}:127.0.0.1:{_ENGINE_PORT}",
-    ]
-    with process([*tunnel, target], port, "the tunnel"), line(tmp_path_factory.mktemp("line"), port) as made:
+    with tunnel(host_vars, _ENGINE_PORT) as port, line(tmp_path_factory.mktemp("line"), port) as made:
         yield made
