@@ -187,6 +187,7 @@ STEPS: dict[str, Step] = {
             pytest(
                 "exhaustive-system-kinds", "tests/system/test_images.py", "tests/system/test_kinds.py", limit_s=9000
             ),
+            pytest("exhaustive-monitoring", "tests/system/test_monitoring.py", limit_s=5400),
         ),
     ),
     "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from pathlib import Path
 
 import monitored
+import panels
 from machine import free_port
 from monitored import HOSTS, Watched, watched
 from tools import dashboards
 
-INTERVAL = f"{10 * monitored.INTERVAL_S}s"
 #: what is wrong with whom
 FIRING = {
     ("B70EngineWedged", "bad"),
@@ -44,15 +43,8 @@ def test_the_dashboards_are_what_their_table_says() -> None:
 
 async def lacking(run: Watched) -> list[str]:
     """The queries that have no number now."""
-    found = []
-    for one in dashboards.dashboards():
-        for panel in one.panels:
-            for query in panel.queries:
-                asked = query.expr.replace("$instance", ".*").replace("$__rate_interval", INTERVAL)
-                rows = await run.value(asked)
-                if not any(math.isfinite(float(row["value"][1])) for row in rows):
-                    found.append(f"{one.name}: {panel.title}: {asked}")
-    return found
+    queries = panels.asked(monitored.INTERVAL_S)
+    return [f"{query.panel}: {query.expr}" for query in queries if not panels.has_number(await run.value(query.expr))]
 
 
 def test_everything_that_is_shown_has_data_and_what_is_wrong_is_told(monitors: Path, tmp_path: Path) -> None:

@@ -31,10 +31,13 @@ _EVENT_MS = 5
 _REST_S = 1.0
 
 
-def streams(count: int, events: int = 200) -> Scenario:
-    """Streams of so many events, that begin spread over their length, so that their ends do not fall together."""
+def streams(count: int, events: int = 200, size: int = 250, more: str = "") -> Scenario:
+    """Streams of so many events, that begin spread over their length, so that their ends do not fall together.
+
+    size: bytes of an event. more: what else the engine is asked for.
+    """
     length_ms = events * _EVENT_MS
-    load = f"load:{count}:{length_ms}:200:{CHAT}?chunks={events}&every={_EVENT_MS * 1000}&size=250"
+    load = f"load:{count}:{length_ms}:200:{CHAT}?chunks={events}&every={_EVENT_MS * 1000}&size={size}{more}"
     return Scenario((load,), warmup_s=length_ms / 1000 + 0.3)
 
 
@@ -90,36 +93,38 @@ def details(rounds: list[Round], names: list[str]) -> str:
     return "\n".join(lines)
 
 
-def about(options: argparse.Namespace) -> dict[str, Any]:
-    """What a reader must know about the run."""
-
-    def version(*argv: str) -> str:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
-        return (done.stdout + done.stderr).strip().splitlines()[0]
-
+def machine(python: str) -> dict[str, Any]:
+    """What a reader must know about where a run was."""
     cpu = next(
         (row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row),
         "?",
     )
-    found: dict[str, Any] = {
+    return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "rounds": options.repeats,
-        "seconds of each load": options.seconds,
         "processor": f"{cpu}, {os.cpu_count()} cores",
         "kernel": platform.release(),
-        "python": version(options.python, "-V"),
-        "frontdoor": "interpreted" if options.interpreted else "compiled",
-        **(
-            {"before": version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)}
-            if options.before
-            else {}
-        ),
+        "python": _version(python, "-V"),
         "load average at the start": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def _version(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    return (done.stdout + done.stderr).strip().splitlines()[0]
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What a reader must know about the run."""
+    found: dict[str, Any] = {
+        **machine(options.python),
+        "rounds": options.repeats,
+        "seconds of each load": options.seconds,
+        "frontdoor": "interpreted" if options.interpreted else "compiled",
+    }
     if options.before:
-        found["before"] = version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)
+        found["before"] = _version("git", "-C", str(ROOT), "rev-parse", "--short", options.before)
     if have_nginx():
-        found["nginx"] = version("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else "nginx", "-v").split("/")[
+        found["nginx"] = _version("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else "nginx", "-v").split("/")[
             -1
         ]
     return found

@@ -4,6 +4,7 @@
 //
 // An engine that costs next to nothing; it lives in the load generator's loop.
 //   ?chunks=N&every=US&size=B   N events of B bytes, the first at once, then one every US microseconds
+//   &words=N                    of only N words (1 to 32), &logprobs=1 with the logprob of each
 //   ?plain=B                    one JSON answer of B bytes
 // Each event carries the time it was sent, so that the reader knows how long it was under way.
 #ifndef B70_LOAD_ENGINE_H
@@ -18,7 +19,7 @@
 #define ENGINE_MARK (1ull << 63)
 
 typedef struct served {
-  int open, streaming, size, phase;
+  int open, streaming, size, phase, words, logprobs;
   char in[IN_SIZE];
   int have;
   long body_left, chunks_left;
@@ -109,10 +110,16 @@ static void send_event(served *c) {
   };
   static uint32_t chance = 1;
   chance = chance * 1664525u + 1013904223u;
-  char buf[70000], word[120] = "";
-  if (c->size >= 200)
-    snprintf(word, sizeof word, "\"choices\":[{\"index\":0,\"delta\":{\"content\":\" %s\"},\"logprobs\":null,\"finish_reason\":null}],",
-             words[chance >> 27]);
+  char buf[70000], word[260] = "", logprob[140] = "null";
+  if (c->size >= 200) {
+    const char *said = words[(chance >> 16) % (uint32_t)c->words];
+    if (c->logprobs)
+      snprintf(logprob, sizeof logprob,
+               "{\"content\":[{\"token\":\" %s\",\"logprob\":-0.%05u,\"bytes\":[32,116,104,101],\"top_logprobs\":[]}]}", said,
+               chance >> 16);
+    snprintf(word, sizeof word, "\"choices\":[{\"index\":0,\"delta\":{\"content\":\" %s\"},\"logprobs\":%s,\"finish_reason\":null}],",
+             said, logprob);
+  }
   int n = snprintf(buf, sizeof buf, "%x\r\ndata: {\"t\":%019llu,%s\"pad\":\"", c->size, (unsigned long long)now_ns(), word);
   int start = (int)(strchr(buf, '\n') - buf) + 1;
   int pad = c->size - (n - start) - 4;
@@ -140,6 +147,8 @@ static void respond(served *c) {
     c->chunks_left = query(c->in, "chunks=", 1);
     c->every = (uint64_t)query(c->in, "every=", 5000) * 1000;
     c->size = (int)query(c->in, "size=", 250);
+    c->words = (int)query(c->in, "words=", 32);
+    c->logprobs = (int)query(c->in, "logprobs=", 0);
     c->streaming = 1;
     c->phase = -1;
     if (++active > most_active) most_active = active;

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from clients.line import Line, line, process
+from clients.line import Line, line
 from demo import inventory_hosts
-from machine import free_port
 from shipped import installed, source, tarball
 from system import kinds
-from system.product import INVENTORY, Frontdoor, bare_hosts, lab_command, play, reach
+from system.product import INVENTORY, Frontdoor, bare_hosts, lab_command, play, reach, tunnel
 from vendor import llama
 from vendor.server import gateway, serve
 
@@ -96,19 +95,5 @@ def frontdoor(host_vars: dict[str, Any]) -> Frontdoor:
 @pytest.fixture(scope="module")
 def between(host_vars: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """The host's engine through a frontdoor on this machine that is listened to on both sides."""
-    port = free_port()
-    words = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}".split()
-    target = f"{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}"
-    key = ["-i", host_vars["ansible_ssh_private_key_file"]]
-    tunnel = [
-        "ssh",
-        *words,
-        *key,
-        "-o",
-        "ExitOnForwardFailure=yes",
-        "-N",
-        "-L",
-        f"127.0.0.1:{port}:127.0.0.1:{_ENGINE_PORT}",
-    ]
-    with process([*tunnel, target], port, "the tunnel"), line(tmp_path_factory.mktemp("line"), port) as made:
+    with tunnel(host_vars, _ENGINE_PORT) as port, line(tmp_path_factory.mktemp("line"), port) as made:
         yield made

@@ -25,7 +25,8 @@ import testinfra
 from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
-from machine import kill_tree
+from clients.line import process
+from machine import free_port, kill_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventory" / "lab.yml"
@@ -66,6 +67,18 @@ def reach(host_vars: Mapping[str, Any]) -> Host:
         ssh_extra_args=shlex.join(shlex.split(arguments)),
         controlpersist=60,
     )
+
+
+@contextmanager
+def tunnel(host_vars: Mapping[str, Any], port: int) -> Iterator[int]:
+    """A port of this machine that leads to a port of a host of the inventory, on its own 127.0.0.1."""
+    own = free_port()
+    words = f"{host_vars.get('ansible_ssh_common_args', '')} {host_vars.get('ansible_ssh_extra_args', '')}"
+    argv = ["ssh", *shlex.split(words), "-i", host_vars["ansible_ssh_private_key_file"]]
+    argv += ["-o", "ExitOnForwardFailure=yes", "-N", "-L", f"127.0.0.1:{own}:127.0.0.1:{port}"]
+    argv.append(f"{host_vars.get('ansible_user', 'root')}@{host_vars['ansible_host']}")
+    with process(argv, own, "the tunnel"):
+        yield own
 
 
 @dataclass(frozen=True)

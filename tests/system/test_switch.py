@@ -18,7 +18,9 @@ import yaml
 from testinfra.host import Host
 
 from clients.line import Line, same
-from system.product import COLOUR_QUESTION, ROOT, Client, Frontdoor, answer_of, picture, play
+from page.browser import started
+from page.chat import LAST, NUMBERS, answered, say, visit
+from system.product import COLOUR_QUESTION, QUESTION, ROOT, Client, Frontdoor, answer_of, picture, play, until
 
 SWITCH = ROOT / "switch.yml"
 # What a stack's own parser has to say; our tables of its options know no such combination.
@@ -32,6 +34,13 @@ SHORT = {
     "engine": {"reasoning": {"how": "inline", "budget_tokens": 8}, "settings": {"reasoning_parser": None}},
 }
 THOUGHT = "the answer was cut off inside its reasoning; engine.reasoning.budget_tokens is 8"
+# The page asks for what the model has to say; from here on, for as much as there is room for.
+ON_AND_ON = """(() => {
+  const ask = window.fetch;
+  window.fetch = (url, told) =>
+    ask(url, told?.body ? {...told, body: JSON.stringify({...JSON.parse(told.body), ignore_eos: true})} : told);
+})()"""
+RUNNING = re.compile(r"^vllm:num_requests_running{.*} ([0-9.]+)$", re.MULTILINE)
 # The same weights as tiny-a, asked for vectors.
 EMBED = {
     "engine": {"task": "embed", "served_model_name": "tiny-embed", "cache_key": "tiny-embed"},
@@ -195,6 +204,34 @@ def test_a_model_that_thinks_is_verified_with_thinking_off_by_the_canary_that_ev
     answer = answer["choices"][0]["message"]
     assert answer["content"].strip() == "I am tiny-think."
     assert "I look for the answer" in answer["reasoning"]
+
+
+def test_the_chat_page_folds_the_thoughts_and_stops_the_engine(frontdoor: Frontdoor) -> None:
+    """In a browser. That it stops is what the engine says."""
+
+    def running() -> float:
+        (number,) = RUNNING.findall(requests.get(f"{frontdoor.url}/engine/metrics", timeout=60).text)
+        return float(number)
+
+    with started() as browser:
+        visit(browser, f"{frontdoor.url}/")
+        browser.press("details summary")
+        browser.type("#temperature", "0")
+        say(browser, QUESTION)
+        told = answered(browser)
+        assert "I am tiny-think." in told
+        assert "I look for the answer" not in told
+        assert NUMBERS.search(told), told
+        browser.press("article.assistant summary")
+        assert "I look for the answer" in browser.run(LAST.format("innerText"))
+        browser.press("#new")
+        browser.run(ON_AND_ON)
+        say(browser, QUESTION)
+        until(lambda: running() == 1, "the long answer", 60)
+        browser.press("#stop")
+        assert "Stopped." in answered(browser)
+        until(lambda: running() == 0, "the end of the generation", 60)
+        assert browser.complaints == []
 
 
 def test_the_same_model_is_verified_while_it_thinks(frontdoor: Frontdoor, more: str) -> None:

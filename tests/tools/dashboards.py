@@ -128,7 +128,21 @@ def document(one: Dashboard) -> str:
         built = built.with_row(dashboard.Row(title).id(next(ids)))
         for panel in panels:
             built = built.with_panel(_panel(panel).id(next(ids)))
-    return json.dumps(built.build(), cls=JSONEncoder, indent=1, sort_keys=True) + "\n"
+    return json.dumps(_fitting(built.build()), indent=1, sort_keys=True) + "\n"
+
+
+def _fitting(built: models.Dashboard) -> dict[str, Any]:
+    """A dashboard without what the library writes and Grafana's schema refuses: a style, options that are
+    null, numbers of variables, and settings of variables of another type."""
+    found: dict[str, Any] = json.loads(json.dumps(built, cls=JSONEncoder))
+    found.pop("style", None)
+    for panel in found["panels"]:
+        if panel.get("options", {}) is None:
+            panel["options"] = {}
+    for variable in found["templating"]["list"]:
+        for name in ("auto", "auto_count", "auto_min", "id"):
+            variable.pop(name, None)
+    return found
 
 
 def main(argv: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ What is a wrong answer in clean words is the expectation's business, not this on
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ LOOP_CHARS, LOOP_TIMES = 32, 8  # a piece of 2 to 8 characters in a row, anywher
 WORD_TIMES = 8  # one word in a row
 PHRASE_WORDS, PHRASE_TIMES = 16, 4  # a phrase of 2 to 8 words in a row
 LONGEST = 8  # characters of a piece, words of a phrase
+# what any stretch of characters has that repeats often enough; most texts have none, and this is found out fast
+_REPEATS = re.compile(rf"(.)\1{{{RUN_CHARS - 1}}}|(.{{2,{LONGEST}}}?)\2{{{LOOP_TIMES - 1}}}", re.DOTALL)
 _RULES = frozenset("-=_*~#.|:+─═│━ \t\n\r")  # what lines and tables are drawn with
 
 
@@ -33,6 +36,8 @@ def unprintable(text: str) -> str:
     """Why this text holds what nobody writes, or ""."""
     if "\ufffd" in text:
         return "the answer holds replacement characters (U+FFFD)"
+    if text.isprintable():
+        return ""
     for char in text:
         kind = unicodedata.category(char)
         if kind in ("Cc", "Cs", "Co") and char not in "\t\n\r":
@@ -51,6 +56,8 @@ def _whole(text: str) -> str:
 
 
 def _characters(text: str) -> str:
+    if _REPEATS.search(text) is None:
+        return ""
     for period in range(1, LONGEST + 1):
         limit = RUN_CHARS if period == 1 else max(LOOP_CHARS, LOOP_TIMES * period)
         if len(text) < limit:

@@ -38,7 +38,7 @@ _KEYS: dict[str, tuple[bytes, ...]] = {
     MESSAGES: (b'"text":', b'"thinking":'),
     RESPONSES: (b'"delta":',),
 }
-_TEXT = re.compile(rb'(?:content"|"reasoning"|"text"|"thinking"|"delta"):[ ]?("(?:[^"\\]|\\.)*")')
+_TEXT = re.compile(rb'[ ]?("(?:[^"\\]|\\.)*")')
 # vLLM (by pydantic) and llama-server write a NaN as null, which no logprob of a generated token is otherwise
 _LOGPROB, _NAN = b'logprob":', re.compile(rb'"logprob":[ ]?(?:null|NaN)')
 _REPLACEMENT = "\ufffd".encode()
@@ -58,14 +58,15 @@ def sign_in(path: str, tail: bytes | bytearray) -> str:
             sound = 2 * len({*words}) > len(words) and len({*text}) > 2 * LONGEST
             if sound and text.find(_REPLACEMENT) < 0 and text.find(b"\\u") < 0:
                 return ""
-            return _judged(window)
+            return _judged(parts[1:])
     return ""
 
 
-def _judged(window: bytes) -> str:
-    """The same, of all the text that the window has."""
+def _judged(parts: list[bytes]) -> str:
+    """The same, of the texts that these parts of a window begin with. A part of logprobs begins with none."""
+    found = [match[1] for part in parts if (match := _TEXT.match(part))]
     try:
-        text = "".join([orjson.loads(found) for found in _TEXT.findall(window)])
+        text = "".join(orjson.loads(b"[%b]" % b",".join(found)))
     except orjson.JSONDecodeError:
         # the coding of chunks stands in the middle of a text
         return ""
