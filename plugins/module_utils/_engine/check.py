@@ -243,7 +243,7 @@ def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
         if not all(sizes.values()):
             return _unknown(f"{name}: no weights in {next(path for path, size in sizes.items() if not size)}")
         settings = profile["engine"]["settings"]
-        found = fit.estimate(config, settings, sum(sizes.values()))
+        found = fit.estimate(config, settings, sum(sizes.values()), version=str(profile["engine"].get("version") or ""))
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         return _unknown(f"{name}: {folder}/config.json cannot be used ({error})")
     except KeyError as error:

@@ -20,6 +20,9 @@ GIB = 1024**3
 CARD_GIB = 31.89
 # Activations, the collectives' buffers, graphs and the runtime: 1.1 to 2.0 GiB in the lab's runs.
 OVERHEAD_GIB = 1.5
+# What captured graphs take beyond it, outside of the budget of gpu_memory_utilization, by series of releases (owners'
+# records); of other releases nothing is on record.
+_GRAPHS_GIB = {"0.30": 2.5}
 # Below this difference the estimate is not conclusive.
 MARGIN_GIB = 0.6
 # Tokens per block on the cards unless the profile says otherwise, and the step in which hybrid models enlarge them.
@@ -52,11 +55,14 @@ class Fit:
     contexts: float
     #: what the engine holds of a card: weights, cache and what else it needs
     held_gib: float
+    #: captured graphs, and what all of it is more than a card has
+    graphs_gib: float = 0.0
+    beyond_gib: float = 0.0
 
     @property
     def verdict(self) -> str:
         """fits, tight (within the margin of the estimate) or no."""
-        spare = self.kv_gib - self.context_gib
+        spare = min(self.kv_gib - self.context_gib, math.inf if self.beyond_gib <= 0 else -self.beyond_gib)
         return "fits" if spare > MARGIN_GIB else "tight" if spare > -MARGIN_GIB else "no"
 
 
@@ -108,14 +114,26 @@ def blocks(layers: Layers, length: int, batched: int, block: int) -> tuple[int, 
     return taken, block * layers.per_token * size
 
 
+def _graphs(settings: Mapping[str, Any], version: str) -> float:
+    """GiB of a card that captured graphs take beyond what the engine plans with."""
+    mode = (settings.get("compilation_config") or {}).get("cudagraph_mode")
+    captured = not settings.get("enforce_eager") and mode != "NONE"
+    return _GRAPHS_GIB.get(version.rpartition(".")[0], 0.0) if captured else 0.0
+
+
 def estimate(
-    config: Mapping[str, Any], settings: Mapping[str, Any], weights_bytes: float, card_gib: float = CARD_GIB
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    weights_bytes: float,
+    card_gib: float = CARD_GIB,
+    version: str = "",
 ) -> Fit:
     """Return the estimate for a model on cards of ``card_gib`` GiB.
 
     :param config: its config.json.
     :param settings: the engine's settings by name, as rendered.
     :param weights_bytes: size of its weight files.
+    :param version: the engine's release.
     :raises KeyError: for a key that config.json lacks.
     """
     tensor = int(settings.get("tensor_parallel_size") or 1)
@@ -132,8 +150,10 @@ def estimate(
     share = float(settings.get("gpu_memory_utilization") or 0.9)
     kv_gib = given / GIB if given else card_gib * share - weights - OVERHEAD_GIB
     contexts = max(0, math.floor(kv_gib * GIB / size)) / taken
-    held = weights + max(0.0, kv_gib) + OVERHEAD_GIB
-    return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held)
+    graphs = _graphs(settings, version)
+    held = weights + max(0.0, kv_gib) + OVERHEAD_GIB + graphs
+    beyond = held - card_gib if kv_gib > 0 else 0.0
+    return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held, graphs, beyond)
 
 
 # Bytes per value of the types that a cache may have: blocks of 32 values with their scales.
@@ -224,10 +244,21 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None,
     text = (
         f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {OVERHEAD_GIB} GiB for "
         f"the runtime, {max(0.0, fit.kv_gib):.1f} GiB left for the KV cache; one context of {length} tokens takes "
-        f"{fit.context_gib:.2f} GiB. That is room for about {fit.tokens} tokens, {fit.contexts:.1f} full contexts"
+        f"{fit.context_gib:.2f} GiB. {_beside(fit)}That is room for about {fit.tokens} tokens, "
+        f"{fit.contexts:.1f} full contexts"
     )
     if measured:
         text += f" (measured: {measured} tokens)"
-    if fit.verdict != "fits":
+    if fit.beyond_gib > 0:
+        text += ". Lower gpu_memory_utilization or kv_cache_memory_bytes, or try it: a failed switch rolls back"
+    elif fit.verdict != "fits":
         text += f". Lower {setting}, use more cards, or try it: a failed switch rolls back"
     return text + "."
+
+
+def _beside(fit: Fit) -> str:
+    """Return what of a card is taken outside of the engine's own budget, where that is too much."""
+    if fit.beyond_gib <= 0:
+        return ""
+    graphs = f", with {fit.graphs_gib:.1f} GiB of captured graphs" if fit.graphs_gib else ""
+    return f"All of it is {fit.beyond_gib:.1f} GiB more than a card has{graphs}. "

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from .checking import value_at
 from .problems import did_you_mean
 from .schema import Fault
-from .typed import derived_environment, derived_settings
+from .typed import derived_environment, derived_settings, release_of
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "equals": lambda value, wanted: bool(value == wanted),
@@ -29,6 +30,10 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+# Turns captured graphs on and off, before the release that captures them by default and does not read it.
+_GRAPHS, _WITHOUT_IT = "VLLM_XPU_ENABLE_XPU_GRAPH", (0, 31)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -37,7 +42,8 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
     """Return what rules speak of: a merged profile with all settings and variables that its engine gets.
 
     What is said of captured graphs has one place there, engine.settings.compilation_config, and so has what an engine
-    keeps of its KV cache in the host's memory: engine.settings.kv_offloading_size, in GiB.
+    keeps of its KV cache in the host's memory: engine.settings.kv_offloading_size, in GiB. engine.workers is how many
+    cards compute one answer together.
     """
     engine = dict(profile.get("engine") or {})
     derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
@@ -49,20 +55,39 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
         graphs["cudagraph_mode"] = "NONE"
     if kept := kind_of_engine(engine).host_cache_bytes(settings):
         settings["kv_offloading_size"] = kept / 2**30
-    engine["settings"] = settings | {"compilation_config": graphs}
+    engine["workers"] = _workers(settings, experts=bool(value_at(profile, "model.experts")))
     engine["env"] = {
         **(manifest.get("env") or {}),
         **derived_environment(engine, profile.get("cards") or 0),
         **(engine.get("env") or {}),
     }
+    if engine["env"].get(_GRAPHS) == "0" and release_of(manifest) < _WITHOUT_IT:
+        graphs["cudagraph_mode"] = "NONE"
+    engine["settings"] = settings | {"compilation_config": graphs}
     return {**profile, "engine": engine}
 
 
+def _workers(settings: Mapping[str, Any], *, experts: bool) -> int:
+    """Return how many cards talk to each other; replicas inside of an engine do where they share experts."""
+    sizes = [settings.get(f"{of}_parallel_size") for of in ("tensor", "pipeline", *(["data"] if experts else []))]
+    return math.prod(size for size in sizes if _is_number(size))
+
+
+def _found(whole: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return ``{path: value}`` of what is there; a path that ends with * stands for all keys that begin so."""
+    if not path.endswith("*"):
+        value = value_at(whole, path)
+        return {} if value is None else {path: value}
+    parent, _dot, start = path.removesuffix("*").rpartition(".")
+    keys = value_at(whole, parent) or {}
+    return {f"{parent}.{key}": value for key, value in keys.items() if key.startswith(start)}
+
+
 def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds. One entry of a list is enough; an absent value meets only present: false."""
-    value = value_at(whole, path)
-    if value is None:
-        value = condition.get("default")
+    """Return whether a condition holds. One entry of a list, or one key of several, is enough; an absent value meets
+    only present: false."""
+    found = list(_found(whole, path).values())
+    value = (found if path.endswith("*") else found[0]) if found else condition.get("default")
     if "present" in condition and condition["present"] != (value is not None):
         return False
     wanted = {key: item for key, item in condition.items() if key in _OPERATORS}
@@ -98,9 +123,21 @@ def rule_faults(
     for rule in broken(profile, manifest):
         if rule["id"] in accepted:
             continue
-        written = [path for path in rule["when"] if value_at(profile, path) is not None]
+        written = [path for when in rule["when"] for path in _written(profile, when, rule["when"][when])]
         path = written[-1] if written else "stack"
         yield path, f'breaks the rule "{rule["id"]}" of the stack {manifest["name"]}: {in_words(rule)}'
+
+
+# Where a profile writes what a path of `subject` is made from.
+_MADE_FROM = {"engine.workers": tuple(f"engine.settings.{of}_parallel_size" for of in ("data", "pipeline", "tensor"))}
+
+
+def _written(profile: Mapping[str, Any], path: str, condition: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths in a profile that meet a condition of a rule that it breaks."""
+    if path in _MADE_FROM:
+        yield from (place for place in _MADE_FROM[path] if (value_at(profile, place) or 1) > 1)
+    else:
+        yield from (place for place in _found(profile, path) if _holds(profile, place, condition))
 
 
 def in_words(rule: Mapping[str, Any]) -> str:

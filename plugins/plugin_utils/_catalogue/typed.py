@@ -30,14 +30,15 @@ DERIVED_ENV = {
 }
 
 
-def _release(manifest: Mapping[str, Any] | None) -> tuple[int, ...]:
+def release_of(manifest: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """Return the release of a stack's engine; where it is not known, one that is newer than all."""
     version = ((manifest or {}).get("engine") or {}).get("version")
     return tuple(int(part) for part in version.split(".")) if version else _NEWEST
 
 
 def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> dict[str, tuple[Any, str]]:
     """Return ``{setting: (value, the key it comes from)}`` of an engine section, for the release of its stack."""
-    return kind_of_engine(engine).derived_settings(engine, _release(manifest))
+    return kind_of_engine(engine).derived_settings(engine, release_of(manifest))
 
 
 def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]:

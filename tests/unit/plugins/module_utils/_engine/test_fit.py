@@ -144,6 +144,35 @@ def test_parallelism_quantisation_and_types_count():
     assert half.context_gib == pytest.approx(whole.context_gib / 2)
 
 
+def test_graphs_take_memory_that_the_engine_does_not_plan_with():
+    settings = {"max_model_len": 8192, "gpu_memory_utilization": 0.95}
+
+    def of(version="0.30.0", **changes):
+        return fit.estimate(CONFIGS["gemma3"], {**settings, **changes}, 8.55e9, version=version)
+
+    plain = of("0.32.0")
+    assert plain.verdict == "fits"
+    graphs = of()
+    assert graphs.held_gib == pytest.approx(plain.held_gib + 2.5)
+    assert graphs.verdict == "no"
+    text = fit.sentence("m", 1, graphs, 8192, None)
+    assert "All of it is 0.9 GiB more than a card has, with 2.5 GiB of captured graphs. " in text
+    assert "Lower gpu_memory_utilization or kv_cache_memory_bytes, or try it" in text
+    for without in (
+        {"enforce_eager": True},
+        {"compilation_config": {"cudagraph_mode": "NONE"}},
+        {"gpu_memory_utilization": 0.92},
+    ):
+        assert of(**without).verdict == "fits"
+
+
+def test_a_cache_of_a_given_size_must_have_room_beside_the_weights():
+    given = {"max_model_len": 8192, "kv_cache_memory_bytes": 24 * fit.GIB}
+    found = fit.estimate(CONFIGS["gemma3"], given, 8.55e9)
+    assert found.verdict == "no"
+    assert "All of it is 1.6 GiB more than a card has. " in fit.sentence("m", 1, found, 8192, None)
+
+
 def test_one_cache_per_token_for_latent_attention():
     config = {"num_hidden_layers": 27, "num_attention_heads": 16, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
     assert fit.layers_of(config, 4, 2).per_token == 1152

@@ -165,6 +165,26 @@ def test_a_profile_that_breaks_a_rule_is_refused_where_the_value_is_written(stac
     )
 
 
+def test_of_several_keys_one_is_enough_and_is_named(tmp_path: Any) -> None:
+    manifest = {"name": "ours", "installable": False, "reason": "data only"}
+    rule = {"id": "r", "when": {"engine.env.CCL_*": {"equals": ""}}, **WORDS}
+    (tmp_path / "ours.yml").write_text(yaml.safe_dump({**manifest, "rules": [rule]}))
+    blank = copy.deepcopy(BASE)
+    blank["engine"]["env"] = {"CCL_ALLREDUCE": "ring", "CCL_LOG_LEVEL": "", "VLLM_LOGGING_PREFIX": ""}
+    (told,) = refused(load_stacks([tmp_path]), blank)
+    assert told.startswith('b70_profiles[x]: engine.env.CCL_LOG_LEVEL: breaks the rule "r"')
+
+
+def test_cards_that_stages_use_count_as_well(tmp_path: Any) -> None:
+    manifest = {"name": "ours", "installable": False, "reason": "data only"}
+    rule = {"id": "r", "when": {"engine.workers": {"min": 2}}, **WORDS}
+    (tmp_path / "ours.yml").write_text(yaml.safe_dump({**manifest, "rules": [rule]}))
+    stages = copy.deepcopy(BASE)
+    stages["engine"]["settings"] = {"max_model_len": 2048, "pipeline_parallel_size": 2}
+    (told,) = refused(load_stacks([tmp_path]), stages)
+    assert told.startswith('b70_profiles[x]: engine.settings.pipeline_parallel_size: breaks the rule "r"')
+
+
 def test_a_rule_is_accepted_by_its_name(stacks: dict[str, dict[str, Any]]) -> None:
     accepts = {**BASE, "accepts_rules": ["r"]}
     found = load_catalogue(inline={"x": accepts}, stacks=stacks)["x"]
@@ -220,12 +240,21 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
         ("xpu", {"env": {"LD_LIBRARY_PATH": "/opt/intel/oneapi/compiler/2025.3/lib"}}, ["two-sycl-runtimes"]),
         ("xpu", {"model": {"experts": True, "group_size": 64}}, ["int4-experts-of-group-64"]),
         ("xpu", {"model": {"experts": True, "group_size": 32}}, []),
-        ("lab-minimax", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
-        ("lab-minimax", {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False}}, []),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3, **CALM}}, ["speculation-with-prefix-cache"]),
+        (
+            "lab-minimax",
+            {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False}},
+            ["speculation-in-padded-graphs"],
+        ),
+        ("lab-minimax", {"settings": {"speculative_config": MTP3, "enable_prefix_caching": False, **CALM}}, []),
         ("llm-scaler-0.21", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-lose-the-device"]),
         ("llm-scaler-0.26.0-b2", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-hang"]),
         ("llm-scaler-0.26.0-b1", {"settings": {"tensor_parallel_size": 2}}, []),
-        ("llm-scaler-0.26.0-b1", {"settings": {"speculative_config": MTP3}}, ["speculation-with-prefix-cache"]),
+        (
+            "llm-scaler-0.26.0-b1",
+            {"settings": {"speculative_config": MTP3}},
+            ["speculation-in-padded-graphs", "speculation-with-prefix-cache"],
+        ),
         ("vllm-openai-xpu-0.30.0", {"settings": {"tensor_parallel_size": 2}}, ["two-cards-hang"]),
         ("vllm-openai-xpu-0.30.0", {"model": {"experts": True}}, ["experts-race"]),
         ("vllm-openai-xpu-0.30.0-runtime-26.35", {"settings": {"tensor_parallel_size": 2}}, []),
@@ -244,11 +273,181 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
             {"settings": {"speculative_config": MTP3, **CALM}},
             ["speculation-with-prefix-cache"],
         ),
+        (
+            "b70-lab-qwen38-fp8-r310",
+            {"settings": {"speculative_config": MTP3, **CALM}},
+            ["speculation-with-prefix-cache"],
+        ),
+        ("wu1ff-qwen38-27b", {"settings": {"speculative_config": MTP3, **CALM}}, ["speculation-with-prefix-cache"]),
+        ("wu1ff-qwen38-flashnext", {"settings": {"speculative_config": MTP3, **CALM}}, []),
+        ("xpu", {"settings": {"pipeline_parallel_size": 2}}, ["graphs-on-several-cards"]),
+        (
+            "xpu",
+            {"settings": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, **CALM}},
+            ["four-cards-under-load"],
+        ),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"pipeline_parallel_size": 2}}, ["two-cards-hang"]),
+        ("llm-scaler-0.26.0-b2", {"settings": {"pipeline_parallel_size": 2}}, ["two-cards-hang"]),
+        # Each of two replicas inside of an engine has a card for itself, unless they share experts.
+        ("llm-scaler-0.26.0-b2", {"settings": {"data_parallel_size": 2}}, []),
+        (
+            "llm-scaler-0.26.0-b2",
+            {"settings": {"data_parallel_size": 2}, "model": {"experts": True}},
+            ["two-cards-hang"],
+        ),
+        ("llm-scaler-0.26.0-b2", {"settings": {"cudagraph_capture_sizes": [1, 6]}}, ["graph-sizes"]),
+        ("exl3xpu", {"settings": {"cudagraph_capture_sizes": [1, 6]}}, ["graph-sizes"]),
+        # Before 0.31 the variable turns graphs off.
+        (
+            "exl3xpu",
+            {"settings": {"cudagraph_capture_sizes": [1, 6]}, "env": {"VLLM_XPU_ENABLE_XPU_GRAPH": "0"}},
+            [],
+        ),
+        (
+            "xpu",
+            {"settings": {"cudagraph_capture_sizes": [1, 6]}, "env": {"VLLM_XPU_ENABLE_XPU_GRAPH": "0"}},
+            ["graph-sizes"],
+        ),
+        ("llm-scaler-0.26.0-b2", {"online_quantization": {"method": "sym_int4"}}, ["compiled-sym-int4"]),
+        (
+            "llm-scaler-0.26.0-b2",
+            {"online_quantization": {"method": "sym_int4"}, "settings": {"enforce_eager": True}},
+            [],
+        ),
+        (
+            "llm-scaler-0.26.0-b2",
+            {"online_quantization": {"method": "sym_int4"}, "settings": {"compilation_config": {"mode": "NONE"}}},
+            [],
+        ),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"gpu_memory_utilization": 0.95}}, ["memory-of-graphs"]),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"gpu_memory_utilization": 0.92}}, []),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"gpu_memory_utilization": 0.95, **CALM}}, []),
+        ("vllm-openai-xpu-0.30.0", {"settings": {"gpu_memory_utilization": 0.95, "kv_cache_memory_bytes": 1}}, []),
+        ("xpu", {"env": {"CCL_SYCL_ALLGATHERV_TMP_BUF": ""}}, ["blank-variable-of-collectives"]),
+        ("llm-scaler-0.26.0-b1", {"env": {"CCL_ALLREDUCE": ""}}, ["blank-variable-of-collectives"]),
+        ("xpu", {"env": {"CCL_SYCL_ALLGATHERV_TMP_BUF": "1"}}, []),
+        (
+            "xpu",
+            {"env": {"VLLM_BATCH_INVARIANT": "1"}, "model": {"hf_repo": "Qwen/Qwen3.8-27B-FP8"}},
+            ["batch-invariance-with-gated-delta-nets"],
+        ),
+        ("xpu", {"env": {"VLLM_BATCH_INVARIANT": "1"}, "model": {"hf_repo": "Qwen/Qwen3-8B"}}, []),
+        ("xpu", {"model": {"hf_repo": "google/gemma-4-26B-A4B-it"}}, ["gemma4-with-triton-attention"]),
+        ("llama-cpp-intel-b11243", {"kind": "llama-server", "settings": {"split_mode": "row"}}, ["rows-over-cards"]),
+        (
+            "llama-cpp-vulkan-b11243",
+            {"kind": "llama-server", "settings": {"split_mode": "tensor"}},
+            ["tensors-over-cards"],
+        ),
+        (
+            "llama-sycl",
+            {"kind": "llama-server", "settings": {"split_mode": "tensor", "parallel": 1, "cache_type_v": "q8_0"}},
+            ["tensors-with-a-small-cache-of-values"],
+        ),
     ],
 )
 def test_shipped_stacks_refuse_what_is_known_to_be_bad(stack_name: str, more: dict[str, Any], ids: list[str]) -> None:
     made = {"name": "p", "cards": 4, "model": more.pop("model", {}), "engine": more}
     assert [rule["id"] for rule in broken(made, SHIPPED_STACKS[stack_name])] == ids
+
+
+def rules_of(manifest: dict[str, Any]) -> set[str]:
+    return {rule["id"] for rule in manifest.get("rules") or []}
+
+
+# Stacks by what they run, from the manifests, not from their rules.
+def kind_of(manifest: dict[str, Any]) -> str | None:
+    found: str | None = (manifest.get("engine") or {}).get("kind")
+    # what an image has inside, its maker need not say
+    return found or ("vllm" if "image" in manifest else None)
+
+
+VLLM_ON_CARDS = {
+    name for name, manifest in SHIPPED_STACKS.items() if manifest.get("device") == "xpu" and kind_of(manifest) == "vllm"
+} | {"vllm-on-cards"}
+LLAMA_CPP = {
+    name
+    for name, manifest in SHIPPED_STACKS.items()
+    if kind_of(manifest) == "llama-server" and name not in ("llama-gemma", "llama-qwen")
+}
+OLDER_THAN_0_26 = {"llm-scaler-0.21", "lab-2.11", "lab-minimax"}
+# Data only: nobody can install them.
+NOT_BUILT = {"lab-laguna", "lumnus-flash-next", "devan-carlin-flash-next"}
+
+
+# What owners report, and which rule refuses it on which stacks; or why none does.
+KNOWN_FAILURES: dict[str, dict[str, set[str]] | str] = {
+    "tp2_hang_0_30": {"two-cards-hang": {"vllm-openai-xpu-0.30.0"}},
+    "tp2_profile_run_0_25": "No stack has a vLLM of the 0.25 series.",
+    "mtp_prefix_cache": {
+        "speculation-with-prefix-cache": {
+            name
+            for name, manifest in SHIPPED_STACKS.items()
+            if name.startswith(("b70-lab-", "llm-scaler", "exl3xpu", "lab-minimax"))
+            or name in ("wu1ff-qwen36-35b-a3b", "wu1ff-qwen38-27b")
+            or (name.startswith("vllm-openai-xpu-") and "-0.3" not in name)
+        }
+        | {"vllm-openai-xpu-before-0.30"}
+    },
+    "graph_sizes": {"graph-sizes": VLLM_ON_CARDS},
+    "mtp_padded_graph": {"speculation-in-padded-graphs": VLLM_ON_CARDS},
+    "torch214": {"four-cards-under-load": {"xpu", "xpu-0.32", "vllm-openai-xpu-0.31.0"}},
+    "graph_vram": {
+        "memory-of-graphs": {
+            "vllm-openai-xpu-0.30.0",
+            "vllm-openai-xpu-0.30.0-runtime-26.35",
+            "wu1ff-qwen38-flashnext",
+        }
+    },
+    "health_lies": "No setting brings it about: the canary, the frontdoor's probe and the watchdog find it.",
+    "host_kv_tier": {
+        "large-kv-cache-on-the-host": {
+            name for name in VLLM_ON_CARDS if name not in OLDER_THAN_0_26 | NOT_BUILT | {"vllm-on-cards", "llm-scaler"}
+        }
+    },
+    "gemma_triton": {"gemma4-with-triton-attention": VLLM_ON_CARDS},
+    "gemma_think_loop": "No setting is known to bring it about or to prevent it; notes of its profiles say it.",
+    "moe_group64": {
+        "int4-experts-of-group-64": {
+            "xpu",
+            "xpu-0.32",
+            "vllm-openai-xpu-0.30.0",
+            "vllm-openai-xpu-0.30.0-runtime-26.35",
+            "vllm-openai-xpu-0.31.0",
+        }
+    },
+    # Of the same record, beside its list.
+    "split_mode_row": {"rows-over-cards": LLAMA_CPP},
+    "split_mode_tensor": {"tensors-over-cards": LLAMA_CPP},
+    "split_mode_tensor_small_cache": {
+        "tensors-with-a-small-cache": LLAMA_CPP,
+        "tensors-with-a-small-cache-of-values": LLAMA_CPP,
+    },
+    "batch_invariant_gdn": {"batch-invariance-with-gated-delta-nets": VLLM_ON_CARDS},
+    "blank_ccl_variable": {"blank-variable-of-collectives": VLLM_ON_CARDS},
+    "blank_v2_runner": {"blank-model-runner": VLLM_ON_CARDS},
+    "compiled_sym_int4_b2": {"compiled-sym-int4": {"llm-scaler-0.26.0-b2", "exl3xpu"}},
+    "tp2_scaler_0_21": {"two-cards-lose-the-device": {"llm-scaler-0.21"}},
+    "tp2_scaler_0_26_b2": {"two-cards-hang": {"llm-scaler-0.26.0-b2", "exl3xpu"}},
+}
+
+
+@pytest.mark.parametrize("failure", KNOWN_FAILURES)
+def test_every_known_failure_is_refused_where_it_happens_or_has_a_reason(failure: str) -> None:
+    told = KNOWN_FAILURES[failure]
+    if isinstance(told, str):
+        assert told.endswith(".")
+        return
+    for rule, stacks in told.items():
+        refusing = {name for name, manifest in SHIPPED_STACKS.items() if rule in rules_of(manifest)}
+        others = {name for of in KNOWN_FAILURES.values() if isinstance(of, dict) for name in of.get(rule, ())}
+        assert stacks <= refusing, failure
+        assert refusing == others, failure
+
+
+def test_no_release_of_the_0_25_series_is_shipped() -> None:
+    versions = {str((manifest.get("engine") or {}).get("version")) for manifest in SHIPPED_STACKS.values()}
+    assert not {version for version in versions if version.startswith("0.25.")}
 
 
 def test_a_malformed_rule_is_named(tmp_path: Any) -> None:

@@ -237,7 +237,7 @@ def test_an_image_is_pinned_or_says_that_it_is_not(name):
 
 def test_what_images_have_in_common_is_no_image():
     common = {name for name, stack in IMAGES.items() if not stack["installable"]}
-    assert common == {"vllm-openai-xpu", "b70-lab-images"}
+    assert common == {"vllm-openai-xpu", "vllm-openai-xpu-before-0.30", "b70-lab-images", "llm-scaler"}
     assert not {"digest", "tag"} & {key for name in common for key in IMAGES[name]["image"]}
     assert "tag" not in IMAGES["exl3xpu"]["image"], "the tag of the image that it is built on is not its own"
 
@@ -279,7 +279,7 @@ def test_the_two_releases_differ_in_nothing_but_vllm_and_its_requirements():
     new, newer = (STACKS[name] for name in ("xpu", "xpu-0.32"))
     assert new["first"][:-1] == newer["first"][:-1]
     assert {key for key in new if new[key] != newer.get(key)} - {"source_file", "lock_file", "lock_sha256"} == {
-        *("name", "title", "notes", "engine", "first", "lock", "verify")
+        *("name", "title", "notes", "based_on", "engine", "first", "lock", "verify")
     }
 
 

@@ -29,11 +29,12 @@ SPREAD = {
     "max_num_seqs": 4,
     "compilation_config": {"cudagraph_mode": "NONE"},
 }
+ACCEPTS = {"accepts_rules": ["four-cards-under-load"]}
 UNIT, NODE = "b70-slot-main-one.service", "b70-node-main.service"
 
 
 def pair(**changes):
-    return profile(**{"cards": 2, "nodes": 2, "engine": {"settings": SPREAD}, **changes})
+    return profile(**{"cards": 2, "nodes": 2, "engine": {"settings": SPREAD}, **ACCEPTS, **changes})
 
 
 def on(node, found=None, **group):
@@ -102,7 +103,7 @@ def test_a_host_needs_a_group_that_is_large_enough():
     assert against_nodes(pair(), 2) == []
     assert against_nodes(profile(), 1) == []
     assert against_nodes(pair(), 1) == ["one needs 2 nodes, and this host is in no group (b70_nodes)."]
-    four = profile(cards=1, nodes=4, engine={"settings": SPREAD})
+    four = profile(cards=1, nodes=4, engine={"settings": SPREAD}, **ACCEPTS)
     assert against_nodes(four, 3) == ["one needs 4 nodes, and the group of this host has 3 (b70_nodes)."]
 
 
