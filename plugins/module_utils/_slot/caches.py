@@ -82,10 +82,15 @@ def warm(name: str, names: Collection[str], text: str | None, beside: Collection
     :param names: what is in it. text: of its provenance.
     :param beside: what is beside it.
     """
-    have = parse(text)
-    if have is not None and have != wanted:
+    if is_stale(text, wanted):
         return aside(name, wanted) in beside
     return bool({*names} - {HOME, FILE})
+
+
+def is_stale(text: str | None, wanted: Provenance) -> bool:
+    """Was what is there compiled by something else? text: of its provenance."""
+    have = parse(text)
+    return have is not None and have != wanted
 
 
 def settle(root: Path, wanted: Provenance) -> str:

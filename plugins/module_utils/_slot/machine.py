@@ -306,6 +306,8 @@ def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None
     others = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running and unit.name not in target.units]
     if others:
         return f"{others[0]} runs beside it"
+    if seen.neighbours:
+        return f"slot {seen.neighbours[0].slot} has to make room first"
     for look in seen.looks:
         if not (look.stands and look.unit.settled and state.passed.get(look.unit.invocation_id)):
             return f"{look.unit.name} is not served, or not verified"
@@ -323,17 +325,23 @@ def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(begin, min(begin + size, count))) for begin in range(0, count, size))
 
 
-def _rolling(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> tuple[tuple[int, ...], ...]:
-    """The batches, none for the plain way. Raises SlotFault where `min_serving` can't hold."""
+def _rolling(
+    request: Request, seen: Seen, kind: Kind, previous: Profile | None, alone: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """The batches, none for the plain way. Raises SlotFault where `min_serving` can't hold.
+
+    alone: the only engines that are started anew; none where all of them are.
+    """
     count, least = len(seen.looks), request.min_serving
-    why = "it is 0" if least == 0 else why_plain(request, seen, kind, previous)
-    if least and kind is Kind.SWITCH and (why or least >= count):
+    most = count - (len(alone) or 1)
+    why = "it is 0" if least == 0 else "" if alone else why_plain(request, seen, kind, previous)
+    if least and kind is Kind.SWITCH and (why or least > most):
         raise SlotFault(
             f"min_serving is {least}, which is impossible: "
-            f"{why or f'at most {count - 1} of {count} replicas go on serving'}; "
+            f"{why or f'at most {most} of {count} replicas go on serving'}; "
             "leave it out, and clients are turned away meanwhile"
         )
-    return () if why else _batches(request, count)
+    return () if why or alone else _batches(request, count)
 
 
 def plan(request: Request, seen: Seen) -> Plan:
@@ -352,12 +360,13 @@ def plan(request: Request, seen: Seen) -> Plan:
     partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
     previous = _previous(request, seen, kind, partial=partial)
-    batches = () if partial or seen.neighbours else _rolling(request, seen, kind, previous)
+    batches = _rolling(request, seen, kind, previous, scope if partial else ())
     clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
     served = _serves(request, seen)
     phases = _forward(kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears))
     if batches:
-        phases = (Phase.GUARD, Phase.JOURNAL, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
+        head = phases[: phases.index(Phase.CLOSE)]
+        phases = (*head, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
     scoped = tuple(seen.target_units[place] for place in scope)
     keep = seen.target_units if request.active and (partial or batches or Phase.STOP not in phases) else ()
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()

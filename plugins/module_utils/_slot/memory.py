@@ -25,10 +25,12 @@ def bytes_of(meminfo: str | None, name: str) -> int:
 
 
 def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
-    """The files of weights that the profile's engine loads, with their bytes."""
-    folder, files = PurePosixPath(profile.model_path), fx.files
-    weights = Weights(profile.name, folder, files.names(folder), profile.engine.argv, files.read)
-    paths = [folder / name for name in kind_of(profile.engine.kind).weight_files(weights)]
+    """The files of weights that the profile's engine loads, those of models beside its own too, with their bytes."""
+    files, kind = fx.files, kind_of(profile.engine.kind)
+    paths: list[PurePosixPath] = []
+    for folder in map(PurePosixPath, (profile.model_path, *profile.companions)):
+        weights = Weights(profile.name, folder, files.names(folder), profile.engine.argv, files.read)
+        paths += [folder / name for name in kind.weight_files(weights)]
     return {path: files.size(path) or 0 for path in paths}
 
 

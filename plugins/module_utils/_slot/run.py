@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import caches
+from . import alike, caches
 from .canary import CanaryResult
 from .effects import Effects, poll
 from .frontdoor import FrontdoorLink
@@ -39,6 +39,7 @@ from .types import (
 
 KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
 DPKG_STATUS = PurePosixPath(caches.DPKG_STATUS)
+_WORTH_A_WORD_S = 60.0  # a start that is known to be shorter is not announced
 
 
 @dataclass
@@ -203,16 +204,35 @@ class Run:
     def load_key(self, profile: Profile) -> str:
         """Under what name the next start of the profile is remembered."""
         cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
-        cached = cache is None or self._warm(profile, PurePosixPath(cache))
+        cached = cache is None or not self._cold(profile, PurePosixPath(cache))
         return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
 
-    def _warm(self, profile: Profile, cache: PurePosixPath) -> bool:
-        """Will the next start find anything compiled in this cache?"""
+    def _cold(self, profile: Profile, cache: PurePosixPath) -> str:
+        """Why the next start will find nothing compiled in this cache, in a word; empty where it will."""
         names = self.fx.files.names
         packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.image else None
         wanted = caches.provenance(profile.stack_id, profile.image, packages, cards=profile.cards > 0)
         have = self._text_of(cache / caches.FILE)
-        return caches.warm(cache.name, names(cache), have, names(cache.parent), wanted)
+        if caches.warm(cache.name, names(cache), have, names(cache.parent), wanted):
+            return ""
+        return "stale" if caches.is_stale(have, wanted) else "cold"
+
+    def compiles_first(self, profile: Profile) -> str:
+        """A sentence on a start that compiles for minutes before it serves; empty where it does not."""
+        engine = profile.engine
+        kind = kind_of(engine.kind)
+        cache = kind.cache_folder(engine.env)
+        cold = cache and kind.compiles(engine.settings, engine.env) and self._cold(profile, PurePosixPath(cache))
+        if not cold:
+            return ""
+        eta_s = alike.wait_s(self.fx, self.layout, self.seen.memory.load_times, self.load_key(profile))
+        if eta_s is not None and eta_s < _WORTH_A_WORD_S:
+            return ""
+        most = "" if eta_s is not None else "up to "
+        minutes = math.ceil((engine.start_timeout_s if eta_s is None else eta_s) / 60)
+        return (
+            f"the compile cache of {profile.name} is {cold}: expect {most}{minutes} minutes until its engine is ready"
+        )
 
     def _driver(self) -> str:
         """Driver and compiler of this host, looked up once."""

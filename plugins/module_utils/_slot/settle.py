@@ -32,6 +32,8 @@ def guard_checks(run: Run) -> list[str]:
         warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
     elif run.plan.previous is not None and (lacks := guards.lacking(run.fx, run.plan.previous, run.request.planned)):
         warnings.append(f"there is no way back: {lacks}")
+    if Phase.START in run.plan.forward and (words := run.compiles_first(run.profile)):
+        warnings.append(words)
     return warnings
 
 

@@ -130,6 +130,10 @@ class Kind:
         """Where it keeps what it has compiled."""
         return env.get(self.cache_variable) if self.cache_variable else None
 
+    def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+        """Does a start compile what it does not find there?"""
+        return False
+
     def derived_settings(self, engine: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, tuple[Any, str]]:
         """``{setting: (value, the key it comes from)}``: what other keys of a profile's engine section set."""
         return {}

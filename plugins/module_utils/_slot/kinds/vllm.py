@@ -336,6 +336,9 @@ class Vllm(Kind):
     def node_environment(self, address: str) -> dict[str, str]:
         return {"VLLM_HOST_IP": address}
 
+    def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+        return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
+
     def environment(self, places: Mapping[str, str]) -> dict[str, str]:
         return {
             "HF_HUB_DISABLE_XET": "1",  # transfers through it wedge

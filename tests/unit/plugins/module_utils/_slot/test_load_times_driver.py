@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import PurePosixPath
+
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command, load_times
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, caches, command, load_times
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.run import DPKG_STATUS, KERNEL_RELEASE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
@@ -169,3 +172,67 @@ def test_what_is_remembered_of_old_drivers_is_forgotten_in_time():
     assert (len(memory.loads), len(memory.closed)) == (load_times.KEPT_KEYS, load_times.KEPT_KEYS)
     assert "often" in memory.loads
     assert "k0" not in memory.loads
+
+
+CACHE = PurePosixPath("/var/cache/b70/b")
+
+
+@pytest.fixture
+def compiling(fake_host):
+    """b compiles where its cache has nothing."""
+    fake_host.render("b", cards=1, engine__start_timeout_s=600, engine__env={"VLLM_CACHE_ROOT": str(CACHE)})
+    switch(fake_host, "a")
+    return fake_host
+
+
+def announced(result):
+    return [text for text in result["warnings"] if "the compile cache of b" in text]
+
+
+def provenance(stack="cpu-1a2b3c4d5e"):
+    return json.dumps(caches.provenance(stack, "", STATUS.format(igc="2.34.4"), cards=True))
+
+
+def test_a_start_that_compiles_first_is_announced_before_anything_is_touched(compiling):
+    compiling.unit("b").load_s = 300.0
+    effects = compiling.effects()
+    notes, stop = [], effects.units.stop
+
+    def watched(name):
+        notes.append(compiling.texts[LAYOUT.progress_file][0])
+        stop(name)
+
+    effects.units.stop = watched
+    told = "the compile cache of b is cold: expect up to 10 minutes until its engine is ready"
+    assert announced(api.switch(effects, LAYOUT, request("b"))) == [told]
+    assert told in notes[0]
+    switch(compiling, "a")
+    # it is known by now how long that takes
+    told = "the compile cache of b is cold: expect 6 minutes until its engine is ready"
+    assert announced(switch(compiling, "b")) == [told]
+
+
+def test_what_another_stack_compiled_is_stale(compiling):
+    compiling.put(CACHE / "torch_compile_cache", "x")
+    compiling.put(CACHE / caches.FILE, provenance("cpu-older"))
+    assert "the compile cache of b is stale: expect up to 10 minutes" in announced(switch(compiling, "b"))[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine__settings": {"enforce_eager": True}},
+        {"engine__env": {"VLLM_CACHE_ROOT": str(CACHE), "TORCHDYNAMO_DISABLE": "1"}},
+    ],
+)
+def test_an_engine_that_compiles_nothing_has_nothing_to_announce(compiling, changes):
+    compiling.render(
+        "b", **{"cards": 1, "engine__env": {"VLLM_CACHE_ROOT": str(CACHE)}, "engine__start_timeout_s": 600, **changes}
+    )
+    assert announced(switch(compiling, "b")) == []
+
+
+def test_a_warm_cache_has_nothing_to_announce(compiling):
+    compiling.put(CACHE / "torch_compile_cache", "x")
+    compiling.put(CACHE / caches.FILE, provenance())
+    assert announced(switch(compiling, "b")) == []

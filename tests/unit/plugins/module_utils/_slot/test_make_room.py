@@ -75,6 +75,12 @@ def test_the_slot_that_uses_a_needed_card_is_stopped_while_the_old_model_is_stil
     host.assert_invariants()
 
 
+def test_min_serving_is_refused_where_another_slot_has_to_make_room(host):
+    result = switch(host, "large", min_serving=1)
+    assert (result["outcome"], host.served()) == ("untouched", ("small", "embed"))
+    assert "min_serving is 1, which is impossible: " in result["msg"]
+
+
 def test_what_would_be_stopped_is_said_before(host):
     told = api.check(host.effects(), LAYOUT, request("large"))
     assert f"stop slot aux: embed uses {SHARED}" in told["actions"]

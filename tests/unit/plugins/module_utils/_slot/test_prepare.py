@@ -51,6 +51,24 @@ def test_the_weights_are_read_while_the_engine_before_is_served(fake_host):
     assert names(result)[3:6] == ["journal", "prepare", "close"]
 
 
+def test_what_is_beside_the_model_is_read_as_well(fake_host):
+    fake_host.render(
+        "d",
+        model__companions=["/models/d-draft"],
+        engine__kind="llama-server",
+        engine__argv=[
+            "/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/llama-server",
+            *("--model", "/models/d/model.gguf", "--spec-draft-model", "/models/d-draft/draft.gguf", "--port", "18080"),
+        ],
+    )
+    loaded = [PurePosixPath("/models/d/model.gguf"), PurePosixPath("/models/d-draft/draft.gguf")]
+    for path in (*loaded, PurePosixPath("/models/d-draft/other.gguf")):
+        fake_host.put(path, "x")
+    fake_host.put(PurePosixPath("/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/llama-server"), "#!")
+    switch(fake_host, "d")
+    assert fake_host.prefetched == loaded
+
+
 def test_where_nothing_is_served_nothing_is_read_twice():
     fake_host = host("ab", load_s=1.0)
     result = switch(fake_host, "a")

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure, Phase
-from unit.plugins.module_utils._slot.calls import check, recover, switch
+from unit.plugins.module_utils._slot.calls import check, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, profile_data, rendering
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
@@ -145,6 +145,29 @@ def test_min_serving_decides_how_many_are_replaced_together(fake_host, least, op
         action.partition(" ")[0] for action in last_entry(fake_host)["actions"] if action.startswith(("start", "open"))
     ]
     assert words.index("open") == starts_together
+
+
+def test_new_weights_are_read_before_the_first_replica_is_stopped(fake_host):
+    path = PurePosixPath("/models/r-2/model.safetensors")
+    fake_host.put(path.with_name("config.json"), "{}")
+    fake_host.put(path, "x")
+    hold(fake_host, model__path="/models/r-2")
+    fake_host.prefetched.clear()
+    result = switch(fake_host, "r")
+    assert (result["outcome"], result["way"], fake_host.least) == ("committed", "rolling", 2)
+    assert fake_host.prefetched == [path]
+    assert names(result)[3:6] == ["journal", "prepare", "close"]
+    assert names(result).count("prepare") == 1
+
+
+def test_min_serving_counts_where_only_some_replicas_are_started_anew(fake_host):
+    for number in (0, 1):
+        fake_host.effects().units.stop(UNITS[number])
+    fake_host.least = None
+    result = switch(fake_host, "r", min_serving=2)
+    assert result["outcome"] == "untouched"
+    assert "min_serving is 2, which is impossible: at most 1 of 3 replicas go on serving" in result["msg"]
+    assert switch(fake_host, "r", min_serving=1)["outcome"] == "committed"
 
 
 @pytest.mark.parametrize("least", [3, 7])
