@@ -58,7 +58,7 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
     engine["workers"] = _workers(settings, experts=bool(value_at(profile, "model.experts")))
     engine["env"] = {
         **(manifest.get("env") or {}),
-        **derived_environment(engine, profile.get("cards") or 0),
+        **derived_environment(engine, profile.get("cards") or 0, manifest),
         **(engine.get("env") or {}),
     }
     if engine["env"].get(_GRAPHS) == "0" and release_of(manifest) < _WITHOUT_IT:

@@ -26,6 +26,7 @@ NOT_IN_ID = (
     "installable",
     "reason",
     "env",
+    "card_interface",
     "rules",
     "source_file",
     "based_on",

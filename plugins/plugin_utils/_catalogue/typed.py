@@ -20,6 +20,7 @@ _NEWEST = (999,)
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",
     "ZE_AFFINITY_MASK": "engine.devices",
+    "GGML_VK_VISIBLE_DEVICES": "engine.devices",
     "CCL_ATL_TRANSPORT": "engine.collectives.transport",
     "CCL_TOPO_P2P_ACCESS": "engine.collectives.memory",
     "CCL_ZE_IPC_EXCHANGE": "engine.collectives.ipc_exchange",
@@ -41,7 +42,9 @@ def derived_settings(engine: Mapping[str, Any], manifest: Mapping[str, Any] | No
     return kind_of_engine(engine).derived_settings(engine, release_of(manifest))
 
 
-def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]:
+def derived_environment(
+    engine: Mapping[str, Any], cards: int, manifest: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Return the variables that the typed sections of an engine set; ``DERIVED_ENV`` names their keys."""
     found: dict[str, str] = {}
     devices = engine.get("devices")
@@ -49,6 +52,9 @@ def derived_environment(engine: Mapping[str, Any], cards: int) -> dict[str, str]
         found["ZE_AFFINITY_MASK"] = ",".join(map(str, devices))
         # The mask numbers the cards that it leaves anew, from 0; the selector counts those.
         found["ONEAPI_DEVICE_SELECTOR"] = "level_zero:" + ",".join(map(str, range(len(devices))))
+        interface = (manifest or {}).get("card_interface") or ""
+        if variable := kind_of_engine(engine).card_variables.get(interface):
+            found[variable] = found["ZE_AFFINITY_MASK"]
     collectives = engine.get("collectives") or {}
     interface = collectives.get("interface")
     if interface:
@@ -93,7 +99,7 @@ def expanded(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
     for key, (value, path) in derived_settings(engine, manifest).items():
         settings[key] = value
         origins[f"engine.settings.{key}"] = author(path)
-    environment = derived_environment(engine, profile["cards"])
+    environment = derived_environment(engine, profile["cards"], manifest)
     for name in environment:
         origins[f"engine.env.{name}"] = author(DERIVED_ENV[name])
     engine = {**engine, "settings": settings, "env": {**environment, **engine["env"]}}

@@ -94,6 +94,9 @@ class Kind:
     # --- how it is started
     kill_signal = "SIGTERM"
     success_statuses = "143"  # exit statuses of an engine that was told to end
+    card_variables: Mapping[
+        str, str
+    ] = {}  # by what it reaches cards through: the variable that numbers those it may use
     cache_variable: str | None = None  # which variable names the folder of what it has compiled
     metrics = Metrics()
     version_at: tuple[str, str] = ("/version", "version")  # where it tells its version, and the key of the answer

@@ -116,6 +116,8 @@ class LlamaServer(Kind):
     neutral = ("slots", "threads_http", "timeout", "sse_ping_interval", "log_verbosity")
     owned_flags = _OWNED_FLAGS
     owned_env = _OWNED_ENV
+    # In the order of vulkaninfo, where the loader puts discrete cards first, by their addresses on the bus.
+    card_variables: Mapping[str, str] = {"vulkan": "GGML_VK_VISIBLE_DEVICES"}
     success_statuses = "130 143"  # it ends with 0, but not before it listens to signals
     metrics = Metrics(
         tokens="llamacpp:tokens_predicted_total",

@@ -340,6 +340,17 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
             ["tensors-over-cards"],
         ),
         (
+            "llama-vulkan",
+            {"kind": "llama-server", "devices": [1], "env": {"VK_LOADER_DISABLE_SELECT": "1"}},
+            ["another-order-of-cards"],
+        ),
+        (
+            "llama-cpp-vulkan-b11243",
+            {"kind": "llama-server", "devices": [1], "env": {"MESA_VK_DEVICE_SELECT": "8086:e223"}},
+            ["another-order-of-cards-by-mesa"],
+        ),
+        ("llama-sycl", {"kind": "llama-server", "devices": [1], "env": {"VK_LOADER_DISABLE_SELECT": "1"}}, []),
+        (
             "llama-sycl",
             {"kind": "llama-server", "settings": {"split_mode": "tensor", "parallel": 1, "cache_type_v": "q8_0"}},
             ["tensors-with-a-small-cache-of-values"],

@@ -112,10 +112,19 @@ def test_everything_that_is_derived_remembers_who_said_it():
     assert profile["engine"]["settings"] == {"dtype": "auto"}, "the profile of the catalogue stays as it was"
 
 
+def test_vulkan_heeds_a_variable_of_its_own():
+    vulkan = {"card_interface": "vulkan"}
+    found = derived_environment({"kind": "llama-server", "devices": [2, 3]}, 2, vulkan)
+    assert found["GGML_VK_VISIBLE_DEVICES"] == found["ZE_AFFINITY_MASK"] == "2,3"
+    assert "GGML_VK_VISIBLE_DEVICES" not in derived_environment({"kind": "llama-server", "devices": [2]}, 1, {})
+    assert derived_environment({"kind": "llama-server"}, 1, vulkan) == {}
+
+
 def test_every_derived_variable_names_its_key():
     everything = {
+        "kind": "llama-server",
         "devices": [0],
         "collectives": {"memory": "p2p", "transport": "ofi", "interface": "lo", "ipc_exchange": "pidfd"},
         "online_quantization": {"offload_weights_first": True},
     }
-    assert set(derived_environment(everything, 1)) == set(DERIVED_ENV)
+    assert set(derived_environment(everything, 1, {"card_interface": "vulkan"})) == set(DERIVED_ENV)

@@ -49,6 +49,15 @@ def faults(**changes):
     return str(caught.value)
 
 
+def test_replicas_on_vulkan_do_not_land_on_one_card():
+    engine = {"kind": "llama-server", "settings": {"ctx_size": 4096}}
+    model = {"directory": "one", "file": "one.gguf"}
+    files = rendered(profile(replicas=3, stack="llama-vulkan", model=model, engine=engine))
+    rows = json.loads(files["one.json"])["engine"]["replicas"]
+    assert [row["env"]["GGML_VK_VISIBLE_DEVICES"] for row in rows] == ["0", "1", "2"]
+    assert 'GGML_VK_VISIBLE_DEVICES="2"' in files["one@2.env"]
+
+
 def test_each_engine_has_a_unit_a_port_and_cards_of_its_own():
     files = rendered(profile(replicas=3))
     data = json.loads(files["one.json"])
