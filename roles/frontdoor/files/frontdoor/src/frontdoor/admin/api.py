@@ -173,7 +173,7 @@ class Admin:
         if profile is None:
             return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
         settled = self._runtime(name) in _SETTLED[verb]
-        refusal = models.refused_overrides(name, wanted, profile, settled=settled)
+        refusal = models.refused_overrides(name, wanted, profile, self._profiles.kinds(), settled=settled)
         if refusal is None and not settled:
             refusal = self._obstacle(verb, name, profile) or await asyncio.shield(self._begin(verb, name, key))
         return refusal or self._rows(name)[0]
@@ -198,7 +198,7 @@ class Admin:
     def _rows(self, *names: str) -> list[dict[str, Any]]:
         """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name."""
         profiles, refused = self._profiles.read(), self._profiles.refused_statuses()
-        estimates = self._profiles.estimates()
+        estimates, kinds = self._profiles.estimates(), self._profiles.kinds()
         limiter, refusals = self.server.targets[0].permits.limiter, self.server.ledger.metrics.refusals
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
         opened = len(self.server.targets[0].replicas.used)
@@ -210,7 +210,7 @@ class Admin:
             here = status_here(status, self.records.of(self.server.targets[0].slot.state.slot, profile))
             told = (self._runtime(name), self._failures.get(name), now, status not in refused)
             held = estimates.get(str(profile.get("fingerprint") or ""))
-            rows.append(models.row(name, {**profile, "status": here}, *told, held_mib=held))
+            rows.append(models.row(name, {**profile, "status": here}, *told, held_mib=held, kinds=kinds))
         return rows
 
     def _note(self, exc: Exception, path: str = "") -> None:
