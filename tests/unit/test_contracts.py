@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import replace
-from pathlib import PurePosixPath
+from dataclasses import asdict, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jsonschema
@@ -31,10 +31,13 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import (
     state_file,
     table,
 )
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Kind
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
 from frontdoor.admin import api, models
 from frontdoor.config import from_table
+from frontdoor.policy.dialect import PLAIN, dialect_of
 from frontdoor.policy.keys import parse_keys
 from frontdoor.slot import journal as frontdoor_journal
 from frontdoor.slot import records as frontdoor_records
@@ -198,6 +201,50 @@ def test_the_administration_shows_every_profile_that_the_schema_allows(document)
     share = max(1, document["frontdoor"]["max_active_generations"] // len(engine.get("replicas") or [engine]))
     assert shown["configured_target_inflight"] == share
     assert shown["capabilities"]["modalities"] == document["modalities"]
+
+
+@pytest.mark.parametrize("version", ["", "0.21.0", "0.30.0", "1.0"])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_frontdoor_takes_what_a_kind_says_of_its_api(name, version):
+    told = asdict(KINDS[name].dialect(version))
+    found = dialect_of({"kind": name, "dialect": told}, "")
+    assert found._asdict() == told
+    # a state of before says the kind alone, and means the same
+    assert dialect_of({"kind": name}, version) == found
+
+
+def test_a_kind_without_a_word_is_asked_as_openai_says():
+    assert dialect_of({"kind": "another", "dialect": asdict(Kind().dialect(""))}, "") == PLAIN
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_administration_knows_each_field_of_a_load_that_a_kind_has(name):
+    pool = asdict(KINDS[name].pool)
+    assert pool["backend"]
+    shown = models.row("a", {"engine": {"kind": name}}, "unloaded", None, {}, True, kinds={name: pool})
+    assert shown["resolved_backend"] == pool["backend"]
+    wanted = dict.fromkeys(pool["settings"])
+    assert models.overrides("load", json.dumps(wanted).encode()) == wanted
+
+
+def test_no_module_of_the_frontdoor_goes_by_the_name_of_a_kind():
+    source = Path(models.__file__).parents[1]
+    named = {
+        file.relative_to(source).as_posix()
+        for file in source.rglob("*.py")
+        if any(f'"{name}"' in file.read_text(encoding="utf-8") for name in KINDS)
+    }
+    # what states of before mean
+    assert named == {"policy/dialect.py"}
+
+
+@pytest.mark.parametrize("name", ["profile", "stack"])
+def test_the_schemas_know_every_kind(name):
+    file = Path(__file__).parents[2] / f"roles/profiles/files/schema/{name}.schema.json"
+    kinds = json.loads(file.read_text())["properties"]["engine"]["properties"]["kind"]["enum"]
+    assert {kind for kind in kinds if kind} == KINDS.keys()
+    for kind in KINDS:
+        assert file.with_name(f"{kind}-settings.schema.json").is_file()
 
 
 def test_the_administration_knows_the_exit_codes_of_b70ctl():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from . import alike, guards, quarantine, replicas
@@ -290,15 +291,15 @@ def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
     before = () if run.seen.state is None else run.seen.state.engines
     same = next((part for part in before if part.get("invocation_id") == engine.invocation_id), None)
     directives = list(engine.profile.engine.directives) if same is None else same.get("directives")
-    kind = engine.profile.engine.kind
-    metrics = kind_of(kind).metrics
+    kind = kind_of(engine.profile.engine.kind)
     return {
         "unit": engine.profile.unit,
         "invocation_id": engine.invocation_id,
         "started_at": engine.started_at,
         "directives": directives,
-        "kind": kind,
-        "metrics": {"tokens": metrics.tokens, "cache": metrics.cache},
+        "kind": engine.profile.engine.kind,
+        "metrics": {"tokens": kind.metrics.tokens, "cache": kind.metrics.cache},
+        "dialect": asdict(kind.dialect(engine.profile.engine.version or "")),
     }
 
 

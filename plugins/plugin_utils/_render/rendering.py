@@ -10,10 +10,11 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK
@@ -421,6 +422,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "slot": settings["slot"],
         "legacy_units": list(settings["legacy_units"]),
         "refused_statuses": list(settings["refused_statuses"]),
+        "kinds": {name: asdict(kind.pool) for name, kind in KINDS.items()},
         **({"others": settings["others"]} if settings["others"] else {}),
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
         **({"nodes": settings["node"].as_dict()} if settings["node"] else {}),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -74,6 +74,34 @@ class Metrics:
     progress: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """What of an engine's API the frontdoor must know to translate requests of others; the state file tells it.
+
+    penalty: what it calls a repetition penalty; empty where it is not known to take one, or a top_k.
+    templates_responses: its /v1/responses takes arguments of the chat template. formats_responses: it reads the format
+    of a chat completion there. counts_answer: it refuses a request whose answer might not fit.
+    """
+
+    penalty: str = ""
+    templates_responses: bool = False
+    formats_responses: bool = False
+    counts_answer: bool = False
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The engine in the words of llm-pool's API; slot.json tells it of all kinds.
+
+    backend: what it is called there. structured: whether it builds answers after a schema. settings: by field of a load
+    the setting of a profile, as a dotted path.
+    """
+
+    backend: str = ""
+    structured: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
 class Kind:
     """An engine of which is known only that it speaks OpenAI's API. Each kind overrides what it does otherwise."""
 
@@ -100,6 +128,7 @@ class Kind:
     ] = {}  # by what it reaches cards through: the variable that numbers those it may use
     cache_variable: str | None = None  # which variable names the folder of what it has compiled
     metrics = Metrics()
+    pool = Pool()
     version_at: tuple[str, str] = ("/version", "version")  # where it tells its version, and the key of the answer
     # --- what it says while it starts and when it fails, the most telling first
     steps: tuple[Step, ...] = ()
@@ -203,6 +232,10 @@ class Kind:
     def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request with what makes its answer as long as it may be, so that rates of answers can be compared."""
         return dict(body)
+
+    def dialect(self, version: str) -> Dialect:
+        """What the frontdoor must know of its API; version: of its release, empty where it is not known."""
+        return Dialect()
 
     def check_weights(self, weights: Weights) -> None:
         """Raises SlotFault when files are missing that the engine will ask for."""

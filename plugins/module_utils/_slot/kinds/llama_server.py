@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import gguf
-from .kind import Kind, Metrics, Step, Symptom, Weights
+from .kind import Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
 
 # Time since the start and a letter for the level; then the part of the server and its function, or a function alone.
 _PREFIX = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} [DIWET] (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*")
@@ -129,6 +129,17 @@ class LlamaServer(Kind):
         progress=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
     )
     version_at = ("/props", "build_info")
+    pool = Pool(
+        "llama_server",
+        structured=True,
+        settings={
+            "llama_server_n_ctx": "ctx_size",
+            "llama_server_image_max_tokens": "image_max_tokens",
+            "llama_server_spec_type": "spec_type",
+            "llama_server_spec_draft_n_max": "spec_draft_n_max",
+            "llama_server_spec_draft_p_min": "spec_draft_p_min",
+        },
+    )
     steps = _STEPS
     symptoms = _SYMPTOMS
 
@@ -193,6 +204,9 @@ class LlamaServer(Kind):
 
     def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {**body, "ignore_eos": True}
+
+    def dialect(self, version: str) -> Dialect:
+        return Dialect(penalty="repeat_penalty", templates_responses=True, formats_responses=True)
 
     def check_weights(self, weights: Weights) -> None:
         if not any(name.endswith(".gguf") for name in weights.names):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..types import Reply, SlotFault
-from .kind import Kind, Step, Symptom, Weights
+from .kind import Kind, Pool, Step, Symptom, Weights
 
 # HAProxy says the same to its log and, with this in front, to its standard error.
 _PREFIX = re.compile(r"\[(?:NOTICE|WARNING|ALERT)\] +\(\d+\) : ")
@@ -80,6 +80,7 @@ class OpenAI(Kind):
     length_setting = "max_model_len"
     sequences_setting = "max_num_seqs"
     neutral = ("max_num_seqs",)
+    pool = Pool("openai_remote")
     steps = _STEPS
     symptoms = _SYMPTOMS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import logline
 from ..types import SlotFault
-from .kind import WEIGHTS, Kind, Metrics, Step, Symptom, Weights
+from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
 
 # What vLLM writes while it loads (0.20 to 0.32).
 _STEPS: tuple[Step, ...] = (
@@ -305,6 +305,21 @@ class Vllm(Kind):
             "vllm:kv_cache_usage_perc",
         ),
     )
+    pool = Pool(
+        "vllm_serve",
+        structured=True,
+        settings={
+            "vllm_max_model_len": "max_model_len",
+            "vllm_kv_cache_dtype": "kv_cache_dtype",
+            "vllm_kv_cache_memory_bytes": "kv_cache_memory_bytes",
+            "vllm_max_pixels": "mm_processor_kwargs.max_pixels",
+            "vllm_speculative_method": "speculative_config.method",
+            "vllm_speculative_model": "speculative_config.model",
+            "vllm_speculative_moe_backend": "speculative_config.moe_backend",
+            "vllm_speculative_attention_backend": "speculative_config.attention_backend",
+            "vllm_num_speculative_tokens": "speculative_config.num_speculative_tokens",
+        },
+    )
     steps = _STEPS
     symptoms = _SYMPTOMS
 
@@ -340,6 +355,15 @@ class Vllm(Kind):
 
     def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
         return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
+
+    def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+        return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
+
+    def dialect(self, version: str) -> Dialect:
+        # 0.21.0 ignores arguments of the template there, 0.30.0 does not.
+        found = re.match(r"(\d+)\.(\d+)", version)
+        templates = found is not None and (int(found[1]), int(found[2])) >= (0, 30)
+        return Dialect("repetition_penalty", templates_responses=templates, counts_answer=True)
 
     def environment(self, places: Mapping[str, str]) -> dict[str, str]:
         return {

@@ -53,6 +53,34 @@ def profile(name: str, **more: Any) -> dict[str, Any]:
     return {**own, "engine": engine, "frontdoor": {"max_active_generations": 2}, **marks, **more}
 
 
+# as the role writes it for the kinds of engines
+KINDS: dict[str, Any] = {
+    "vllm": {
+        "backend": "vllm_serve",
+        "structured": True,
+        "settings": {
+            "vllm_max_model_len": "max_model_len",
+            "vllm_kv_cache_dtype": "kv_cache_dtype",
+            "vllm_kv_cache_memory_bytes": "kv_cache_memory_bytes",
+            "vllm_max_pixels": "mm_processor_kwargs.max_pixels",
+            "vllm_speculative_method": "speculative_config.method",
+            "vllm_speculative_model": "speculative_config.model",
+            "vllm_num_speculative_tokens": "speculative_config.num_speculative_tokens",
+        },
+    },
+    "llama-server": {
+        "backend": "llama_server",
+        "structured": True,
+        "settings": {
+            "llama_server_n_ctx": "ctx_size",
+            "llama_server_spec_type": "spec_type",
+            "llama_server_spec_draft_n_max": "spec_draft_n_max",
+        },
+    },
+    "openai": {"backend": "openai_remote", "structured": False, "settings": {}},
+}
+
+
 def write_keys(path: Path, **keys: str) -> str:
     path.write_text("[keys]\n" + "".join(f'{name} = "{digest(secret)}"\n' for name, secret in keys.items()))
     return str(path)
@@ -67,6 +95,8 @@ async def admin(tmp_path: Path, timeout_s: float = 60, **sections: Any) -> Async
         (profiles / f"{name}.json").write_text(json.dumps(profile(name, **more)))
     (profiles / "tiny-a.env").write_text("X=1\n")
     (profiles / "torn.json").write_text("{")
+    slot = {"schema": 1, "legacy_units": [], "refused_statuses": ["rejected", "blocked"], "kinds": KINDS}
+    (tmp_path / "slot.json").write_text(json.dumps(slot))
     helper = Helper()
     path = str(tmp_path / "admin.sock")
     server = await asyncio.start_unix_server(helper.serve, path)

@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 import pytest
-from admin_kit import KEY, MEMORY, MODELS, admin, detail, profile, states, write_keys
+from admin_kit import KEY, KINDS, MEMORY, MODELS, admin, detail, profile, states, write_keys
 from kit import Answer, Call, Engine, bench, on_loop, until
 from several import start_replica, state
 
-from frontdoor.admin.models import Profiles, row, runtime_state
+from frontdoor.admin.models import Profiles, refused_overrides, row, runtime_state
 from frontdoor.config import from_table
 from frontdoor.slot.state import SlotState, fallback
 
@@ -298,7 +298,7 @@ async def test_wrong_requests(tmp_path: Path) -> None:
         for body in (
             *(b"{", b"[]", b'{"replica":2}', b'{"b70ctl":"--gate=none"}', b'{"vllm_gpu":1}'),
             *(b'{"replicas":true}', b'{"replicas":"x"}', b'{"replicas":0}', b'{"replicas":1.5}', b'{"replicas":[1]}'),
-            *(b'{"vllm_max_model_len":"512"}', b'{"vllm_kv_cache_dtype":8}', b'{"llama_server_spec_draft_p_min":2}'),
+            *(b'{"vllm_max_model_len":"512"}', b'{"vllm_kv_cache_dtype":8}', b'{"llama_server_spec_draft_p_min":"x"}'),
         ):
             answer = await load(body)
             assert answer.status == 422, body
@@ -426,12 +426,24 @@ async def test_a_load_may_ask_for_what_the_profile_has(tmp_path: Path) -> None:
             assert "vllm_speculative_method" not in message
             assert "ansible-playbook switch.yml -e profile=" in message
         assert "engine.settings.mm_processor_kwargs.max_pixels of the profile is 200704" in message
+        # what llm-pool takes of nobody is told first
+        for field, value, told in (
+            ("vllm_max_model_len", 300, "300, no multiple of 256"),
+            ("vllm_max_model_len", 128, "128, not at least 256"),
+            ("vllm_kv_cache_dtype", "int3", "int3, none of auto, fp8, fp8_e4m3, fp8_e5m2"),
+            ("vllm_kv_cache_memory_bytes", 1000, "1000, not at least 268435456"),
+        ):
+            answer = await load(**{field: value})
+            assert detail(answer) == (400, "invalid_load_request", "tiny-b")
+            assert f"{field} is {told}" in answer.json["detail"]["message"]
         # of another engine
         assert (
             "llama_server_n_ctx is none of vllm_serve" in (await load(llama_server_n_ctx=8)).json["detail"]["message"]
         )
         path.write_text(json.dumps(profile("tiny-b", engine={"kind": "llama-server", "settings": {"ctx_size": 512}})))
         assert (await load(llama_server_n_ctx=512, llama_server_spec_type=None)).status == 200
+        told = (await load(llama_server_spec_draft_n_max=7)).json["detail"]["message"]
+        assert "llama_server_spec_draft_n_max is 7, not from 1 to 6" in told
         assert len(helper.lines) == 2
         # as a profile of two replicas is resolved
         rows = [{"index": index} for index in range(2)]
@@ -440,6 +452,23 @@ async def test_a_load_may_ask_for_what_the_profile_has(tmp_path: Path) -> None:
         assert "replicas of the profile is 2, and replicas is 1" in answer.json["detail"]["message"]
         assert (await load(replicas=2)).status == 200
         assert len(helper.lines) == 3
+
+
+def test_what_a_load_may_say_is_what_the_profile_has() -> None:
+    settings = {"max_model_len": 33000, "kv_cache_memory_bytes": 8603448832, "speculative_config": {"method": "mtp"}}
+    engine = {"kind": "vllm", "settings": settings}
+    found = row("x", {"engine": engine}, "unloaded", None, {}, True, kinds=KINDS)
+    own = {"replicas": 1, "vllm_max_model_len": 33000, "vllm_kv_cache_memory_bytes": 8603448832}
+    texts = {"vllm_speculative_method": "mtp", "vllm_kv_cache_dtype": "auto"}
+    assert found["load_recommendations"] == {**own, **texts}
+    assert found["load_constraints"] == {
+        **{field: {"kind": "integer", "min": value, "max": value, "step": 1} for field, value in own.items()},
+        **{field: {"kind": "enum", "values": [value]} for field, value in texts.items()},
+    }
+    assert found["load_override"] is None
+    # what llm-pool would not take of others is taken where it is what the profile has
+    profile = {"engine": engine}
+    assert refused_overrides("x", {"vllm_max_model_len": 33000}, profile, KINDS, settled=False) is None
 
 
 @pytest.mark.parametrize(
@@ -461,7 +490,7 @@ async def test_a_load_may_ask_for_what_the_profile_has(tmp_path: Path) -> None:
 def test_capabilities_are_those_of_the_profile(
     engine: dict[str, Any], backend: str, modes: list[str], formats: list[str], turns: bool
 ) -> None:
-    found = row("x", {"engine": engine, "modalities": ["text"]}, "loaded", None, {}, True)
+    found = row("x", {"engine": engine, "modalities": ["text"]}, "loaded", None, {}, True, kinds=KINDS)
     assert found["resolved_backend"] == backend
     assert found["capabilities"] == {
         "modalities": ["text"],

@@ -16,6 +16,7 @@ from rulings import CHAT
 from frontdoor.codes import CODES
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
+from frontdoor.policy.dialect import of_before
 from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.policy.llm_pool import NAMES, thinking_kwargs
@@ -42,7 +43,7 @@ def ask(
     if kind == "openai":
         profile |= {"remote": True}
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    sent = policies(rules or Rules(), profile, kind)[path].apply(Document(text))
+    sent = policies(rules or Rules(), profile, of_before(kind, version or ""))[path].apply(Document(text))
     if isinstance(sent, Refusal):
         assert sent.code in CODES
         assert sent.status in CODES[sent.code].statuses
@@ -69,7 +70,9 @@ def code(sent: Any) -> tuple[int, str]:
     ],
 )
 def test_a_request_without_these_fields_is_not_touched(path: str, body: bytes) -> None:
-    rules = policies(Rules(), {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": OFF}, "vllm")[path]
+    rules = policies(
+        Rules(), {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": OFF}, of_before("vllm", "")
+    )[path]
     document = Document(body)
     sent = rules.apply(document)
     assert sent is body
@@ -245,7 +248,7 @@ def test_messages_and_parts_become_the_input() -> None:
     assert code(ask({"input": [text, picture]})) == (400, "modality_unsupported")
     profile = {"served_model_name": "tiny-a", "modalities": ["text", "image"]}
     body = json.dumps({"messages": [{"role": "user", "content": [text, picture]}]}).encode()
-    sent = policies(Rules(), profile, "vllm")[RESPONSES].apply(Document(body))
+    sent = policies(Rules(), profile, of_before("vllm", ""))[RESPONSES].apply(Document(body))
     assert not isinstance(sent, Refusal)
     assert json.loads(sent)["input"][0]["content"] == [{"type": "input_text", "text": "a"}, made]
 
@@ -282,7 +285,9 @@ def test_conversations_that_cannot_be_meant(body: Any, refused: tuple[int, str])
 def test_files_of_the_host_are_not_named() -> None:
     profile = {"served_model_name": "tiny-a", "modalities": ["text", "image"]}
     part = {"type": "image_url", "image_url": {"url": "FILE:///etc/passwd"}}
-    sent = policies(Rules(), profile, "vllm")[RESPONSES].apply(Document(json.dumps({"input": [part]}).encode()))
+    sent = policies(Rules(), profile, of_before("vllm", ""))[RESPONSES].apply(
+        Document(json.dumps({"input": [part]}).encode())
+    )
     assert code(sent) == (400, "remote_media_refused")
 
 

@@ -316,7 +316,11 @@ async def test_a_connection_serves_on(tmp_path: Path) -> None:
 def test_metrics_add_up() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 20, "prompt_tokens_details": None}
     found = metrics_of(1.0, 3.0, 0.5, usage, "stop")
-    assert found["engine_tokens_per_second"] == 10
+    # the first token came before the 1.5 s
+    assert found["engine_tokens_per_second"] == pytest.approx(19 / 1.5, abs=0.001)
+    assert metrics_of(1.0, 3.0, None, usage, "stop")["engine_tokens_per_second"] == 10
+    one = {"completion_tokens": 1}
+    assert metrics_of(1.0, 3.0, 0.5, one, "stop")["engine_tokens_per_second"] is None
     assert (found["gpu_time_to_first_token_ms"], found["gpu_decode_after_first_token_ms"]) == (500, 1500)
     assert (found["engine_queue_wait_ms"], found["backend_inference_wall_ms"]) == (1000, 2000)
     for nothing in (None, 7, {}, {"completion_tokens": True}, {"completion_tokens": "5"}):

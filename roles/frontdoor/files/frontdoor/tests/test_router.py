@@ -114,7 +114,7 @@ def read(
     kind: str = "vllm",
     **routing: Any,
 ) -> Wish | Refusal:
-    reader = Reader(Routing(**routing), lengths, kind)
+    reader = Reader(Routing(**routing), lengths, counts_answer=kind == "vllm")
     lines = "".join(f"{line}\r\n" for line in ["Host: x", *fields.splitlines()]).encode()
     document = Document(json.dumps(body).encode())
     return reader.wish(path, lines, document, document.body if sent is None else json.dumps(sent).encode(), usable)
@@ -186,7 +186,7 @@ def test_how_sticky_a_session_is(sticky: str, asked: str, strict: bool | None) -
 
 def test_a_body_that_cannot_be_read_says_nothing() -> None:
     document = Document(b"\xff")
-    found = Reader(Routing(), (), "vllm").wish(CHAT, b"X-Session-Id: a\r\n", document, document.body, ALL)
+    found = Reader(Routing(), (), counts_answer=True).wish(CHAT, b"X-Session-Id: a\r\n", document, document.body, ALL)
     assert isinstance(found, Wish)
     assert found.session is not None
     assert found.prompt is None

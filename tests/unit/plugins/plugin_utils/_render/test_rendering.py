@@ -12,11 +12,12 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
@@ -147,7 +148,9 @@ def test_the_resolved_profile_has_what_the_host_reads():
 
 
 def test_the_slot_as_a_whole_is_told_to_the_host_once():
-    assert json.loads(rendered(refused_statuses=["blocked"])["slot.json"]) == {
+    told = json.loads(rendered(refused_statuses=["blocked"])["slot.json"])
+    assert told.pop("kinds") == json.loads(json.dumps({name: asdict(kind.pool) for name, kind in KINDS.items()}))
+    assert told == {
         "schema": 1,
         "slot": "main",
         "legacy_units": ["minimax-vllm.service"],
@@ -260,7 +263,8 @@ def test_a_host_without_a_cap_and_an_engine_without_cards_have_none_in_their_uni
     assert "power.py" not in rendered()[f"b70-slot-main-{C8}.service"]
     units = {name: text for name, text in rendered(power_cap_w=210).items() if name.endswith(".service")}
     without = {name for name, text in units.items() if "power.py" not in text}
-    assert without == {"b70-settle-main.service", "b70-watch-main.service", "b70-slot-main-qwen3-0.6b-cpu.service"}
+    no_cards = {f"b70-slot-main-{name}.service" for name, profile in CATALOGUE.items() if not profile["cards"]}
+    assert without == {"b70-settle-main.service", "b70-watch-main.service", *no_cards}
 
 
 @pytest.mark.parametrize("watts", [100, 291])
@@ -453,6 +457,6 @@ def test_systemd_accepts_every_unit(tmp_path):
     answer = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
-    absent = ("/bin/b70ctl is not", "/usr/bin/podman is not")
+    absent = ("/bin/b70ctl is not", "/usr/bin/podman is not", "/usr/sbin/haproxy is not")
     said = [line for line in answer.stderr.splitlines() if "b70-s" in line]
     assert not [line for line in said if not any(word in line for word in absent)]

@@ -16,9 +16,8 @@ from frontdoor.http.client import Target
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.sentinel import Sentinel
-from frontdoor.policy.llm_pool import Served
 from frontdoor.policy.routing import Reader
-from frontdoor.slot.current import STOPPING, Slot, kind_of
+from frontdoor.slot.current import STOPPING, Slot, spoken
 from frontdoor.slot.replicas import Replicas
 from frontdoor.slot.state import SlotState, StateFile
 
@@ -27,8 +26,7 @@ def _judged_by(state: SlotState) -> tuple[object, ...]:
     """What bodies are checked and edited by; another stack of the same model is none of that."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
-    served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
-    return state.rules, lengths, served.kind, served.templates_responses, *(profile.get(name) for name in names)
+    return state.rules, lengths, spoken(state), *(profile.get(name) for name in names)
 
 
 class Follower:
@@ -73,7 +71,7 @@ class Follower:
         self.slot = Slot(first)
         self._sequence = first.sequence
         self.target = Target(index, self.name, self.slot, self.replicas, self.permits, self.sentinel)
-        self.reader = Reader(first.routing, (), "")
+        self.reader = Reader(first.routing, (), counts_answer=False)
         self._take(first, first)
 
     def drain(self) -> None:
@@ -111,7 +109,9 @@ class Follower:
         if self.replicas.apply(state, anew=before.phase != state.phase):
             self.permits.outlook.forget()
             self.router.forget()
-        self.reader = Reader(state.routing, [one.max_model_len or 0 for one in state.replicas], kind_of(state))
+        self.reader = Reader(
+            state.routing, [one.max_model_len or 0 for one in state.replicas], counts_answer=spoken(state).counts_answer
+        )
         self.permits.outlook.crowded_until = 0.0
         # what waits was edited as it was right for what was served before
         self._set_permits(anew=self.slot.closed is not None or _judged_by(state) != _judged_by(before))

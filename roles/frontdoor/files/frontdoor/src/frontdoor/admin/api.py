@@ -91,6 +91,7 @@ class _Place:
         self.known = self.profiles.read()
         self.refused = self.profiles.refused_statuses()
         self.estimates = self.profiles.estimates()
+        self.kinds = self.profiles.kinds()
         self.cards = self.profiles.cards()
 
     @property
@@ -239,7 +240,7 @@ class Admin:
             return place
         profile = place.known[name]
         settled = place.runtime(name) in _SETTLED[verb]
-        refusal = models.refused_overrides(name, wanted, profile, settled=settled)
+        refusal = models.refused_overrides(name, wanted, profile, place.kinds, settled=settled)
         if refusal is None and not settled:
             obstacle = self._obstacle(place, verb, name, profile)
             refusal = obstacle or await asyncio.shield(self._begin(place, verb, name, key))
@@ -301,7 +302,7 @@ class Admin:
             told = (here.runtime(name), here.failures.get(name), traffic[here.name], status not in here.refused)
             held = here.estimates.get(str(profile.get("fingerprint") or ""))
             serving = [one.name for one in self._places if one.runtime(name) == models.LOADED]
-            rows.append(models.row(name, found, *told, held_mib=held, slot=here.name, slots=serving))
+            rows.append(models.row(name, found, *told, held_mib=held, slot=here.name, slots=serving, kinds=here.kinds))
         return rows
 
     def _note(self, exc: Exception, path: str = "") -> None:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,12 +22,10 @@ _MOVING = ("switching", "verifying")
 _REFUSED = ("rejected", "blocked")
 # how much of a value is told back
 _MAX_TOLD = 100
-# what llm-pool calls the kinds of engines, those that run as processes of their own
-_BACKENDS = {"vllm": "vllm_serve", "llama-server": "llama_server", "openai": "openai_remote"}
-# the task of models that write text, and engines that can be told its shape
+# the task of models that write text
 _WRITES = "generate"
-_STRUCTURED = ("vllm", "llama-server")
 # fields of a row that the answer about the cards' memory repeats
+_NO_KINDS: dict[str, Any] = {}
 _MEMORY_FIELDS = (
     *("name", "runtime_state", "is_loaded", "slot", "slots", "configured_target_inflight", "effective_target_inflight"),
     *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
@@ -94,10 +92,17 @@ class Profiles:
 
     def refused_statuses(self) -> tuple[str, ...]:
         """Statuses that a switch refuses, unless they are accepted by name."""
-        try:
-            return tuple(self._slot_settings()["refused_statuses"])
-        except (LookupError, TypeError):
-            return _REFUSED
+        return tuple(self._told("refused_statuses", list, _REFUSED))
+
+    def kinds(self) -> dict[str, dict[str, Any]]:
+        """What llm-pool calls the kinds of engines and their settings, by kind."""
+        told = self._told("kinds", dict, {})
+        return {name: about for name, about in told.items() if isinstance(about, dict)}
+
+    def _told(self, key: str, kind: type, otherwise: Any) -> Any:
+        """What the role says for the whole slot."""
+        found = self._slot_settings().get(key)
+        return found if isinstance(found, kind) else otherwise
 
     def cards(self) -> int | None:
         """How many cards the slot has; None where that is all of the host's, or not known."""
@@ -194,10 +199,13 @@ def gpu_memory(cards: Any, error: str | None, rows: Iterable[Mapping[str, Any]])
     return {"gpus": gpus, "models": [{name: row[name] for name in _MEMORY_FIELDS} for row in rows], "error": error}
 
 
-def backend(engine: Mapping[str, Any]) -> str:
-    """What llm-pool calls an engine of this kind."""
+Kinds = Mapping[str, Mapping[str, Any]]
+
+
+def _about(engine: Mapping[str, Any], kinds: Kinds) -> Mapping[str, Any]:
+    """What is told of an engine's kind; of one that is not known it has the name."""
     kind = engine.get("kind") or ""
-    return _BACKENDS.get(kind, kind)
+    return kinds.get(kind) or {"backend": kind}
 
 
 def _estimate(model: Mapping[str, Any], held_mib: int | None) -> dict[str, Any]:
@@ -223,7 +231,7 @@ def cards_of(profile: Mapping[str, Any]) -> int:
     return each * _replicas(profile.get("engine") or {}) if isinstance(each, int) else 0
 
 
-def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
+def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     """What requests may ask for; the modes of thinking are those that /v1/chat/completions takes."""
     writes = (engine.get("task") or _WRITES) == _WRITES
     return {
@@ -232,7 +240,7 @@ def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any]) -> dict
         "multi_turn": writes,
         "thinking_modes": [DEFAULT, *sorted(thinking_kwargs(engine.get("reasoning")) if writes else ())],
         # an engine elsewhere may be any
-        "response_formats": ["json_schema"] if writes and engine.get("kind") in _STRUCTURED else [],
+        "response_formats": ["json_schema"] if writes and _about(engine, kinds).get("structured") else [],
     }
 
 
@@ -246,11 +254,12 @@ def row(
     held_mib: int | None = None,
     slot: str = "main",
     slots: Sequence[str] = (),
+    kinds: Kinds = _NO_KINDS,
 ) -> dict[str, Any]:
     """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told.
 
     `held_mib` is what one replica holds of the cards, where that was estimated. `slot` is the one that all of this is
-    of, `slots` are those that serve the model.
+    of, `slots` are those that serve the model. `kinds` is what is told of engines.
     """
     loaded = runtime == LOADED
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
@@ -259,7 +268,7 @@ def row(
     target = max(1, (limits.get("max_active_generations") or 1) // replicas)
     return {
         "name": name,
-        "resolved_backend": backend(engine),
+        "resolved_backend": _about(engine, kinds).get("backend") or "",
         "configured_enabled": enabled,
         "runtime_state": runtime,
         "is_loaded": loaded,
@@ -272,11 +281,11 @@ def row(
         "effective_target_inflight": target,
         "last_error": last_error,
         **_estimate(model, held_mib),
-        # a profile is changed in the catalogue, never on load
-        "load_constraints": {},
-        "load_recommendations": {},
+        # a profile is changed in the catalogue, never on load: what it has is all that a load may say
+        "load_constraints": _constraints(own := _own(profile, kinds)),
+        "load_recommendations": {field: value for field, (_key, value) in own.items() if value is not None},
         "load_override": None,
-        "capabilities": _capabilities(profile, engine),
+        "capabilities": _capabilities(profile, engine, kinds),
         "definition": {
             **{name: profile.get(name) or "" for name in ("title", "status", "status_reason", "fingerprint")},
             "hf_id": model.get("hf_repo") or "",
@@ -287,51 +296,99 @@ def row(
     }
 
 
-# Where a profile has what llm-pool's clients may send along with a load, by backend: the place below engine.settings,
-# and what an engine takes where a profile says nothing.
-_PLACES: dict[str, dict[str, tuple[str, Any]]] = {
-    "vllm_serve": {
-        "vllm_max_model_len": ("max_model_len", None),
-        "vllm_kv_cache_dtype": ("kv_cache_dtype", "auto"),
-        "vllm_kv_cache_memory_bytes": ("kv_cache_memory_bytes", None),
-        "vllm_max_pixels": ("mm_processor_kwargs.max_pixels", None),
-        "vllm_speculative_method": ("speculative_config.method", None),
-        "vllm_speculative_model": ("speculative_config.model", None),
-        "vllm_speculative_moe_backend": ("speculative_config.moe_backend", None),
-        "vllm_speculative_attention_backend": ("speculative_config.attention_backend", None),
-        "vllm_num_speculative_tokens": ("speculative_config.num_speculative_tokens", None),
-    },
-    "llama_server": {
-        "llama_server_n_ctx": ("ctx_size", None),
-        "llama_server_image_max_tokens": ("image_max_tokens", None),
-        "llama_server_spec_type": ("spec_type", None),
-        "llama_server_spec_draft_n_max": ("spec_draft_n_max", None),
-        "llama_server_spec_draft_p_min": ("spec_draft_p_min", None),
-    },
-}
-_COUNTS = (
-    *("replicas", "vllm_max_model_len", "vllm_kv_cache_memory_bytes", "vllm_max_pixels", "gguf_n_ctx"),
-    *("vllm_num_speculative_tokens", "exllama_cache_size", "exllama_max_rq_tokens", "exllama_cache_k_bits"),
-    *("exllama_cache_v_bits", "llama_server_n_ctx", "llama_server_image_max_tokens", "llama_server_spec_draft_n_max"),
-)
-_TEXTS = (
-    *("vllm_kv_cache_dtype", "vllm_speculative_method", "vllm_speculative_model", "vllm_speculative_moe_backend"),
-    *("vllm_speculative_attention_backend", "gguf_flash_attn", "gguf_type_k", "gguf_type_v", "exllama_cache_quant"),
-    "llama_server_spec_type",
-)
-# What llm-pool's clients may send along with a load: what it has to be, and whether it is. A profile is served as it
-# was verified, so all of it has to be what the profile has; and a mistake is told.
-_OVERRIDES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(_COUNTS, ("a whole number above 0", lambda value: is_number(value, int) and value > 0)),
-    **dict.fromkeys(_TEXTS, ("a text", lambda value: isinstance(value, str))),
-    "llama_server_spec_draft_p_min": (
-        "a number from 0 to 1",
-        lambda value: is_number(value, int, float) and 0 <= value <= 1,
-    ),
+class _Field(NamedTuple):
+    """What llm-pool takes for one field of a load: a whole number, a number or a text, within a range or among values.
+
+    `otherwise` is what an engine has where its profile says nothing.
+    """
+
+    kind: type
+    least: float | None = None
+    most: float | None = None
+    step: int | None = None
+    values: tuple[str, ...] = ()
+    otherwise: Any = None
+
+    @property
+    def what(self) -> str:
+        if self.kind is str:
+            return "a text"
+        return "a whole number above 0" if self.kind is int else "a number"
+
+    def fits(self, value: Any) -> bool:
+        """Whether it can be meant at all."""
+        if self.kind is str:
+            return isinstance(value, str)
+        return is_number(value, int) and value > 0 if self.kind is int else is_number(value, int, float)
+
+    def outside(self, value: Any) -> str:
+        """How a value is outside of what llm-pool takes; empty where it is not."""
+        if value is None:
+            return ""
+        if self.values and value not in self.values:
+            return f"none of {', '.join(self.values)}"
+        if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
+            return f"not at least {self.least}" if self.most is None else f"not from {self.least} to {self.most}"
+        return f"no multiple of {self.step}" if self.step and value % self.step else ""
+
+
+_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+_COUNT, _TEXT, _BITS = _Field(int), _Field(str), _Field(int, 2, 8)
+# What llm-pool's clients may send along with a load. A profile is served as it was verified, so all of it has to be
+# what the profile has; and a mistake is told.
+_FIELDS = {
+    "replicas": _COUNT,
+    "vllm_max_model_len": _Field(int, 256, step=256),
+    "vllm_kv_cache_dtype": _Field(str, values=("auto", "fp8", "fp8_e4m3", "fp8_e5m2"), otherwise="auto"),
+    "vllm_kv_cache_memory_bytes": _Field(int, 1 << 28, step=1 << 28),
+    "vllm_max_pixels": _Field(int, 200704, step=200704),
+    "vllm_speculative_method": _TEXT,
+    "vllm_speculative_model": _TEXT,
+    "vllm_speculative_moe_backend": _TEXT,
+    "vllm_speculative_attention_backend": _TEXT,
+    "vllm_num_speculative_tokens": _COUNT,
+    "gguf_n_ctx": _COUNT,
+    "gguf_flash_attn": _Field(str, values=("on", "off", "auto"), otherwise="auto"),
+    "gguf_type_k": _Field(str, values=_KV_TYPES, otherwise="f16"),
+    "gguf_type_v": _Field(str, values=_KV_TYPES, otherwise="f16"),
+    "exllama_cache_size": _Field(int, 256, step=256),
+    "exllama_max_rq_tokens": _COUNT,
+    "exllama_cache_k_bits": _BITS,
+    "exllama_cache_v_bits": _BITS,
+    "exllama_cache_quant": _TEXT,
+    "llama_server_n_ctx": _COUNT,
+    "llama_server_image_max_tokens": _COUNT,
+    "llama_server_spec_type": _TEXT,
+    "llama_server_spec_draft_n_max": _Field(int, 1, 6),
+    "llama_server_spec_draft_p_min": _Field(float, 0, 1),
 }
 # what is not of the model, but says in which slot of the host
 SLOT = "slot"
-_WHERE: dict[str, tuple[str, Callable[[Any], bool]]] = {SLOT: ("a text", lambda value: isinstance(value, str))}
+_WHERE = {SLOT: _TEXT}
+
+
+def _own(profile: Mapping[str, Any], kinds: Kinds) -> dict[str, tuple[str, Any]]:
+    """The key and the value that the profile has for each field that its engine has."""
+    engine: Mapping[str, Any] = profile.get("engine") or {}
+    own: dict[str, tuple[str, Any]] = {"replicas": ("replicas", _replicas(engine))}
+    for name, place in (_about(engine, kinds).get("settings") or {}).items():
+        found: Any = engine.get("settings")
+        for part in str(place).split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        known = _FIELDS.get(name)
+        own[name] = (f"engine.settings.{place}", known.otherwise if found is None and known else found)
+    return own
+
+
+def _constraints(own: Mapping[str, tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What a client's form may offer: of a field that has a value, that value."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, (_key, value) in own.items():
+        if is_number(value, int):
+            found[name] = {"kind": "integer", "min": value, "max": value, "step": 1}
+        elif isinstance(value, str):
+            found[name] = {"kind": "enum", "values": [value]}
+    return found
 
 
 def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
@@ -345,23 +402,24 @@ def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
         return Refusal(422, "invalid_body", f"the body is not JSON: {exc}")
     if not isinstance(wanted, dict):
         return Refusal(422, "invalid_body", "the body is not a JSON object")
-    kinds, faults = (_OVERRIDES if verb == "load" else {}) | _WHERE, []
+    known, faults = (_FIELDS if verb == "load" else {}) | _WHERE, []
     for field, value in sorted(wanted.items()):
-        if field not in kinds:
+        if field not in known:
             faults.append(f"unknown field: {field}")
-        elif value is not None and not kinds[field][1](value):
-            faults.append(f"{field} is not {kinds[field][0]}")
+        elif value is not None and not known[field].fits(value):
+            faults.append(f"{field} is not {known[field].what}")
     return Refusal(422, "invalid_body", "; ".join(faults)) if faults else wanted
 
 
 def refused_overrides(
-    name: str, wanted: dict[str, Any], profile: Mapping[str, Any], *, settled: bool
+    name: str, wanted: dict[str, Any], profile: Mapping[str, Any], kinds: Kinds, *, settled: bool
 ) -> Refusal | None:
     """Why a load cannot be done as it is asked for; `settled` tells that the model is loaded or being loaded."""
     if settled and wanted:
         words = f"{name} is loaded already, and {', '.join(sorted(wanted))} cannot be set on it; send an empty body"
         return Refusal(400, "invalid_load_request", words, details={"model": name})
-    faults = [words for field, value in sorted(wanted.items()) if (words := _unlike(field, value, profile))]
+    own, called = _own(profile, kinds), _about(profile.get("engine") or {}, kinds).get("backend") or "this engine"
+    faults = [words for field, value in sorted(wanted.items()) if (words := _unlike(field, value, own, called))]
     if not faults:
         return None
     words = (
@@ -371,23 +429,17 @@ def refused_overrides(
     return Refusal(400, "invalid_load_request", words, details={"model": name})
 
 
-def _unlike(field: str, value: Any, profile: Mapping[str, Any]) -> str:
+def _unlike(field: str, value: Any, own: Mapping[str, tuple[str, Any]], called: str) -> str:
     """How a field differs from what the profile has; empty where it does not."""
-    engine: Mapping[str, Any] = profile.get("engine") or {}
-    if field == "replicas":
-        key, own = "replicas", _replicas(engine)
-    else:
-        places = _PLACES.get(backend(engine), {})
-        if field not in places:
-            return f"{field} is none of {backend(engine) or 'this engine'}"
-        place, own = places[field]
-        key, found = f"engine.settings.{place}", engine.get("settings")
-        for part in place.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        own = own if found is None else found
+    if field not in own:
+        return f"{field} is none of {called}"
     # some engines take numbers as texts
-    same = value == own or (value is not None and own is not None and str(value) == str(own))
-    return "" if same else f"{key} of the profile is {_told(own)}, and {field} is {_told(value)}"
+    key, has = own[field]
+    if value == has or (value is not None and has is not None and str(value) == str(has)):
+        return ""
+    outside = _FIELDS[field].outside(value)
+    told = f"{field} is {_told(value)}" + (f", {outside}" if outside else "")
+    return f"{key} of the profile is {_told(has)}, and {told}"
 
 
 def _told(value: Any) -> str:

@@ -67,6 +67,10 @@ def metrics_of(
     details = about.get("prompt_tokens_details") or about.get("input_tokens_details")
     generated = _number(usage, "completion_tokens", "output_tokens")
     streamed = first_s is not None
+    # of a stream after its first token; else all of it, for nobody saw the first one
+    decode_s, decoded = backend_s, generated
+    if first_s is not None and generated:
+        decode_s, decoded = max(0.0, backend_s - first_s), generated - 1
     return {
         "engine_queue_wait_ms": _ms(queued_s),
         "backend_inference_wall_ms": _ms(backend_s),
@@ -81,7 +85,7 @@ def metrics_of(
         "engine_cached_prompt_tokens": _number(details, "cached_tokens"),
         "engine_output_tokens": generated,
         "engine_finish_reason": reason,
-        "engine_tokens_per_second": round(generated / backend_s, 3) if generated and backend_s else None,
+        "engine_tokens_per_second": round(decoded / decode_s, 3) if decoded and decode_s else None,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
 from frontdoor.policy import llm_pool
+from frontdoor.policy.dialect import PLAIN, Dialect
 from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document, written
 from frontdoor.policy.llm_pool import KWARGS, Served, holds_parts
 from frontdoor.policy.modality import MODALITIES, REMOTE, WORDS, unwanted
@@ -183,14 +184,14 @@ class PathRules:
         return changes
 
 
-def policies(rules: Rules, profile: dict[str, Any] | None, kind: str = "") -> dict[str, PathRules]:
+def policies(rules: Rules, profile: dict[str, Any] | None, dialect: Dialect = PLAIN) -> dict[str, PathRules]:
     """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say.
 
-    `kind` is that of the engine.
+    `dialect` is the engine's.
     """
     profile = profile or {}
     name, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
     thinking = llm_pool.thinking_kwargs(profile.get("reasoning"))
-    served = Served(name, kind, profile.get("engine_version") or "", thinking, profile.get("remote") is True)
+    served = Served(name, dialect, thinking, profile.get("remote") is True)
     made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS}
     return {path: one for path, one in made.items() if not one.idle}

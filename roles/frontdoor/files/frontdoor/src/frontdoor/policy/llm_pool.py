@@ -9,11 +9,11 @@ without them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from frontdoor.errors import Refusal
+from frontdoor.policy.dialect import PLAIN, Dialect
 from frontdoor.policy.routes import CHAT, RESPONSES, TOKEN_FIELDS
 
 KWARGS = "chat_template_kwargs"
@@ -48,29 +48,19 @@ _RANGES: dict[str, tuple[float, float] | None] = {
     "stop": None,
 }
 _WHOLE = ("beam_size", "top_k", "max_tokens")
-# The engines' own names, if they differ; an unknown engine takes what OpenAI's API has.
-_PENALTY = {"vllm": "repetition_penalty", "llama-server": "repeat_penalty"}
 _FORMATS = ("json_schema", "json_object", "text")
 
 
 class Served(NamedTuple):
-    """The served model: its name, kind and version of its engine, and how it thinks (`thinking_kwargs`).
+    """The served model: its name, its engine's dialect, and how it thinks (`thinking_kwargs`).
 
     `remote` tells that the engine is elsewhere.
     """
 
     name: str = ""
-    kind: str = ""
-    version: str = ""
+    dialect: Dialect = PLAIN
     thinking: Mapping[str, Mapping[str, Any]] = {}
     remote: bool = False
-
-    @property
-    def templates_responses(self) -> bool:
-        """Whether /v1/responses takes arguments of the chat template: of vLLM, 0.21.0 ignores them, 0.30.0 does not."""
-        found = re.match(r"(\d+)\.(\d+)", self.version)
-        known = found is not None and (int(found[1]), int(found[2])) >= (0, 30)
-        return self.kind == "llama-server" or (self.kind == "vllm" and known)
 
 
 class Translated(NamedTuple):
@@ -152,7 +142,7 @@ def _think(path: str, new: dict[str, Any], served: Served) -> None:
         raise _Refused(400, "thinking_unsupported", words, "thinking")
     if not wanted:
         return
-    if path == RESPONSES and not served.templates_responses:
+    if path == RESPONSES and not served.dialect.templates_responses:
         words = f"the engine of {served.name or 'the model'} ignores this here; send it to /v1/chat/completions"
         raise _Refused(400, "thinking_unsupported", words, "thinking")
     given = new.get(KWARGS)
@@ -191,13 +181,13 @@ def _decode(path: str, new: dict[str, Any], served: Served) -> None:
         elif name == "stop":
             if value:
                 _set(new, "stop", value, param)
-        elif name in ("top_k", "repetition_penalty") and served.kind not in _PENALTY:
+        elif name in ("top_k", "repetition_penalty") and not served.dialect.penalty:
             # a penalty of 1 is none
             if name == "top_k" or value != 1:
                 words = f"engines that run elsewhere are not known to take {name}; leave it out"
                 raise _Refused(400, "parameter_unsupported", words, param)
         else:
-            _set(new, _PENALTY[served.kind] if name == "repetition_penalty" else name, value, param)
+            _set(new, served.dialect.penalty if name == "repetition_penalty" else name, value, param)
 
 
 def _check(param: str, name: str, value: Any) -> None:
@@ -278,8 +268,8 @@ def _effort(new: dict[str, Any]) -> None:
 
 def _format(new: dict[str, Any], served: Served) -> None:
     wanted = new.get("response_format")
-    if served.kind == "llama-server" and wanted is not None:
-        # it reads the format of a chat completion here, and ignores that of a response
+    if served.dialect.formats_responses and wanted is not None:
+        # the format of a response it ignores
         return
     new.pop("response_format", None)
     if wanted is None:

@@ -61,17 +61,17 @@ class Reader:
     """Reads wishes by the settings of one profile.
 
     `lengths` are the contexts of its replicas in tokens; if one is 0, which is not known, no request is too long.
-    `kind` is that of their engines: vLLM refuses a request whose answer might not fit, others stop when it does not.
+    `counts_answer` tells that the engines refuse a request whose answer might not fit; others stop when it does not.
     """
 
-    def __init__(self, routing: Routing, lengths: Sequence[int], kind: str) -> None:
+    def __init__(self, routing: Routing, lengths: Sequence[int], *, counts_answer: bool) -> None:
         self._routing = routing
         self._headers = headers_of(HEADERS if routing.headers is None else routing.headers)
         fields = JSON_FIELDS if routing.json_fields is None else routing.json_fields
         self._fields = tuple(field.split(".") for field in fields)
         self._lengths = tuple(lengths)
         self._shortest = min(self._lengths, default=0)
-        self._counts_answer = kind == "vllm"
+        self._counts_answer = counts_answer
 
     def wish(
         self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int

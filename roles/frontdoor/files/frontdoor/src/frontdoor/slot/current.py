@@ -8,15 +8,16 @@ import time
 
 from frontdoor import errors
 from frontdoor.errors import Refusal
+from frontdoor.policy.dialect import Dialect, dialect_of
 from frontdoor.policy.editing import PathRules, policies
 from frontdoor.slot.state import SlotState
 
 STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
 
 
-def kind_of(state: SlotState) -> str:
-    """What engine runs; before there was more than one kind, nobody said."""
-    return (state.engine or {}).get("kind") or "vllm"
+def spoken(state: SlotState) -> Dialect:
+    """What the engine speaks."""
+    return dialect_of(state.engine, (state.profile or {}).get("engine_version") or "")
 
 
 class Slot:
@@ -34,7 +35,7 @@ class Slot:
         #: whether the engine runs on another host
         self.remote = (state.profile or {}).get("remote") is True
         #: rules for bodies, by path
-        self.rules: dict[str, PathRules] = policies(state.rules, state.profile, kind_of(state))
+        self.rules: dict[str, PathRules] = policies(state.rules, state.profile, spoken(state))
         self.count_down()
 
     def drain(self) -> None:

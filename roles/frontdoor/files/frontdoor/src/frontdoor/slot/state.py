@@ -13,6 +13,7 @@ from typing import Any, get_args
 import orjson
 
 from frontdoor.config import Config, ConfigError, ModelPolicy, Routing, Rules, StickyMode, split_backend_url
+from frontdoor.policy.dialect import PLAIN
 from frontdoor.slot.regular import Watched
 
 VERIFIED = "verified"
@@ -170,6 +171,16 @@ def _check_metrics(engine: dict[str, Any] | None) -> None:
             raise StateError(f"engine.metrics.{name} is no name of a metric: {value!r}")
 
 
+def _check_dialect(engine: dict[str, Any] | None) -> None:
+    """Raise StateError where what the engine speaks is not what the schema allows. Slots of before did not tell it."""
+    told = (engine or {}).get("dialect")
+    if told is None:
+        return
+    kinds = {name: type(value) for name, value in PLAIN._asdict().items()}
+    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != kinds:
+        raise StateError(f"engine.dialect is not what the schema allows: {told!r}")
+
+
 def _check_reasoning(profile: dict[str, Any] | None) -> None:
     """Raise StateError where what is told of the engine and of thinking is not what the schema allows."""
     told = profile or {}
@@ -268,6 +279,7 @@ def _check_replicas(rows: Any) -> None:
         try:
             _check_members(row, _REPLICA_MEMBERS)
             _check_metrics(row["engine"])
+            _check_dialect(row["engine"])
         except StateError as exc:
             raise StateError(f"replicas[{index}]: {exc}") from exc
 
@@ -284,6 +296,7 @@ def parse(raw: bytes, config: Config) -> SlotState:
         raise StateError(f"schema {table.get('schema')!r} is not known to this frontdoor (it knows 1)")
     _check_members(table, _MEMBERS)
     _check_metrics(table["engine"])
+    _check_dialect(table["engine"])
     # slots of before, and those with one engine, do not tell these
     _check_replicas(table.get("replicas"))
     _check("routing", dict | None, table.setdefault("routing", None))
