@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import columns
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import columns, led_by
 
 MIN_WIDTH, MAX_WIDTH = 100, 140
 # A host that differs from most hosts in one of these has a mark there.
@@ -78,6 +78,7 @@ def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
         "at_work": info.get("at_work"),
         "progress": info.get("progress"),
         "interrupted": bool(info.get("interrupted")),
+        "led_by": led_by(info),
     }
 
 
@@ -109,7 +110,7 @@ def _row(host: Mapping[str, Any]) -> tuple[str, ...]:
     shown = {"profile": host["profile"] or "-", "fingerprint": short(host["fingerprint"])}
     marked = {key: text + (MARK if key in host["differs"] else "") for key, text in shown.items()}
     runs = host["profile"] is not None
-    verified = "-" if not runs else "yes" if host["verified"] else "NO"
+    verified = "-" if not runs or host["led_by"] else "yes" if host["verified"] else "NO"
     last = _switch(host["last_switch"], bool(host["at_work"]))
     return (
         marked["profile"],
@@ -159,6 +160,8 @@ def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]
         notes.append(f"quarantine since {host['quarantine']['since']} ({host['quarantine']['symptom']})")
     if host["at_work"]:
         notes.append(f"at work: {host['at_work']}" + (f", {host['progress']}" if host["progress"] else ""))
+    elif host["led_by"]:
+        notes.append(f"part of {host['profile']}, led by {host['led_by']}")
     elif not host["open"]:
         notes.append(f"not open to clients: {host['reason'] or host['phase']}")
     elif not all(host["replicas"]):

@@ -127,7 +127,7 @@ def asked(cases: Sequence[Mapping[str, Any]]) -> str:
 def status(info: Mapping[str, Any]) -> list[str]:
     """What `api.info` knows, most important first."""
     slot, name, engine = info["slot"], info["profile"], info["engine"]
-    part = _part(info)
+    part = led_by(info)
     if part is not None:
         lines = [f"slot {slot} runs a part of {name}, which node {part} leads; clients use that one"]
     elif name is None:
@@ -169,12 +169,12 @@ def status(info: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _part(info: Mapping[str, Any]) -> str | None:
+def led_by(info: Mapping[str, Any]) -> str | None:
     """The node that leads the engine of which a part runs in the slot; None where that is none."""
     told = info.get("node") or {}
     part = (told.get("own") or {}).get("part") or {}
-    runs = part.get("state") == RUNS and part.get("profile") == info["profile"]
-    return told["leader"] if runs else None
+    runs = part.get("state") == RUNS and part.get("profile") == info.get("profile")
+    return str(told["leader"]) if runs else None
 
 
 def group(info: Mapping[str, Any]) -> list[str]:

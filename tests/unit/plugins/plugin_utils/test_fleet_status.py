@@ -110,6 +110,16 @@ def test_what_a_person_should_know_is_noted() -> None:
     assert "h1: drift: runs a, rendered is b" in text
 
 
+def test_a_host_with_a_part_names_its_leader() -> None:
+    part = {"profile": "big", "epoch": "e1", "state": "runs", "reason": ""}
+    node = {"rank": 1, "leader": "alpha", "own": {"part": part, "wish": None}, "others": {}}
+    follower = SERVING | {"profile": "big", "open": False, "verified": False, "phase": "stopped", "node": node}
+    assert "h1: part of big, led by alpha" in shown({"h1": follower})
+    assert row({"h1": follower}, "h1")[1:4] == ["big", "stopped", "-"]
+    ended = {**node, "own": {"part": part | {"state": "ended"}, "wish": None}}
+    assert "led by" not in shown({"h1": follower | {"node": ended, "profile": None, "reason": "it ended"}})
+
+
 def test_a_degraded_host_is_noted() -> None:
     rows = [{"open": True}, {"open": False}, {"open": True}]
     assert "h1: degraded: 2 of 3 replicas are served" in shown({"h1": SERVING | {"replicas": rows}})

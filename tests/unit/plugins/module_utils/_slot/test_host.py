@@ -28,6 +28,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show, telling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode, remember
@@ -241,6 +242,32 @@ def test_this_process_is_found_by_its_port():
     assert ProcTable().cmdline(os.getpid())
     assert ProcTable().environ(os.getpid())
     assert ProcTable().cmdline(0) == ()
+
+
+def test_addresses_by_network_device():
+    assert "127.0.0.1" in (ProcTable().addresses("lo") or ())
+    assert ProcTable().addresses("none0") is None
+
+
+def test_several_are_asked_at_once():
+    # Each answers only when all have been asked.
+    together = threading.Barrier(3, timeout=30)
+
+    def answer(path):
+        together.wait()
+        return 200, path
+
+    server = NodeServer("127.0.0.1", 0, answer)
+    url = f"http://127.0.0.1:{server.port}/"
+    try:
+        assert [reply.text for reply in RequestsHttp().get_each([f"{url}{word}" for word in "abc"], 60)] == [
+            "/a",
+            "/b",
+            "/c",
+        ]
+        assert RequestsHttp().get_each([], 60) == []
+    finally:
+        server.close()
 
 
 def test_device_holders(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import watch
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Link, links_text
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
 from unit.plugins.module_utils._slot.calls import b70ctl, check, recover, switch
-from unit.plugins.module_utils._slot.fake_group import BIG, FakeGroup
+from unit.plugins.module_utils._slot.fake_group import BIG, KEY, FakeGroup
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
 
 A = LAYOUT.unit("a")
@@ -523,3 +525,138 @@ def test_the_leaders_own_service_is_started_again_and_otherwise_its_engine_ended
     group.start_services("alpha")
     assert settle(group)["verified"]
     group.assert_invariants()
+
+
+def busy_card(group):
+    group.beta.device_users = (Holder(7, "python train.py", "ann", "", "/dev/dri/renderD128"),)
+
+
+def few_cards(group):
+    group.beta.cards = 1
+
+
+def no_interface(group):
+    group.beta.interfaces = {}
+
+
+def other_address(group):
+    group.beta.interfaces = {"ens2": ("10.0.0.9",)}
+
+
+def full_disk(group):
+    group.beta.free = 2**20
+
+
+def other_weights(group):
+    for number, host in enumerate(group.hosts.values()):
+        files = {"model.safetensors": {"size": 1, "sha256": f"{number}" * 64, "mtime_ns": number}}
+        host.put(PurePosixPath("/models/big/.b70-weights.json"), json.dumps({"schema": 1, "files": files}))
+
+
+def other_key(group):
+    group.beta.put(LAYOUT.node_key_file, "another-key-" * 4)
+
+
+def no_key(group):
+    del group.alpha.texts[LAYOUT.node_key_file]
+
+
+def deaf_followers(group):
+    group.parted.add(frozenset(("beta", "gamma")))
+
+
+def taken_port(group):
+    group.alpha.foreign = (Holder(7, "nc -l 18201", "ann", "", "port 18201"),)
+
+
+@pytest.mark.parametrize(
+    ("lack", "words"),
+    [
+        (busy_card, "a card of profile big is held by a process that is not ours to end"),
+        (few_cards, "profile big needs more cards than this host shows"),
+        (no_interface, "this host has no network device ens2"),
+        (other_address, "ens2 does not have the address of this node"),
+        (full_disk, "too little space for"),
+        (other_weights, "has other weights of big"),
+        (other_key, "it does not have the key of this host; set b70_nodes.key"),
+        (no_key, "has no key of this group of nodes; set b70_nodes.key"),
+        (deaf_followers, "does not hear node"),
+        (taken_port, "port 18201, where the parts of big meet"),
+    ],
+)
+def test_what_a_node_lacks_is_found_before_anything_is_touched(lack, words):
+    group = FakeGroup(count=3, cards=2)
+    for host in group.hosts.values():
+        host.cards = 2
+    assert not switch(group.alpha, "a")["failed"]
+    lack(group)
+    group.wait(12)
+    before, invocation = group.alpha.state, group.alpha.unit("a").invocation
+    result = switch(group.alpha, "big")
+    assert (result["failed"], result["outcome"]) == (True, "untouched"), result["msg"]
+    assert words in result["msg"]
+    assert (group.alpha.state, group.alpha.unit("a").invocation, group.beta.running) == (before, invocation, [])
+
+
+def test_nobody_without_the_key_starts_a_part(group):
+    serve_big(group)
+    epoch = part(group).epoch
+    group.beta.put(LAYOUT.node_key_file, "another-key-" * 4)
+    group.wait(60)
+    # Neither believes the other: both end, as if they were parted.
+    assert (group.alpha.open, group.beta.running) == (False, [])
+    group.beta.put(LAYOUT.node_key_file, KEY)
+    assert settle(group)["verified"]
+    group.assert_invariants()
+    assert part(group).epoch != epoch
+
+
+def test_three_nodes_serve_and_begin_anew_together():
+    group = FakeGroup(count=3)
+    serve_big(group)
+    assert group.parts() == ["alpha", "beta", "gamma"]
+    group.hosts["gamma"]._down(group.hosts["gamma"].units[BIG], "failed")
+    group.wait(3)
+    assert "node gamma is gone from the engine" in group.alpha.state.reason
+    assert settle(group)["verified"]
+    group.assert_invariants()
+
+
+def test_a_third_node_that_is_off_concerns_no_profile_of_two():
+    group = FakeGroup(count=3, over=2)
+    group.cut(off=["gamma"])
+    serve_big(group)
+    invocation = group.alpha.units[BIG].invocation
+    group.asked.clear()
+    group.wait(30)
+    assert group.alpha.units[BIG].invocation == invocation
+    assert group.asked.count(("alpha", "gamma")) < group.asked.count(("alpha", "beta")) / 3
+
+
+def test_an_engine_that_lost_a_part_while_it_is_verified_is_ended(group):
+    serve_big(group)
+    group.alpha.units[BIG].load_s = 8.0
+    group.alpha.reboot()
+    group.start_services()
+    group.wait(4)
+    begun = group.alpha.units[BIG].invocation
+
+    def lose():
+        if in_phase(group, "health") and not group.frozen:
+            # The leader's own service sees nothing of it.
+            group.frozen.add("alpha")
+            group.beta._down(group.beta.units[BIG], "failed")
+            group.alpha.units[BIG].live_fault = "health_500"
+            group.alpha.mono += 1
+            group.pass_time()
+        group.pass_time()
+
+    group.alpha.meanwhile = lose
+    result = recover(group.alpha)
+    group.alpha.meanwhile = group.pass_time
+    assert (result["failed"], result["outcome"]) == (True, "interrupted"), result["msg"]
+    assert not group.alpha.units[BIG].up
+    group.frozen.clear()
+    assert settle(group)["verified"]
+    group.assert_invariants()
+    assert group.alpha.units[BIG].invocation != begun
