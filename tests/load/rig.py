@@ -215,12 +215,9 @@ def running(argv: list[str], *, port: int, **options: Any) -> Iterator[subproces
 
 
 class Rig:
-    """The proxies, the load generator with its engine, and where they run. Use as a context manager.
+    """The proxies, the load generator with its engine, and where they run. Use as a context manager."""
 
-    spin: the generator, which has a core for itself, does not sleep; without, others get more of the machine.
-    """
-
-    def __init__(self, folder: Path, generator: Path, *, pin: bool, spin: bool = True) -> None:
+    def __init__(self, folder: Path, generator: Path, *, pin: bool) -> None:
         self._folder = folder
         self._generator = generator
         self._ports = itertools.count(_DOOR_PORT)
@@ -228,7 +225,8 @@ class Rig:
         self._proxy_core = 0 if pin else None
         self._other_core = 1 if pin else None
         self._priority = can_have_priority()
-        self._spin = pin and spin
+        # alone on its core, the generator needs no sleep
+        self._spin = pin
         self._stack = contextlib.ExitStack()
         #: how the machine was kept out of what is measured
         self.conditions: dict[str, str] = {}

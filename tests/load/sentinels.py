@@ -64,9 +64,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="pairs of each load (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of one load (default: %(default)s)")
     parser.add_argument("--only", default="", help="loads whose name starts with this")
-    parser.add_argument(
-        "--sleep", action="store_true", help="let the generator sleep, beside other work on the machine"
-    )
     parser.add_argument("--write", nargs="?", type=Path, const=RESULTS / "sentinels.json", help="default: %(const)s")
     options = parser.parse_args()
     built = ROOT / ".cache" / "load"
@@ -83,7 +80,7 @@ def main() -> int:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with (
         tempfile.TemporaryDirectory(dir=memory) as folder,
-        Rig(Path(folder), generator, pin=True, spin=not options.sleep) as rig,
+        Rig(Path(folder), generator, pin=True) as rig,
     ):
         about |= rig.conditions
         for build, version in builds.items():
@@ -92,14 +89,11 @@ def main() -> int:
         for turn in range(options.rounds):
             for (name, build), sides in rows.items():
                 for side in list(SIDES)[:: 1 if turn % 2 else -1]:
-                    found = figures(rig.load(rig.targets[f"{build} {side}"], loads[name], options.seconds))
-                    sides[side].append(found["cpu_s_per_1m_events"])
+                    report = rig.load(rig.targets[f"{build} {side}"], loads[name], options.seconds)
+                    sides[side].append(figures(report)["cpu_s_per_1m_events"])
                 now = " ".join(f"{side} {row[-1]:.2f}" for side, row in sides.items())
                 print(f"{turn + 1}/{options.rounds} {name}, {build}: {now}", file=sys.stderr)
-    results = {
-        name: {build: judged(rows[name, build]) for build in builds}  # the order of the table
-        for name in loads
-    }
+    results = {name: {build: judged(rows[name, build]) for build in builds} for name in loads}
     for name, row in results.items():
         for build, told in row.items():
             verdict = "met" if told["met"] else "MISS"

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
+from ansible.template import trust_as_template
 
+from ansible_collections.arcpro.b70.plugins.lookup.monitoring import text_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, addresses_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
 
@@ -158,3 +161,10 @@ def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
         addresses_of("m1", {"ansible_host": "m1.example"}, nobody, "monitoring_server_address")
     told = {"ansible_host": "m1.example", "monitoring_server_address": "192.0.2.4"}
     assert addresses_of("m1", told, nobody, "monitoring_server_address") == ("192.0.2.4",)
+
+
+def test_a_receiver_of_the_inventory_can_be_written():
+    """Ansible gives lookups texts of a type of its own."""
+    receiver = {"webhook_configs": [{"url": trust_as_template("http://alerts.example/hook"), "send_resolved": True}]}
+    (found,) = yaml.safe_load(text_of(alertmanager.configuration(receiver)))["receivers"]
+    assert found == {"name": "b70", **receiver}
