@@ -83,8 +83,9 @@ options:
     default: 60
   min_serving:
     description:
-      - How many engines go on serving during the switch. Replicas of the served profile are replaced in batches, each verified, such
-        as for a new stack or a restart. An engine of another profile is verified beside the one that serves.
+      - How many engines go on serving during the switch. Replicas of the served profile are replaced in batches, each
+        verified, such as for a new stack or a restart. An engine of another profile is verified beside the one that
+        serves.
       - The default is as many as possible. With replicas that is all but one, if clients can't tell old and new ones
         apart. A single engine goes on serving if cards are free for the new one.
       - With V(0) all engines stop before the first one starts.

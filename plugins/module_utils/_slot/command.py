@@ -81,8 +81,8 @@ def parser() -> argparse.ArgumentParser:
         "--min-serving",
         type=int,
         metavar="N",
-        help="engines that go on serving (default: as many as possible: all replicas but one, or the old engine if cards "
-        "are free for the new one); 0 stops all first",
+        help="engines that go on serving (default: as many as possible: all replicas but one, or the old engine if "
+        "cards are free for the new one); 0 stops all first",
     )
     stop = word("stop", "stop the engine, and start none at boot")
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")

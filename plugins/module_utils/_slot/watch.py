@@ -180,6 +180,7 @@ class Watch:
             with suppress(SlotFault):
                 self.fx.units.kill(watched.unit.name)
         self._unheard = 0
+
     def _forget_failure(self, state: SlotState | None) -> None:
         """Of a canary that failed, once what is served was verified after it."""
         last = self.verification

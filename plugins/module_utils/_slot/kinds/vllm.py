@@ -356,9 +356,6 @@ class Vllm(Kind):
     def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
         return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
 
-    def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
-        return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
-
     def dialect(self, version: str) -> Dialect:
         # 0.21.0 ignores arguments of the template there, 0.30.0 does not.
         found = re.match(r"(\d+)\.(\d+)", version)
