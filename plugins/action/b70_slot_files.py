@@ -12,7 +12,11 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import asks_for_cards, render_slot
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import (
+    asks_for_cards,
+    may_have_sides,
+    render_slot,
+)
 
 MODULE = "arcpro.b70.b70_slot_files"
 HOST_INFO = "arcpro.b70.b70_host_info"
@@ -48,17 +52,19 @@ class ActionModule(ActionBase):
         dirs = given.get("profile_dirs") or []
         profiles = lookup.run([], variables, kind="profiles", dirs=dirs, stack_dirs=stack_dirs, inline=inline)[0]
         settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
-        if settings.get("cards") in (None, "") and asks_for_cards(profiles):
-            settings["cards"] = self._cards(variables)
+        if settings.get("cards") in (None, "") and any(may_have_sides(profile) for profile in profiles.values()):
+            settings["cards"] = self._cards(variables, needed=asks_for_cards(profiles))
         try:
             return render_slot(profiles, plain(settings))
         except ValueError as error:
             raise AnsibleActionFail(f"b70_slot_files: {error}") from error
 
-    def _cards(self, variables: dict[str, Any]) -> int:
-        """Return how many cards the host has."""
+    def _cards(self, variables: dict[str, Any], *, needed: bool) -> int | None:
+        """Return how many cards the host has; None where it does not tell, and that is not needed."""
         found = self._execute_module(module_name=HOST_INFO, module_args={}, task_vars=variables)
         if found.get("failed") or "cards" not in found:
+            if not needed:
+                return None
             why = f"the cards of the host could not be counted ({found.get('msg')}); set slot_cards for it"
             raise AnsibleActionFail(f"b70_slot_files: {why}")
         return len(found["cards"])

@@ -30,9 +30,8 @@ from ._slot.host.files import HostFiles
 from ._slot.host.locks import FileLocks
 from ._slot.observe import remembered
 from ._slot.state_file import stamp
-from ._slot.types import SlotFault
+from ._slot.types import EXCLUSIVE, SlotFault
 from ._slot_place import (
-    EXCLUSIVE,
     NAMED,
     OLD_EXCLUSIVE,
     Directory,
@@ -205,7 +204,9 @@ def make_plan(
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
     exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path not in place.own_units]
-    everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy)]
+    profiles = [item.content for item in [*files, *here] if item.path.suffix == ".json"]
+    profiles += [text_of(Path(place.layout.profile_json(name))) or "" for name in plan.kept]
+    everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles))]
     for item in everything:
         if _differs(item, owner):
             plan.writes.append(item)

@@ -16,13 +16,13 @@ from typing import Any
 from . import _paths
 from ._slot.host.files import HostFiles
 from ._slot.journal import Memory
-from ._slot.rendering import Rendering, committed, engine_count, places, rendering_of
-from ._slot.types import Layout
+from ._slot.profile import parse_profile
+from ._slot.rendering import Rendering, committed, engines_in, places, rendering_of
+from ._slot.types import EXCLUSIVE, Layout, SlotFault
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 
 MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."  # the first line of every file of the role
-EXCLUSIVE = "10-b70-exclusive.conf"
 NAMED = "the slot's state names it"
 OLD_EXCLUSIVE = "50-b70-kept.conf"  # of releases whose units named each other
 _OTHER_SLOT = re.compile(r'^    "slot": "([a-z0-9]+)",$', re.MULTILINE)
@@ -113,8 +113,8 @@ class Place:
     def unit(self, name: str, replica: int | None = None) -> Path:
         return self.unit_dir / self.layout.unit(name, replica)
 
-    def drop_in(self, unit: Path, file: str = EXCLUSIVE) -> Path:
-        return unit.with_name(f"{unit.name}.d") / file
+    def drop_in(self, unit: Path) -> Path:
+        return Path(self.layout.exclusive(unit.name))
 
     def profile_of(self, unit: Path) -> str:
         return self.layout.profile_of(unit.name)
@@ -130,7 +130,7 @@ class Place:
     def texts_of(self, name: str, profile: str | None = None) -> list[Path]:
         """Return the files that make a profile's engines what they are, by its JSON text: units and environments, then
         the profile."""
-        return [Path(path) for path in places(self.layout, name, engine_count(profile))]
+        return [Path(path) for path in places(self.layout, name, engines_in(profile))]
 
     def pending(self, name: str) -> Path:
         return Path(self.layout.pending(name))
@@ -226,17 +226,26 @@ def in_use(
     return why
 
 
-def drop_ins(place: Place, units: Iterable[Path], legacy: Sequence[str]) -> list[Wanted]:
+def drop_ins(
+    place: Place, units: Iterable[Path], legacy: Sequence[str], profiles: Iterable[str | None] = ()
+) -> list[Wanted]:
     """Return what keeps the units of a slot, and legacy ones, from running beside each other.
 
     It is no part of the units, so that a profile in use is exclusive with those that were rendered since. Each pair is
     named on one side only: mutual ``After=`` makes a transaction cyclic, while ``Conflicts=`` works both ways.
-    Replicas of one profile run beside each other.
+    Replicas of one profile run beside each other, and so do a first and a second side without a port or card in common.
+
+    :param profiles: the JSON texts of the slot's profiles, those that are in place and those that wait.
     """
+    claims = _claims(profiles)
     found: list[Wanted] = []
     earlier = list(legacy)
     for unit in sorted(set(units)):
-        others = [other for other in earlier if not _replicas_of_one(place, other, unit.name)]
+        others = [
+            other
+            for other in earlier
+            if not _replicas_of_one(place, other, unit.name) and not _apart(claims, other, unit.name)
+        ]
         if others:
             lines = [MARKER, "[Unit]"]
             lines += [f"{directive}={other}" for directive in ("Conflicts", "After") for other in others]
@@ -246,7 +255,36 @@ def drop_ins(place: Place, units: Iterable[Path], legacy: Sequence[str]) -> list
 
 
 def _replicas_of_one(place: Place, one: str, other: str) -> bool:
-    return "@" in one and "@" in other and place.layout.profile_of(one) == place.layout.profile_of(other)
+    numbers = [unit.removesuffix(".service").partition("@")[2].isdigit() for unit in (one, other)]
+    return all(numbers) and place.layout.profile_of(one) == place.layout.profile_of(other)
+
+
+def _claims(profiles: Iterable[str | None]) -> dict[str, tuple[set[bool], set[str]]]:
+    """Return ``{unit: (which side it is, its ports and cards)}`` of the units of profiles with a second side.
+
+    A profile of which one text has none is left out: its unit may use what that says.
+    """
+    found: dict[str, tuple[set[bool], set[str]]] = {}
+    alone = set()
+    for text in profiles:
+        try:
+            profile = parse_profile(text or "", "a profile")
+        except SlotFault:
+            continue
+        if profile.beside is None:
+            alone.add(profile.unit)
+        for side in profile.sides[: 2 if profile.beside else 0]:
+            is_second, used = found.setdefault(side.unit, (set(), set()))
+            is_second.add(side is not profile)
+            used.update({f"port {side.engine.port}", *(f"card {number}" for number in side.numbers)})
+    return {unit: claim for unit, claim in found.items() if unit not in alone}
+
+
+def _apart(claims: Mapping[str, tuple[set[bool], set[str]]], one: str, other: str) -> bool:
+    if one not in claims or other not in claims:
+        return False
+    (first, mine), (second, theirs) = claims[one], claims[other]
+    return not first & second and not mine & theirs
 
 
 @dataclass(frozen=True)

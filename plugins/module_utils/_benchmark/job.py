@@ -32,6 +32,7 @@ from .._slot.effects import Effects as HostEffects
 from .._slot.frontdoor import read_state
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
+from .._slot.observe import load_standing
 from .._slot.recorded import excluded_by, unit_of
 from .._slot.state_file import stamp
 from .._slot.types import Layout, Request, SlotFault, ToldToEndFault
@@ -220,7 +221,9 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
         data = json.loads(fx.files.read(path) or "null")
         if not isinstance(data, dict):
             raise BenchmarkError(f"{path} is not there: run site.yml --tags slot")
-        return data
+        served = load_standing(fx, layout, name).engine
+        own = {"backend_url": served.backend_url, "argv": list(served.argv), "env": dict(served.env)}
+        return {**data, "engine": {**data["engine"], **own}}
 
     return bench.Effects(
         info=lambda: api.info(fx, layout),

@@ -20,10 +20,10 @@ from .._slot.driver import Driver, predict
 from .._slot.effects import Effects
 from .._slot.observe import load_wanted
 from .._slot.profile import parse_profile
-from .._slot.rendering import Rendering, in_place, pending, put_in_place
+from .._slot.rendering import Rendering, engines_in, in_place, pending, put_in_place
 from .._slot.run import Run, describe
 from .._slot.symptoms import diagnose
-from .._slot.types import Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
+from .._slot.types import BESIDE, Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
 from . import probes
 from .lengths import Bounds, Found, Trial, next_length
 from .trial import length_of, longest, read_trial, refused_trial, sequences_of, with_length
@@ -220,7 +220,7 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
     if found is None:
         load_wanted(fx, layout, name)  # says which names there are
         raise SlotFault(f"a part of the rendering of {name} is missing; run switch.yml to {name} once")
-    if found.more:
+    if found.more and BESIDE not in engines_in(found.profile):
         count = len(found.engines)
         raise SlotFault(
             f"{name} has {count} replicas, and a search is about one engine; search with a profile that extends {name} "

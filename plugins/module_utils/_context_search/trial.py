@@ -54,13 +54,15 @@ def with_length(rendering: Rendering, length: int) -> Rendering:
     engine["max_model_len"] = length
     # Its shapes are for the profile's own length.
     profile.pop("warmup", None)
+    # It has the slot to itself.
+    engine.pop("beside", None)
     engine["argv"] = _with_value(engine["argv"], before, str(length))
     if "max_model_len" in (engine.get("settings") or {}):
         engine["settings"]["max_model_len"] = length
     said = f"{profile['fingerprint']} with {FLAG} {length}"
     profile["fingerprint"] = f"sha256:{hashlib.sha256(said.encode()).hexdigest()}"
     unit = _IN_UNIT.sub(rf"\g<1>{length}", rendering.unit)
-    return replace(rendering, unit=unit, profile=json.dumps(profile, indent=2) + "\n")
+    return replace(rendering, unit=unit, profile=json.dumps(profile, indent=2) + "\n", more=())
 
 
 def _with_value(argv: Sequence[str], before: str, after: str) -> list[str]:

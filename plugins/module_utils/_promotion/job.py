@@ -14,7 +14,7 @@ from .._evidence.work import WorkError, asked_version, engine_of
 from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
-from .._slot.observe import load_profile
+from .._slot.observe import load_standing
 from .._slot.types import Layout, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from .._soak import watching
@@ -134,7 +134,7 @@ def main(folder: str) -> None:
     told = commission(folder)
     key = told.work.secret()  # first, so that it leaves the disk whatever comes
     given, plan = told.given, _plan_of(told.given)
-    profile = load_profile(told.fx, told.layout, given["profile"])
+    profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
     gate = Gate(SlotHost(told, watched, plan, key), profile, plan)
     try:

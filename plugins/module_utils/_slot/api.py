@@ -506,7 +506,7 @@ def _replicas(
 
 def _engine(unit: UnitState, fx: Effects, layout: Layout) -> dict[str, Any]:
     try:
-        singles = load_profile(fx, layout, layout.profile_of(unit.name)).singles
+        singles = load_profile(fx, layout, layout.profile_of(unit.name)).on([unit.name]).singles
         url = next((single.engine.backend_url for single in singles if single.unit == unit.name), None)
         answers = url is not None and unit.running and engine_answers(fx, url)
     except SlotFault:

@@ -38,7 +38,7 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
 
 def _single(profile: Profile, unit: UnitState) -> Profile:
     """The profile as the one engine of this unit. Raises SlotFault where it has no such one."""
-    found = next((single for single in profile.singles if single.unit == unit.name), None)
+    found = next((single for single in profile.on([unit.name]).singles if single.unit == unit.name), None)
     if found is None:
         raise SlotFault(f"{unit.name} runs, rendered are {', '.join(profile.units)}")
     return found

@@ -95,8 +95,8 @@ class Driver:
             Phase.CLEAR: self._clear,
             Phase.CLOSE: settle.close,
             Phase.DRAIN: settle.drain,
-            Phase.STOP: phases.stop,
-            Phase.RELEASE: phases.release,
+            Phase.STOP: self._stop,
+            Phase.RELEASE: self._release,
             Phase.START: phases.start,
             Phase.ALIVE: self._alive,
             Phase.HEALTH: self._health,
@@ -315,6 +315,24 @@ class Driver:
         for engine in run.each():
             strangers.check_port(run.fx, engine.profile)
         settle.open_frontdoor(run)
+
+    @staticmethod
+    def _stop(run: Run) -> None:
+        try:
+            phases.stop(run)
+        except SlotFault as fault:
+            if not run.spares:
+                raise
+            # What serves was verified, and that something else does not end is no reason to stop it.
+            run.warn(f"{fault.message} ({fault.got}); {run.profile.name} is served beside it")
+        if run.beside_old:
+            settle.tell_alone(run)
+
+    @staticmethod
+    def _release(run: Run) -> None:
+        if run.beside_old:
+            settle.tell_beside(run)
+        phases.release(run)
 
     @staticmethod
     def _alive(run: Run) -> None:

@@ -79,6 +79,8 @@ class Seen:
     previous_problem: str = ""  # why there is none although the journal names one
     quarantine: Quarantine | None = None
     neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
+    crowded: str = ""  # why the target's engine can't be started beside what runs
+    apart: tuple[str, ...] = ()  # units that run and do not get in the way of the target's engine
 
     @property
     def target_name(self) -> str | None:
@@ -113,15 +115,26 @@ class Plan:
     actions: tuple[str, ...] = ()
     batches: tuple[tuple[int, ...], ...] = ()
     clears: tuple[Neighbour, ...] = ()
+    beside: bool = False  # the target is started while the engine before it serves
 
     @property
     def way(self) -> Way:
-        return Way.ROLLING if self.batches else Way.PLAIN
+        return Way.BESIDE if self.beside else Way.ROLLING if self.batches else Way.PLAIN
+
+    @property
+    def spares(self) -> bool:
+        """Does it stop only what is no engine of the target?"""
+        return self.beside or self.kind is Kind.FINISH
 
 
 VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.WARM_UP, Phase.CANARY)
 FINISHING = (Phase.OPEN, Phase.ENABLE, Phase.COMMIT)
 STOPPING = (Phase.STOP, Phase.RELEASE)
+_BESIDE = (
+    *(Phase.GUARD, Phase.JOURNAL, Phase.RELEASE, Phase.START),
+    *VERIFYING,
+    *(Phase.OPEN, Phase.DRAIN, Phase.STOP, Phase.ENABLE, Phase.COMMIT),
+)
 _IN_BATCHES = (Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *VERIFYING, Phase.OPEN)
 _NEEDS: dict[Gate, tuple[Phase, ...]] = {
     Gate.VERIFIED: VERIFYING,
@@ -163,23 +176,24 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     looks = seen.looks
     everything = tuple(range(len(looks)))
     up = [look for look in looks if look.unit.running]
-    others = any(unit.name not in seen.target_units for unit in running)
+    others = [unit.name for unit in running if unit.name not in seen.target_units]
     if not running and request.mode is not Mode.SWITCH and len(looks) > 1 and seen.rendering == seen.live:
         # What was verified comes back one by one, so that one that is broken takes no other with it.
         return _of_some(request, seen, list(everything), [])
-    if not up or others or not all(look.same for look in up) or not any(look.stands for look in up):
+    in_the_way = not {*others} <= {*seen.apart}
+    if not up or in_the_way or not all(look.same for look in up) or not any(look.stands for look in up):
         return Kind.SWITCH, everything
     proven = [place for place in everything if _proven(request, seen, looks[place])]
     down = [place for place in everything if not looks[place].stands or _wedged(request, looks[place])]
     down += [place for place in proven if place not in down and not looks[place].healthy]
     unproven = [place for place in everything if place not in proven and place not in down]
     if down or unproven:
-        return _of_some(request, seen, down, unproven)
+        return (Kind.SWITCH, everything) if others else _of_some(request, seen, down, unproven)
     boots = sorted(other.name for other in (*seen.units, *seen.legacy) if other.enabled)
     opened = seen.state is not None and seen.state.open
     settled = seen.memory.interrupted is None
     recorded = seen.current_env_matches and seen.published and seen.kept
-    if opened and settled and boots == sorted(seen.target_units) and recorded:
+    if opened and settled and boots == sorted(seen.target_units) and recorded and not others:
         return Kind.NOTHING, everything
     return Kind.FINISH, everything
 
@@ -241,15 +255,16 @@ def _serves(request: Request, seen: Seen) -> bool:
 
 
 def _forward(
-    kind: Kind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool
+    kind: Kind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool, others: bool
 ) -> tuple[Phase, ...]:
-    """served: whether clients have an engine until it is stopped. clears: whether other slots make room."""
+    """served: whether clients have an engine until it is stopped. clears: whether other slots make room. others:
+    whether engines run that are none of the target's."""
     verifying = _verifying(target, gate)
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
         return ()
     if kind is Kind.FINISH:
-        return (*head, *FINISHING)
+        return (*head, *((Phase.DRAIN, Phase.STOP) if others else ()), *FINISHING)
     if kind is Kind.RECHECK:
         return (Phase.JOURNAL, *_verifying(None), *FINISHING)
     if kind is Kind.VERIFY:
@@ -312,6 +327,30 @@ def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None
     return ""
 
 
+def why_not_beside(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
+    """Why the target can't be started while what is served goes on; empty where it can."""
+    target, state = seen.target, seen.state
+    if kind is not Kind.SWITCH or target is None or state is None or not state.open:
+        return "nothing is served"
+    if request.mode is not Mode.SWITCH:
+        return "the slot settles what was left"
+    if previous is not None and previous.name == target.name:
+        return f"{target.name} has one engine, which is to be started anew"
+    if seen.crowded:
+        return seen.crowded
+    if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
+        return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
+    if previous is None or seen.back is None or state.fingerprint != previous.fingerprint:
+        return "what is served was not verified"
+    if seen.memory.interrupted is not None:
+        return "what is served is not what was committed last"
+    known = {unit.name: unit for unit in seen.units}
+    for name in previous.units:
+        if name not in known or not known[name].settled or not state.passed.get(known[name].invocation_id):
+            return f"{name} is not served, or not verified"
+    return ""
+
+
 def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
     own = tuple((one.cards, single.engine.port) for one, single in zip(profile.replicas, profile.singles, strict=True))
     return profile.units, profile.engine.served_model_name, own
@@ -323,17 +362,27 @@ def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(begin, min(begin + size, count))) for begin in range(0, count, size))
 
 
-def _rolling(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> tuple[tuple[int, ...], ...]:
-    """The batches, none for the plain way. Raises SlotFault where `min_serving` can't hold."""
+def _serving_on(
+    request: Request, seen: Seen, kind: Kind, previous: Profile | None
+) -> tuple[bool, tuple[tuple[int, ...], ...]]:
+    """(whether the target is started beside what is served, the batches); neither for the plain way. Raises SlotFault
+    where `min_serving` can't hold."""
     count, least = len(seen.looks), request.min_serving
-    why = "it is 0" if least == 0 else why_plain(request, seen, kind, previous)
-    if least and kind is Kind.SWITCH and (why or least >= count):
+    why = "it is 0" if least == 0 else f"slot {seen.neighbours[0].slot} uses its cards" if seen.neighbours else ""
+    why = why or (why_not_beside if count == 1 else why_plain)(request, seen, kind, previous)
+    most, words = (
+        (1, "one engine serves on")
+        if count == 1
+        else (count - 1, f"at most {count - 1} of {count} replicas go on serving")
+    )
+    if least and kind is Kind.SWITCH and (why or least > most):
         raise SlotFault(
-            f"min_serving is {least}, which is impossible: "
-            f"{why or f'at most {count - 1} of {count} replicas go on serving'}; "
+            f"min_serving is {least}, which is impossible: {why or words}; "
             "leave it out, and clients are turned away meanwhile"
         )
-    return () if why else _batches(request, count)
+    if why:
+        return False, ()
+    return (True, ()) if count == 1 else (False, _batches(request, count))
 
 
 def plan(request: Request, seen: Seen) -> Plan:
@@ -352,14 +401,20 @@ def plan(request: Request, seen: Seen) -> Plan:
     partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
     known = (*seen.legacy, *seen.units)
     previous = _previous(request, seen, kind, partial=partial)
-    batches = () if partial or seen.neighbours else _rolling(request, seen, kind, previous)
+    beside, batches = (False, ()) if partial else _serving_on(request, seen, kind, previous)
     clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
     served = _serves(request, seen)
-    phases = _forward(kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears))
+    others = any(unit.running and unit.name not in seen.target_units for unit in known)
+    phases = _forward(
+        kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears), others=others
+    )
     if batches:
         phases = (Phase.GUARD, Phase.JOURNAL, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
+    if beside:
+        phases = _BESIDE if seen.target and seen.target.warmup else tuple(p for p in _BESIDE if p is not Phase.WARM_UP)
     scoped = tuple(seen.target_units[place] for place in scope)
-    keep = seen.target_units if request.active and (partial or batches or Phase.STOP not in phases) else ()
+    spares = beside or kind is Kind.FINISH
+    keep = seen.target_units if request.active and (partial or batches or spares or Phase.STOP not in phases) else ()
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
     if (partial or batches) and Phase.STOP in phases:
         stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
@@ -367,8 +422,9 @@ def plan(request: Request, seen: Seen) -> Plan:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
-    actions = _actions(request, seen, _numbered(phases, Direction.FORWARD, batches), scoped, stop, disable, batches)
-    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears)
+    steps = _numbered(phases, Direction.FORWARD, batches)
+    actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares)
+    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside)
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
@@ -378,7 +434,7 @@ def taken(seen: Seen, plan: Plan) -> Seen:
     if plan.kind in (Kind.SWITCH, Kind.STOP) or old is None or new is None or new == old:
         return seen
     rendering = without_a_start(old, new, asked=plan.kind in (Kind.VERIFY, Kind.RECHECK))
-    target = parse_profile(rendering.profile, f"the rendering of {rendering.name}")
+    target = parse_profile(rendering.profile, f"the rendering of {rendering.name}").on(seen.target_units)
     return replace(seen, target=target, rendering=rendering)
 
 
@@ -390,6 +446,8 @@ def _actions(
     stop: tuple[str, ...],
     disable: tuple[str, ...],
     batches: tuple[tuple[int, ...], ...],
+    *,
+    spares: bool,
 ) -> tuple[str, ...]:
     """What the steps will change, in words; the driver says the same words as it does it."""
     actions: list[str] = []
@@ -402,7 +460,7 @@ def _actions(
             actions += [clear_action(neighbour) for neighbour in seen.neighbours]
         elif phase is Phase.CLOSE:
             actions.append(close_action(places))
-        elif phase is Phase.DRAIN:
+        elif phase is Phase.DRAIN and not spares:
             actions += [f"disable {name}" for name in disable]
         elif phase is Phase.STOP:
             actions += [f"stop {name}" for name in stop if not places or name in ours]
@@ -416,7 +474,7 @@ def _actions(
         elif phase is Phase.OPEN:
             actions.append(open_action(seen.target_name or "", places))
         elif phase is Phase.ENABLE:
-            if Phase.DRAIN not in phases:
+            if spares or Phase.DRAIN not in phases:
                 actions += [f"disable {name}" for name in disable]
             actions += [f"enable {unit}" for unit in seen.target_units if unit not in enabled or unit in disable]
         elif phase is Phase.COMMIT:
@@ -455,11 +513,13 @@ def commit_action(profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """Run this phase in this direction. batch: the number of the plan's batch it is about; None: all engines."""
+    """Run this phase in this direction. batch: the number of the plan's batch it is about; None: all engines. undoes:
+    it is about the target's engine, of which clients know nothing yet."""
 
     phase: Phase
     direction: Direction
     batch: int | None = None
+    undoes: bool = False
 
 
 def _numbered(
@@ -541,16 +601,22 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     if state.direction is Direction.HALT:
         # What can still be done for a closed, stopped slot is done: one failure doesn't skip the rest.
         return _next(state, phase)
+    if state.todo[0].undoes:
+        # What is served was not touched, whatever becomes of the engine beside it.
+        return _next(state, phase)
     if state.direction is Direction.BACK:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
     if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR):
         return replace(state, todo=(), end=End.UNTOUCHED)
     unharmed = state.plan.kind is Kind.RECHECK and (failure.told or state.on_failure is OnFailure.KEEP)
     batch = state.todo[0].batch
-    first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch
+    first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch and not state.plan.beside
     if first or state.plan.kind is Kind.FINISH or unharmed:
         # The engine is as it was: what the frontdoor was told before holds again.
         return replace(state, direction=Direction.BACK, todo=(Step(Phase.RESTORE, Direction.BACK),))
+    if state.plan.beside and not opened:
+        undo = (Step(Phase.STOP, Direction.BACK, undoes=True), Step(Phase.RESTORE, Direction.BACK))
+        return replace(state, direction=Direction.BACK, todo=undo)
     if state.plan.batches:
         return _back_in_batches(state, len(state.plan.batches) - 1 if batch is None else batch)
     if state.on_failure is OnFailure.LEAVE:

@@ -55,5 +55,16 @@ def check(fx: Effects, profile: Profile) -> None:
     )
 
 
+def lacks_beside(fx: Effects, profile: Profile) -> str:
+    """Why the caches that the profile's engine keeps in the host's memory have no room beside what is loaded already;
+    empty where they have, or it has none."""
+    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
+    free = bytes_of(fx.files.read(MEMINFO), "MemAvailable") if own else 0
+    needed = own + SPARED_BYTES
+    return (
+        f"the host's memory has {gib(free)} free, and a second engine needs {gib(needed)}" if 0 < free < needed else ""
+    )
+
+
 def gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from .frontdoor import read_state
 from .identity import command_drift, environment_drift
 from .journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
 from .machine import Look, Seen
+from .memory import lacks_beside
 from .profile import Profile
 from .quarantine import read as read_quarantine
 from .rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
@@ -102,9 +104,9 @@ def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour
     for other in other_slots(fx, layout).values() if needed else ():
         running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
         for name in dict.fromkeys(map(other.profile_of, running)):
-            used = strangers.cards_of(fx, load_profile(fx, other, name))
+            units = tuple(unit for unit in running if other.profile_of(unit) == name)
+            used = strangers.cards_of(fx, load_profile(fx, other, name).on(units))
             if both := tuple(card for card in used if card in needed):
-                units = tuple(unit for unit in running if other.profile_of(unit) == name)
                 found.append(Neighbour(other, name, units, both))
     return tuple(found)
 
@@ -172,6 +174,71 @@ def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitStat
     return Verified(state.profile_name, state.fingerprint or "", state.verified_at or "") if live else memory.verified
 
 
+def standing(profile: Profile, units: Sequence[UnitState], state: SlotState | None) -> Profile:
+    """The side of the profile that its engine is on: the one that is served, runs or boots; else the first."""
+    passed = {} if state is None else state.passed
+    for found in (
+        [unit.name for unit in units if unit.running and unit.invocation_id in passed],
+        [unit.name for unit in units if unit.running],
+        [unit.name for unit in units if unit.enabled],
+    ):
+        if any(side.unit in found for side in profile.sides):
+            return profile.on(found)
+    return profile
+
+
+def _exclusive(fx: Effects, layout: Layout, one: str, other: str) -> bool:
+    """Would systemd stop one of the two units to start the other?"""
+    return any(
+        f"Conflicts={named}" in (fx.files.read(layout.exclusive(unit)) or "").splitlines()
+        for unit, named in ((one, other), (other, one))
+    )
+
+
+def load_standing(fx: Effects, layout: Layout, name: str) -> Profile:
+    """The profile in place, on the side that its engine is on."""
+    return standing(load_profile(fx, layout, name), slot_units(fx, layout)[0], read_state(fx, layout))
+
+
+def side_of(fx: Effects, layout: Layout, unit: str) -> Profile | None:
+    """The profile in place on the side of this unit, as far as it is known."""
+    try:
+        side = load_profile(fx, layout, layout.profile_of(unit)).on([unit])
+    except SlotFault:
+        return None
+    return side if side.unit == unit else None
+
+
+def _free_side(
+    fx: Effects, layout: Layout, profile: Profile, units: Sequence[UnitState], legacy: Sequence[UnitState]
+) -> tuple[Profile, str]:
+    """(the side on which an engine of the profile can be started beside what runs, why there is none). Without one, it
+    is the first."""
+    if profile.beside is None:
+        return profile, f"{profile.name} has one engine, and the slot has no cards for a second one"
+    why = lacks_beside(fx, profile)
+    for side in () if why else profile.sides:
+        why = _taken(fx, layout, side, units, legacy)
+        if not why:
+            return side, ""
+    return profile, why
+
+
+def _taken(fx: Effects, layout: Layout, side: Profile, units: Sequence[UnitState], legacy: Sequence[UnitState]) -> str:
+    ours = [unit.name for unit in (*units, *legacy) if unit.running]
+    for name in ours:
+        other = side_of(fx, layout, name)
+        if other is None or side.meets(other):
+            return f"{name} runs, and leaves {side.name} no cards and port of its own"
+        if _exclusive(fx, layout, name, side.unit):
+            return f"systemd keeps {side.unit} and {name} apart, as they were rendered; run the role slot"
+    for neighbour in neighbours(fx, layout, side):
+        return f"slot {neighbour.slot} uses {', '.join(neighbour.cards)}"
+    holders = [holder for holder in fx.processes.port_holders(side.engine.port) if holder.unit not in ours]
+    holders += strangers.staying(fx, side, ours)
+    return f"somebody else holds what {side.name} needs ({strangers.named(holders)})" if holders else ""
+
+
 def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
     state = read_state(fx, layout)
@@ -180,6 +247,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     verified = last_verified(memory, state, units)
     copy = committed(fx.files, layout)
     previous, back, problem = _previous(fx, layout, verified, copy)
+    previous = previous and standing(previous, units, state)
     seen = Seen(
         state=state,
         units=units,
@@ -197,14 +265,21 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     live = in_place(fx.files, layout, name)
     new = _new(fx, layout, request, back)
     target = load_profile(fx, layout, name) if new is None else _parsed(layout, new)
-    running = target if new is None else _readable(layout, live)
+    at_work = {unit.name for unit in (*units, *legacy) if unit.running}
+    crowded = ""
+    if request.mode is Mode.SWITCH and at_work and not at_work & {side.unit for side in target.sides}:
+        target, crowded = _free_side(fx, layout, target, units, legacy)
+    else:
+        target = standing(target, units, state)
+    running = target if new is None else _readable(layout, live, target.units)
     looks = _looks(fx, layout, target, running, state, units)
     # Engines that are to stay say the same of all that run.
     up = [look for look in looks if look.unit.running]
     same = bool(up) and all(look.same for look in up)
     # What the slot has where the engine stays.
     stays = without_a_start(live, new, asked=False) if new is not None and live is not None and same else live
-    shown = target if stays is None or new is None else _parsed(layout, stays)
+    shown = target if stays is None or new is None else _parsed(layout, stays).on(target.units)
+    others = [side_of(fx, layout, name) for name in sorted(at_work - {*target.units})] if target.numbers else []
     # After a boot there is no state: then it is what this run will write.
     proven = state.verified if state is not None else request.gate is Gate.VERIFIED
     wanted = current_env(layout.slot, shown, proven)
@@ -216,6 +291,8 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         kept=live == stays and (copy == stays or stays is None or not proven),
         looks=looks,
         neighbours=neighbours(fx, layout, target) if request.mode is Mode.SWITCH else (),
+        crowded=crowded,
+        apart=tuple(side.unit for side in others if side is not None and not target.meets(side)),
         current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
         published=state is not None
         and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
@@ -226,7 +303,10 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:
     """The fields of the state file that follow from the profile, as they have to be."""
     fields = profile_part(profile)
-    if state.replicas:
+    if state.replicas and not profile.replicas:
+        # Clients were moved to it from another engine, which is not told of any more.
+        fields["replicas"] = None
+    elif state.replicas:
         # The address is that of the first replica that is open.
         del fields["backend_url"]
         fields["replicas"] = as_rendered(state.replicas, profile)
@@ -252,9 +332,9 @@ def _looks(
     return tuple(looks)
 
 
-def _readable(layout: Layout, rendering: Rendering | None) -> Profile | None:
+def _readable(layout: Layout, rendering: Rendering | None, units: Sequence[str]) -> Profile | None:
     try:
-        return None if rendering is None else _parsed(layout, rendering)
+        return None if rendering is None else _parsed(layout, rendering).on(units)
     except SlotFault:
         return None
 

@@ -41,10 +41,10 @@ _HOPELESS = ("device_lost",)  # others end the process by themselves, and some a
 def stop(run: Run) -> None:
     """Stops every unit of the slot and every legacy unit; waits until systemd says they are down.
 
-    A partial run stops the units of its own engines only, and leaves what boots as it is.
+    A partial run stops the units of its own engines only, and leaves what boots as it is. So does one whose target's
+    engine serves, or was never served: it stops only the others, or only that one.
     """
-    known = run.fx.units.show([single.unit for single in run.singles]) if run.partial else disable_all(run)
-    running = [unit for unit in known if unit.running]
+    running = [unit for unit in _to_stop(run) if unit.running]
     for unit in running:
         run.fx.units.stop(unit.name)
         run.did(f"stop {unit.name}")
@@ -72,6 +72,17 @@ def stop(run: Run) -> None:
     )
 
 
+def _to_stop(run: Run) -> tuple[UnitState, ...]:
+    if run.undoing:
+        return run.fx.units.show(run.seen.target_units)
+    if run.partial:
+        return run.fx.units.show([single.unit for single in run.singles])
+    if run.spares:
+        units, legacy = slot_units(run.fx, run.layout)
+        return tuple(unit for unit in (*legacy, *units) if unit.name not in run.profile.units)
+    return disable_all(run)
+
+
 def disable_all(run: Run) -> tuple[UnitState, ...]:
     """From here on a crash of the host boots nothing, until a switch commits. Returns the units there are.
 
@@ -89,10 +100,12 @@ def release(run: Run) -> None:
     """Waits until the ports are free and no process holds a card that the next engines need.
 
     What was verified before is started beside a stranger nevertheless: it ran so, or the stranger came meanwhile. Only
-    a worker that an engine of ours left behind has to go. Other replicas, which stay, may have all cards open.
+    a worker that an engine of ours left behind has to go. Other engines, which stay, may have all cards open.
     """
     ports, nodes = _needs(run)
     stay = {*run.profile.units} - {single.unit for single in run.singles} if run.partial else set()
+    if run.beside_old:
+        stay = {unit.name for unit in run.seen.units if unit.running}
     processes = run.fx.processes
     before = {(holder.pid, holder.command) for holder in run.beside} if run.going_back else set()
     beside: list[Holder] = []
@@ -170,6 +183,10 @@ def _await_memory(run: Run, nodes: Sequence[str]) -> None:
 
 def _needs(run: Run) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The ports and the device files that have to be free."""
+    if run.beside_old:
+        found = run.fx.processes.render_nodes()
+        numbers = [number for number in run.profile.numbers if number < len(found)]
+        return (run.profile.engine.port,), tuple(found[number] for number in numbers)
     if run.request.active:
         nodes = dict.fromkeys(node for single in run.singles for node in strangers.cards_of(run.fx, single))
         return tuple(single.engine.port for single in run.singles), tuple(nodes)

@@ -10,7 +10,7 @@ here; what may be missing is what an earlier version of this collection did not 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ POOLING = ("embed", "score", "classify")  # tasks whose answers are numbers
 HOWS = ("disabled", "separate", "inline")
 STICKY = ("off", "prefer", "strict")
 NODES_LIMIT_S = 600.0  # an engine waits so long for the other nodes before it is started, and begins anew then
+MASK = "ZE_AFFINITY_MASK"  # the variable that names the cards which an engine may use
 STATUSES = ("production", "baseline", "candidate", "research", "experiment", "rejected", "blocked")
 
 
@@ -218,6 +219,8 @@ class Profile:
     """unit, unit_sha256, engine: with several engines, those of the first. cards: of each engine.
 
     frontdoor.max_active_generations: of all engines together. replicas: empty for one engine, see `singles`.
+    beside: the same on its second side, as if that engine were the only one; see `sides`. numbers: the cards of this
+    side by their number on the host, empty for a profile without a second one.
     """
 
     name: str
@@ -248,6 +251,22 @@ class Profile:
     power_cap_w: int | None = None  # of each of its cards while an engine runs; None: whatever the cards have
     warmup: WarmUp | None = None  # None: clients send the first requests
     node: NodePart | None = None  # None: the engine is on this host alone
+    beside: Profile | None = None
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Profile, ...]:
+        """The profile once for each place where its one engine can be, the first place first."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    def on(self, units: Collection[str]) -> Profile:
+        """The side whose unit is one of these, else the first."""
+        return next((side for side in self.sides if side.unit in units), self)
+
+    def meets(self, other: Profile) -> bool:
+        """Would engines of these two sides get in each other's way? So does one whose cards are not known."""
+        apart = self.numbers and other.numbers and not {*self.numbers} & {*other.numbers}
+        return not apart or self.engine.port == other.engine.port
 
     @property
     def singles(self) -> tuple[Profile, ...]:
@@ -479,6 +498,25 @@ def _replicas(read: _Reader, where: str) -> tuple[Replica, ...]:
     )
 
 
+def _with_sides(profile: Profile, read: _Reader) -> Profile:
+    """The profile with its second side. An engine without a mask takes the first cards."""
+    mask = profile.engine.env.get(MASK, "").split(",")
+    own = tuple(int(word) for word in mask) if all(map(str.isdigit, mask)) else tuple(range(profile.cards))
+    beside = replace(
+        profile,
+        unit=read.get("unit", str),
+        unit_sha256=read.get("unit_sha256", str, None),
+        engine=replace(
+            profile.engine,
+            backend_url=read.get("backend_url", str).rstrip("/"),
+            argv=read.strings("argv"),
+            env={str(key): str(value) for key, value in read.get("env", Mapping).items()},
+        ),
+        numbers=tuple(read.get("cards", list)),
+    )
+    return replace(profile, beside=beside, numbers=own)
+
+
 def _routing(read: _Reader) -> Routing:
     sticky = read.get("sticky", str)
     if sticky not in STICKY:
@@ -529,7 +567,7 @@ def parse_profile(text: str, where: str) -> Profile:
     status = read.get("status", str)
     if status not in STATUSES:
         raise read.fault("status", f"is {status!r}, wanted one of {', '.join(STATUSES)}")
-    return Profile(
+    profile = Profile(
         name=read.get("name", str),
         title=read.get("title", str),
         status=status,
@@ -558,3 +596,5 @@ def parse_profile(text: str, where: str) -> Profile:
         node=_node(read.section("node")) if read.has("node") else None,
         liveness=_liveness(read.section("liveness")) if read.has("liveness") else Liveness(),
     )
+    engine = read.section("engine")
+    return _with_sides(profile, engine.section("beside")) if engine.has("beside") else profile

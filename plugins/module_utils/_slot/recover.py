@@ -76,7 +76,8 @@ def choose(
     """
     lost = memory.interrupted
     enabled = next((layout.profile_of(unit.name) for unit in units if unit.enabled), None)
-    running = next((layout.profile_of(unit.name) for unit in units if unit.running), None)
+    up = [layout.profile_of(unit.name) for unit in units if unit.running]
+    running = next(iter(up), None)
     back = brought_back(memory, ended)
     if lost is not None and lost.target is None:
         return Choice(None, f"the stop {lost.id} was interrupted")
@@ -96,7 +97,7 @@ def choose(
         if back is not None:
             return Choice(back, f"{back} was served until a card was lost before this boot", gate_of(memory, back))
         return Choice(None, "no profile was committed, so nothing is to run", act=False)
-    if mode is Mode.BOOT and running not in (None, enabled):
+    if mode is Mode.BOOT and up and enabled not in up:
         return Choice(None, f"{running} was started by hand while {enabled} is the committed one", act=False)
     return Choice(enabled, f"{enabled} is the committed profile", gate_of(memory, enabled))
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What makes the engine of a profile what it is, as three texts: its unit, its environment, its resolved profile.
 
-Of several engines each has a unit and an environment of its own. A host may have three of them. In place: what systemd
-starts. Pending: what the role rendered since, of a profile that is in use; a switch puts it in place as it starts the
+Of several engines each has a unit and an environment of its own, and so has each side of a profile with two. A host may
+have three of these renderings. In place: what systemd starts. Pending: what the role rendered since, of a profile that is in use; a switch puts it in place as it starts the
 engine. Committed: what the engine was started from that was verified last; the way back and the boot lead there. The
 last two are one file each, so that none is ever half-written.
 """
@@ -19,14 +19,15 @@ from pathlib import PurePosixPath
 from .effects import Effects, Files
 from .production import examined
 from .profile import Profile, parse_profile, read_document
-from .types import Layout, SlotFault, replica_numbers
+from .types import BESIDE, Layout, SlotFault, Which, replica_numbers
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """The texts of a profile. profile: its JSON. unit, env: of the first engine. more: (unit, env) of each other."""
+    """The texts of a profile. profile: its JSON. unit, env: of the first engine. more: (unit, env) of each other, or of
+    the second side."""
 
     name: str
     unit: str
@@ -68,29 +69,32 @@ def parse_rendering(text: str, where: str) -> Rendering:
     return Rendering(name, unit, env, profile, tuple((unit, env) for unit, env in more))
 
 
-def engine_count(profile: str | None) -> int:
-    """How many engines the profile in this JSON text has; 1 where it can't be read."""
+def engines_in(profile: str | None) -> tuple[Which, ...]:
+    """Which engines the profile in this JSON text has a unit of; one where it can't be read."""
     try:
-        rows = json.loads(profile or "{}")["engine"]["replicas"]
-    except (ValueError, LookupError, TypeError):
-        return 1
-    return len(rows) if isinstance(rows, list) and rows else 1
+        engine = json.loads(profile or "{}")["engine"]
+        rows, beside = engine.get("replicas"), engine.get("beside")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return (None,)
+    if beside:
+        return None, BESIDE
+    return replica_numbers(len(rows) if isinstance(rows, list) and rows else 1)
 
 
-def places(layout: Layout, name: str, count: int = 1) -> tuple[PurePosixPath, ...]:
-    """Where the texts are in place: unit and environment of each of so many engines, then the profile."""
-    engines = (
+def places(layout: Layout, name: str, engines: Sequence[Which] = (None,)) -> tuple[PurePosixPath, ...]:
+    """Where the texts are in place: unit and environment of each of these engines, then the profile."""
+    own = (
         path
-        for number in replica_numbers(count)
-        for path in (layout.unit_dir / layout.unit(name, number), layout.profile_env(name, number))
+        for which in engines
+        for path in (layout.unit_dir / layout.unit(name, which), layout.profile_env(name, which))
     )
-    return (*engines, layout.profile_json(name))
+    return (*own, layout.profile_json(name))
 
 
 def in_place(files: Files, layout: Layout, name: str) -> Rendering | None:
     """What systemd starts, or None where a part of it is missing."""
     profile = files.read(layout.profile_json(name))
-    paths = places(layout, name, engine_count(profile))
+    paths = places(layout, name, engines_in(profile))
     texts = [*(files.read(path) for path in paths[:-1]), profile]
     found = [text for text in texts if text is not None]
     return rendering_of(name, found) if len(found) == len(texts) else None
@@ -116,12 +120,13 @@ def committed(files: Files, layout: Layout) -> Rendering | None:
 def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
     """The profile in the JSON text of `where`, which must be that of this name and slot."""
     profile = parse_profile(text, where)
-    units = tuple(layout.unit(name, number) for number in replica_numbers(len(profile.units)))
-    if profile.name != name or profile.units != units:
+    known = (*profile.units, *(side.unit for side in profile.sides[1:]))
+    units = tuple(layout.unit(name, which) for which in engines_in(text))
+    if profile.name != name or known != units:
         raise SlotFault(
             f"{where} describes another profile",
             expected=", ".join(units),
-            got=f"{', '.join(profile.units)} of {profile.name}",
+            got=f"{', '.join(known)} of {profile.name}",
         )
     return profile
 
@@ -135,7 +140,7 @@ def put_in_place(
     What is left of engines that the profile has no longer is removed; their units are down, or this is not called.
     """
     changed = []
-    paths = places(layout, rendering.name, len(rendering.engines))
+    paths = places(layout, rendering.name, engines_in(rendering.profile))
     for number, (path, text) in enumerate(zip(paths, rendering.texts, strict=True)):
         wanted = whole if path == paths[-1] else not only or number // 2 in only
         if wanted and fx.files.read(path) != text:
@@ -182,6 +187,10 @@ def without_a_start(old: Rendering, new: Rendering, *, asked: bool) -> Rendering
     after |= {key: before[key] for key in kept if key in before}
     for mine, theirs in zip(after["engine"].get("replicas", ()), before["engine"].get("replicas", ()), strict=False):
         mine |= {key: theirs[key] for key in ("unit_sha256", "start_after_s")}
+    # The texts that stay are those of the sides which it had.
+    after["engine"].pop("beside", None)
+    if "beside" in before["engine"]:
+        after["engine"]["beside"] = before["engine"]["beside"]
     if "examined" in after:
         after["examined"] = examined(after)
     return old if after == before else replace(old, profile=json.dumps(after, indent=2) + "\n")

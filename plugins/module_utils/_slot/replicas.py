@@ -9,6 +9,7 @@ Whoever knows only one engine reads the first that is open, so the top level of 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .profile import Profile
@@ -16,6 +17,7 @@ from .state_file import SlotState
 
 GONE = "its process is gone"
 WAITS = "it is not verified yet"
+MOVED = "clients were moved to another engine"
 
 Entry = Mapping[str, Any]
 
@@ -99,6 +101,20 @@ def without_the_dead(state: SlotState, live: Collection[str], reason: str, why_g
         return {}
     found = together(rows)
     return found if found["open"] else {**found, **shut}
+
+
+def moved(
+    old: Profile, old_engine: Mapping[str, Any] | None, new: Profile, new_engine: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The fields of the state while what the old engine generates runs out, and all that is new goes to the new one.
+
+    The old one keeps its place, by which the frontdoor knows what it has under way there.
+    """
+    rows = [
+        entry(replace(old, replica=0), old.numbers, old_engine, reason=MOVED),
+        entry(replace(new, replica=1), new.numbers, new_engine, is_open=True, verified=True),
+    ]
+    return together(rows)
 
 
 def closed(rows: Sequence[Entry] | None) -> list[Entry] | None:

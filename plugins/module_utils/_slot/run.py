@@ -87,6 +87,7 @@ class Run:
     beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
     scope: tuple[int, ...] | None = None  # the profile's engines that the run is about now; None: all of them
     batch: int | None = None  # the number of the plan's batch that these are
+    undoing: bool = False  # the target's engine is ended, of which clients know nothing yet
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
     engine: EngineRun | None = None  # the one that is looked at, or was last
     wrong: tuple[EngineRun, ...] = ()  # those that a canary found wrong while they served
@@ -132,6 +133,16 @@ class Run:
         return bool(self.plan.batches) and self.direction is not Direction.HALT
 
     @property
+    def beside_old(self) -> bool:
+        """Is the target's engine started and let in while the one before it still runs?"""
+        return self.plan.beside and self.direction is Direction.FORWARD
+
+    @property
+    def spares(self) -> bool:
+        """Is nothing stopped but what is no engine of the target?"""
+        return self.plan.spares and self.direction is Direction.FORWARD
+
+    @property
     def partial(self) -> bool:
         """Does what is done now leave other engines of the profile as they are?"""
         return self.plan.partial or self.rolling
@@ -153,7 +164,7 @@ class Run:
 
     def about(self, step: Step) -> None:
         """From here on the run is about the engines of this step."""
-        self.direction, self.batch = step.direction, step.batch
+        self.direction, self.batch, self.undoing = step.direction, step.batch, step.undoes
         if self.plan.batches:
             self.scope = None if step.batch is None else self.plan.batches[step.batch]
 

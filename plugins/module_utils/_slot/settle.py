@@ -155,11 +155,7 @@ def close(run: Run) -> None:
         run.did(action)
     run.verified = False
     run.served = None
-    now, begun = stamp(run.fx.clock.now()), run.fx.clock.monotonic()
-    run.wait = Wait(now, begun)
-    if run.request.active and not halting:
-        key = run.load_key(run.profile)
-        run.wait = Wait(now, begun, key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
+    run.wait = _wait(run) if run.request.active and not halting else Wait(*_now(run))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",
@@ -188,6 +184,16 @@ def close(run: Run) -> None:
         run.warn(f"{run.layout.state_file} could not be written ({error}); the frontdoor goes by what it says")
 
 
+def _now(run: Run) -> tuple[str, float]:
+    return stamp(run.fx.clock.now()), run.fx.clock.monotonic()
+
+
+def _wait(run: Run) -> Wait:
+    """From now on the engine of this direction is waited for."""
+    key = run.load_key(run.profile)
+    return Wait(*_now(run), key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
+
+
 def _close_reason(run: Run) -> str:
     """What phase and switch don't say by themselves."""
     if run.direction is Direction.HALT:
@@ -200,18 +206,51 @@ def _close_reason(run: Run) -> str:
 def drain(run: Run) -> None:
     """Lets running generations finish. What is left at the limit ends with the engine; that is no failure.
 
-    A partial run waits for none: they are those of engines that stay. A batch waits for its own.
+    A partial run waits for none: they are those of engines that stay. A batch waits for its own, and where clients were
+    moved to another engine, those of the one before are waited for.
 
     Of the plain way forward this is the last moment at which the engine is as it was, so it is here that it stops being
     what boots: where systemd can't do that, the switch ends without harm.
     """
     if run.plan.partial:
         return
-    left = run.front.drain(run.request.drain_timeout_s, run.places)
+    places = _left_behind(run.front.current()) if run.spares else run.places
+    left = run.front.drain(run.request.drain_timeout_s, places) if places or not run.spares else 0
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
-    if run.direction is Direction.FORWARD and not run.rolling:
+    if run.direction is Direction.FORWARD and not run.rolling and not run.spares:
         disable_all(run)
+
+
+def _left_behind(state: SlotState | None) -> tuple[int, ...]:
+    """The places of engines that clients are not given to any more."""
+    rows = state.replicas or () if state is not None else ()
+    return tuple(row["index"] for row in rows if not row["open"])
+
+
+def tell_beside(run: Run, *, loading: bool = False) -> None:
+    """Tells the frontdoor that an engine is started beside the one that it goes on to give clients to."""
+    run.wait = run.wait or _wait(run)
+    state = run.front.current()
+    if state is not None:
+        _show(run, {**state.fields, "switch": switch_part(run, loading=loading)}, "that an engine is started beside it")
+
+
+def tell_alone(run: Run) -> None:
+    """Tells the frontdoor that the engine to which clients were moved is the only one now."""
+    state = run.front.current()
+    if state is not None:
+        _show(run, {**state.fields, "replicas": None, "switch": None}, "that the engine before it has ended")
+
+
+def _show(run: Run, fields: dict[str, Any], what: str) -> None:
+    try:
+        run.front.publish(fields)
+    except SlotFault:
+        run.warn(f"the frontdoor was slow to show {what}")
+    except OSError as error:
+        # It goes by what it was told before; only what it says is older.
+        run.warn(f"{what} could not be written to {run.layout.state_file} ({error})")
 
 
 def loading_state(run: Run) -> None:
@@ -226,6 +265,9 @@ def verifying_state(run: Run) -> None:
 
 def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
     profile = run.profile
+    if run.beside_old:
+        tell_beside(run, loading=loading)
+        return
     fields: dict[str, Any] = {
         **profile_part(profile),
         "phase": phase,
@@ -236,13 +278,7 @@ def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
     }
     if profile.replicas:
         fields |= _with_others(run, phase, _why_closed(run, f"it {words}"))
-    try:
-        run.front.publish(fields)
-    except SlotFault:
-        run.warn(f"the frontdoor was slow to show that the engine {words}")
-    except OSError as error:
-        # It stays closed, as it was told before; only what it says is older.
-        run.warn(f"that the engine {words} could not be written to {run.layout.state_file} ({error})")
+    _show(run, fields, f"that the engine {words}")
 
 
 def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
@@ -343,7 +379,7 @@ def open_frontdoor(run: Run) -> None:
         run.verified, run.verified_at = state.verified, state.verified_at
         _check_verified(run, state)
         fields["engine"] = state.engine
-        if state.replicas is not None:
+        if state.replicas is not None and profile.replicas:
             fields |= replicas.together(replicas.as_rendered(state.replicas, profile))
     else:
         for _engine in run.each():
@@ -353,6 +389,9 @@ def open_frontdoor(run: Run) -> None:
         if profile.replicas:
             fields |= replicas.together(_entries(run, "", is_open=True))
             run.verified = fields["verified"]
+        if run.beside_old and run.plan.previous is not None:
+            fields |= replicas.moved(run.plan.previous, state and state.engine, profile, fields["engine"])
+            fields["switch"] = switch_part(run)
         run.verified_at = now if run.verified else None
     fields |= {"verified": run.verified, "verified_at": run.verified_at}
     try:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from .effects import Effects, poll
-from .profile import Profile
+from .profile import MASK, Profile
 from .types import Holder, SlotFault
 
 PATIENCE_S = 3.0  # who only looks at a card is gone by then
 _INTERVAL_S = 0.2
-MASK = "ZE_AFFINITY_MASK"
 
 
 def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -45,13 +44,21 @@ def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Hold
     return tuple(holder for holder in fx.processes.device_holders(cards_of(fx, profile)) if holder.unit not in ours)
 
 
-def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
-    """Raises SlotFault when a stranger keeps a card of the profile."""
+def staying(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
+    """The same of those that do not only look at a card."""
     found: tuple[Holder, ...] = ()
     for _waited in poll(fx.clock, PATIENCE_S, _INTERVAL_S):
         found = on_cards(fx, profile, ours)
         if not found:
-            return
+            break
+    return found
+
+
+def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
+    """Raises SlotFault when a stranger keeps a card of the profile."""
+    found = staying(fx, profile, ours)
+    if not found:
+        return
     raise SlotFault(
         f"a card of profile {profile.name} is held by a process that is not ours to end; end it, or wait for its end",
         expected="free cards",

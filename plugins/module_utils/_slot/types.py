@@ -64,10 +64,12 @@ class OnFailure(StrEnum):
 
 class Way(StrEnum):
     """How engines are replaced. PLAIN: all stop before the first one starts. ROLLING: the replicas of a profile in
-    batches, while the others serve."""
+    batches, while the others serve. BESIDE: the new one is started and verified beside the old one, which serves until
+    then."""
 
     PLAIN = "plain"
     ROLLING = "rolling"
+    BESIDE = "beside"
 
 
 class Mode(StrEnum):
@@ -280,7 +282,7 @@ class Request:
     drain_timeout_s: float = 60.0
     health_timeout_s: float | None = None
     lock_timeout_s: float = 0.0
-    min_serving: int | None = None  # replicas that stay up while others are replaced; None: all but one where possible
+    min_serving: int | None = None  # engines that serve on meanwhile; None: as many as can
     canary_repeats: int | None = None
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
@@ -297,6 +299,11 @@ class Request:
     why: str = ""
 
 
+# Which engine of a profile: None for the only one, the number of one of several, or BESIDE.
+Which = int | str | None
+BESIDE = "beside"  # the second side of a profile with one engine: another unit, port and cards for it
+
+EXCLUSIVE = "10-b70-exclusive.conf"  # keeps units of a slot from running beside each other
 CONFIG_DIR = PurePosixPath("/etc/b70-vllm-slot")
 RUN_DIR = PurePosixPath("/run/b70")
 STATE_DIR = PurePosixPath("/var/lib/b70")
@@ -321,8 +328,8 @@ class Layout:
     def profile_json(self, name: str) -> PurePosixPath:
         return self.profiles_dir / f"{name}.json"
 
-    def profile_env(self, name: str, replica: int | None = None) -> PurePosixPath:
-        return self.profiles_dir / f"{_engine_name(name, replica)}.env"
+    def profile_env(self, name: str, which: Which = None) -> PurePosixPath:
+        return self.profiles_dir / f"{_engine_name(name, which)}.env"
 
     @property
     def pending_dir(self) -> PurePosixPath:
@@ -399,9 +406,9 @@ class Layout:
         """The journal that is about to begin."""
         return self.journal_file.with_name(f"{self.journal_file.name}.next")
 
-    def unit(self, profile: str, replica: int | None = None) -> str:
+    def unit(self, profile: str, which: Which = None) -> str:
         """The unit of a profile with one engine, or that of one of several."""
-        return f"{self.unit_prefix}{_engine_name(profile, replica)}.service"
+        return f"{self.unit_prefix}{_engine_name(profile, which)}.service"
 
     @property
     def liveness_file(self) -> PurePosixPath:
@@ -447,6 +454,10 @@ class Layout:
     def unit_prefix(self) -> str:
         return f"b70-slot-{self.slot}-"
 
+    def exclusive(self, unit: str) -> PurePosixPath:
+        """The drop-in that names the units which systemd stops before it starts this one."""
+        return self.unit_dir / f"{unit}.d" / EXCLUSIVE
+
     def profile_of(self, unit: str) -> str:
         """The profile's name inside a unit name of this slot."""
         return unit.removeprefix(self.unit_prefix).removesuffix(".service").partition("@")[0]
@@ -466,10 +477,10 @@ class Neighbour:
         return self.layout.slot
 
 
-def _engine_name(profile: str, replica: int | None) -> str:
-    return profile if replica is None else f"{profile}@{replica}"
+def _engine_name(profile: str, which: Which) -> str:
+    return profile if which is None else f"{profile}@{which}"
 
 
-def replica_numbers(count: int) -> tuple[int | None, ...]:
+def replica_numbers(count: int) -> tuple[Which, ...]:
     """How the engines of a profile are numbered: one has no number, several count from 0."""
     return (None,) if count == 1 else tuple(range(count))

@@ -118,7 +118,9 @@ class Watch:
         if profile is not None and profile.node is not None and profile.node.rank:
             served = False  # of an engine over several hosts only the leader's part has an API
         units = {unit.name: unit for unit in slot_units(self.fx, self.layout)[0]} if served else {}
-        for single in profile.singles if profile is not None and served else ():
+        passed = state.passed if state is not None else {}
+        at_work = [name for name, unit in units.items() if unit.invocation_id in passed]
+        for single in profile.on(at_work).singles if profile is not None and served else ():
             unit = units.get(single.unit)
             if unit is None or not unit.settled or state is None or unit.invocation_id not in state.passed:
                 continue

@@ -14,7 +14,7 @@ from .. import _transient
 from .._evidence.job import Beginning, Commission, Finding, Found, RecordedJob, commission
 from .._evidence.work import WorkError, asked_version, engine_of
 from .._slot.effects import Effects
-from .._slot.observe import load_profile
+from .._slot.observe import load_standing
 from .._slot.types import Layout, SlotFault, ToldToEndFault
 from . import judging, load, watching
 from .cycles import Answer, Soak, nothing_seen
@@ -142,7 +142,7 @@ def main(folder: str) -> None:
     """Soak as the folder's file says. Runs in the unit."""
     told = commission(folder)
     given, plan = told.given, Plan(**told.given["plan"])
-    profile = load_profile(told.fx, told.layout, given["profile"])
+    profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
     soak = Soak(SlotHost(told, watched, plan), plan)
     try:

@@ -48,7 +48,7 @@ def served(fx: Effects, layout: Layout) -> Served:
     found = [unit for unit in units if state and unit.settled and unit.invocation_id in state.passed]
     if state is None or not found or not (state.open and state.verified):
         raise SlotFault(f"slot {layout.slot} serves no verified engine; `b70ctl switch PROFILE` starts one")
-    profile = load_profile(fx, layout, layout.profile_of(found[0].name))
+    profile = load_profile(fx, layout, layout.profile_of(found[0].name)).on([found[0].name])
     if len(found) < len(profile.units):
         words = f"{len(found)} of {len(profile.units)} replicas"
         raise SlotFault(f"slot {layout.slot} serves {words} of {profile.name}; `b70ctl recover` starts the others")

@@ -16,6 +16,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._environment import Var
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._catalogue.checking import PER_CARD
@@ -43,6 +45,7 @@ from .unit import (
 )
 
 SCHEMA = 1
+_OF_SIDE = ("unit", "unit_sha256", "cards", "backend_url", "argv", "env")
 _TEXT = (
     "slot",
     "config_dir",
@@ -74,7 +77,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     cache_dir, hf_home, user, group, backend_host, frontdoor_url, command; the directories absolute.
     backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
     refused_statuses: statuses of profiles.
-    cards: how many the host has, None where that is not known; only replicas: per_card asks for it.
+    cards: how many the host has, None where that is not known; replicas: per_card asks for it, and second sides.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     nodes: what b70_nodes says; node: the name of this host there.
     slots: what b70_slots says; then cards and port are those of this slot.
@@ -223,8 +226,24 @@ def power_cap(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> int | 
 
 
 def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether what is rendered depends on the number of cards of the host."""
+    """Return whether nothing can be rendered without the number of cards of the host."""
     return any(profile["replicas"] == PER_CARD for profile in profiles.values())
+
+
+def may_have_sides(profile: Mapping[str, Any]) -> bool:
+    """Return whether the profile has one engine on cards of one host, where cards may be left for a second one."""
+    return bool(profile["replicas"] == 1 and profile["nodes"] == 1 and profile["cards"])
+
+
+def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[int] | None:
+    """Return the cards of a second side, None where the slot has none left for it."""
+    count, first, numbers = profile["cards"], profile["engine"]["devices"], settings["card_numbers"]
+    pool = list(range(settings["cards"] or 0) if numbers is None else numbers)
+    kind = kind_of(profile["engine"]["kind"])
+    if not may_have_sides(profile) or kind.remote or (kind.takes_what_it_sees and not first):
+        return None
+    left = [number for number in pool if number not in (first or pool[:count])]
+    return left[:count] if len(left) >= count and settings["ports"] > 1 else None
 
 
 def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: int) -> dict[str, Any]:
@@ -276,6 +295,12 @@ def _frontdoor(profile: Mapping[str, Any], count: int) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key != "routing"}
 
 
+def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether a site's or a profile's own mask leaves each side its cards."""
+    masks = [one["env"].get(MASK, "") for one in (first, second)]
+    return masks[1] == ",".join(map(str, second["cards"])) and masks[0] == ",".join(map(str, first["cards"]))
+
+
 def resolve(
     profile: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[dict[str, Variable], ...]]:
@@ -296,6 +321,8 @@ def resolve(
     placed = _on_node(_on_cards(profile, settings["card_numbers"], count), settings["node"])
     node = placed.get("node")
     written = [placed] if count == 1 else [_replica(placed, index) for index in range(count)]
+    if second := _second_cards(placed, settings):
+        written.append({**placed, "engine": {**placed["engine"], "devices": second}})
     singles = [expanded(single, manifest) for single in written]
     profile = expanded(profile, manifest)
     identity = stack_id(manifest)
@@ -311,7 +338,7 @@ def resolve(
     engines = [
         {
             "index": index,
-            "unit": unit_name(profile["name"], settings["slot"], None if count == 1 else index),
+            "unit": unit_name(profile["name"], settings["slot"], which),
             "unit_sha256": None,
             "cards": single["engine"]["devices"] or [],
             "backend_url": f"http://{host}:{port + index}",
@@ -319,8 +346,12 @@ def resolve(
             "env": {name: variable.value for name, variable in environment.items()},
             "start_after_s": index * engine["start_stagger_s"],
         }
-        for index, (single, environment) in enumerate(zip(singles, environments, strict=True))
+        for index, (which, single, environment) in enumerate(
+            zip((None, BESIDE) if count == 1 else range(count), singles, environments, strict=False)
+        )
     ]
+    if count == 1 and len(engines) > 1 and not _apart(*engines):
+        engines, environments = engines[:1], environments[:1]
     resolved = {
         "schema": SCHEMA,
         "name": profile["name"],
@@ -371,6 +402,7 @@ def resolve(
             ],
             "allowed_media_domains": engine["allowed_media_domains"],
             **({"replicas": engines} if count > 1 else {}),
+            **({"beside": {key: engines[1][key] for key in _OF_SIDE}} if count == 1 and len(engines) > 1 else {}),
         },
         "frontdoor": _frontdoor(profile, count),
         "canary": canary,
@@ -427,11 +459,12 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
             "cache_root": root,
         }
         variables: list[dict[str, str]] = []
-        several = resolved["engine"].get("replicas")
-        of_engines = [{}] if several is None else several
+        several, beside = resolved["engine"].get("replicas"), resolved["engine"].get("beside")
+        of_engines = several or [{}, *([beside] if beside else [])]
         for one, environment in zip(of_engines, environments, strict=True):
             single = {**resolved, **one, "engine": {**resolved["engine"], **one}}
-            env_file = f"{base}.env" if several is None else f"{base}@{one['index']}.env"
+            which = BESIDE if one is beside else one.get("index")
+            env_file = f"{base}.env" if which is None else f"{base}@{which}.env"
             text = unit_text(single, {**directives, "env_file": env_file}, launch)
             # Lets the host see that a unit was edited by hand.
             one["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()

@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NODES_LIMIT_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.strangers import MASK
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK, NODES_LIMIT_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, Which
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._nodes import NodePlace
@@ -26,9 +25,9 @@ from .relay import relay_credentials, relay_name, relay_network
 FRONTDOOR = "b70-openai-frontdoor.service"
 
 
-def unit_name(name: str, slot: str = "main", replica: int | None = None) -> str:
-    """Return the unit of a profile in a slot, or that of one of its replicas."""
-    return Layout(slot=slot).unit(name, replica)
+def unit_name(name: str, slot: str = "main", which: Which = None) -> str:
+    """Return the unit of a profile in a slot, or that of one of its engines."""
+    return Layout(slot=slot).unit(name, which)
 
 
 def settle_name(slot: str = "main") -> str:

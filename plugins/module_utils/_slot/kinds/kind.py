@@ -88,6 +88,7 @@ class Kind:
     remote = False  # whether it runs elsewhere, and this host only relays to it
     loads_file = False  # whether model.file names what it loads; otherwise it loads the directory
     spans_nodes = False  # whether one engine can have parts on several hosts
+    takes_what_it_sees = False  # whether it takes all cards of the host that it is not kept from
     neutral: tuple[str, ...] = ()  # settings that cannot change a token: hosts that are compared may differ in them
     owned_flags: Mapping[str, str] = {}  # flags that the slot itself passes, and what a profile sets instead
     owned_env: Mapping[str, str] = {}  # the same of variables; a name that ends with _ stands for all that begin so

@@ -113,6 +113,7 @@ class LlamaServer(Kind):
     sequences_setting = "parallel"
     reasoning_setting = "reasoning_format"
     loads_file = True
+    takes_what_it_sees = True
     neutral = ("slots", "threads_http", "timeout", "sse_ping_interval", "log_verbosity")
     owned_flags = _OWNED_FLAGS
     owned_env = _OWNED_ENV

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +24,15 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import MEM
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, places, rendering_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import (
+    Rendering,
+    engines_in,
+    places,
+    rendering_of,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
+    BESIDE,
     CardMemory,
     Holder,
     Layout,
@@ -34,7 +41,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     SlotFault,
     ToldToEndFault,
     UnitState,
-    replica_numbers,
+    Which,
 )
 from unit import contracts
 
@@ -79,9 +86,15 @@ class Broken(AssertionError):
 
 
 def profile_data(
-    name: str, replicas: int = 1, *, layout: Layout = LAYOUT, port: int = 18080, **changes: Any
+    name: str,
+    replicas: int = 1,
+    *,
+    second: Sequence[int] = (),
+    layout: Layout = LAYOUT,
+    port: int = 18080,
+    **changes: Any,
 ) -> dict[str, Any]:
-    """A resolved profile as the role renders it, with so many engines."""
+    """A resolved profile as the role renders it, with so many engines. second: the cards of a second side."""
     data: dict[str, Any] = {
         "schema": 1,
         "name": name,
@@ -167,6 +180,16 @@ def profile_data(
             for index in range(replicas)
         ]
         data["unit"] = engine["replicas"][0]["unit"]
+    if second:
+        engine = data["engine"]
+        engine["beside"] = {
+            "unit": layout.unit(name, BESIDE),
+            "unit_sha256": "b" * 64,
+            "cards": list(second),
+            "backend_url": f"http://127.0.0.1:{port + 1}",
+            "argv": [*engine["argv"][:-1], str(port + 1)],
+            "env": {**engine["env"], "ZE_AFFINITY_MASK": ",".join(map(str, second))},
+        }
     return {"examined": examined(data), **data}
 
 
@@ -175,7 +198,7 @@ def rendering(name: str, **changes: Any) -> Rendering:
     data = profile_data(name, **changes)
     engine = data["engine"]
     texts = []
-    for one in engine.get("replicas", [engine]):
+    for one in engine.get("replicas") or [engine, *([engine["beside"]] if "beside" in engine else [])]:
         unit = (
             f"[Service]\nExecStart={json.dumps(one['argv'])}\nTimeoutStopSec={engine['stop_timeout_s']}\n"
             f"ExecStartPre=sleep {one.get('start_after_s', 0)}\n# {data['title']}\n"
@@ -290,7 +313,7 @@ class FakeHost:
             profile_data(name, layout=self.layout, port=self.port, **changes),
             rendering(name, layout=self.layout, port=self.port, **changes),
         )
-        for path, text in zip(places(self.layout, name, len(texts.engines)), texts.texts, strict=True):
+        for path, text in zip(places(self.layout, name, engines_in(texts.profile)), texts.texts, strict=True):
             self.put(path, text)
         slot = {
             "schema": 1,
@@ -301,7 +324,7 @@ class FakeHost:
         slot |= self.slot_settings
         self.put(self.layout.slot_file, json.dumps(slot))
         # The role has systemd read what it wrote.
-        for unit in (self.layout.unit(name, number) for number in replica_numbers(len(texts.engines))):
+        for unit in (self.layout.unit(name, which) for which in engines_in(texts.profile)):
             self.units.setdefault(unit, FakeUnit(unit)).loaded = None
         self.put(PurePosixPath(data["model"]["path"]) / "config.json", "{}")
         self.put(PurePosixPath(data["model"]["path"]) / "model.safetensors", "x")
@@ -326,8 +349,8 @@ class FakeHost:
     def unit_text(self, unit: FakeUnit) -> str:
         return self.texts.get(self.layout.unit_dir / unit.name, ("", None))[0]
 
-    def unit(self, profile: str, replica: int | None = None) -> FakeUnit:
-        return self.units[self.layout.unit(profile, replica)]
+    def unit(self, profile: str, which: Which = None) -> FakeUnit:
+        return self.units[self.layout.unit(profile, which)]
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.mono)
@@ -395,8 +418,8 @@ class FakeHost:
         argv = unit.loaded.partition("ExecStart=")[2].partition("\n")[0]
         if argv.startswith("["):
             unit.cmdline = ("/usr/bin/python3", *json.loads(argv))
-            number = unit.name.removesuffix(".service").partition("@")[2]
-            path = self.layout.profile_env(self.layout.profile_of(unit.name), int(number) if number else None)
+            which = unit.name.removesuffix(".service").partition("@")[2]
+            path = self.layout.profile_env(self.layout.profile_of(unit.name), which or None)
             env = json.loads(self.texts[path][0])
             unit.environ = dict(env, PATH="/usr/bin")
             unit.live_fault = unit.environ.get("FAULT", unit.live_fault)
@@ -456,7 +479,15 @@ class FakeHost:
 
     def port_of(self, unit: FakeUnit) -> int:
         """A replica listens behind the first one."""
-        return self.port + int(unit.name.removesuffix(".service").partition("@")[2] or 0)
+        which = unit.name.removesuffix(".service").partition("@")[2]
+        return self.port + (1 if which == BESIDE else int(which or 0))
+
+    def together(self, one: str, other: str) -> bool:
+        """May these two units run at the same time: replicas of one profile, or a first and a second side?"""
+        sides = [name for name in (one, other) if name.endswith(f"@{BESIDE}.service")]
+        if sides:
+            return len(sides) == 1 and all("@" not in name for name in (one, other) if name not in sides)
+        return "@" in one and "@" in other and self.layout.profile_of(one) == self.layout.profile_of(other)
 
     def served(self) -> dict[str, bool]:
         """Whether it was verified, by the invocation id of each process that clients may reach."""
@@ -465,12 +496,19 @@ class FakeHost:
     def check(self) -> None:
         """What must hold at every moment."""
         slot = [name for name in self.running if name.startswith("b70-slot")]
-        profiles = {self.layout.profile_of(name) for name in slot}
-        if len(slot) > 1 and (len(profiles) > 1 or not all("@" in name for name in slot)):
+        if not all(self.together(one, other) for one, other in combinations(slot, 2)):
             raise Broken(f"two engines run: {slot}")
         boots = {self.layout.profile_of(name) for name in self.enabled}
         if len(self.enabled) > 1 and (len(boots) > 1 or not all("@" in name for name in self.enabled)):
             raise Broken(f"two units are enabled: {self.enabled}")
+        if (
+            self.open
+            and len(slot) > 1
+            and not any("@" in name and not name.endswith(f"@{BESIDE}.service") for name in slot)
+        ):
+            opened = [row for row in self.state.replicas or [{"open": True}] if row["open"]]
+            if len(opened) != 1:
+                raise Broken(f"clients are given to two of {slot}")
         if not (self.gate_verified and self.open):
             return
         for engine in self.units.values():
@@ -485,7 +523,10 @@ class FakeHost:
             up = {unit.invocation: unit.name for unit in self.units.values() if unit.up}
             if not state.passed or not {*state.passed} <= {*up} or not all(state.passed.values()):
                 raise Broken(f"open without the verified engine: {state}")
-            target = parse_profile(self.texts[self.layout.profile_json(state.profile_name)][0], "the profile").units
+            profile = parse_profile(self.texts[self.layout.profile_json(state.profile_name)][0], "the profile")
+            target = profile.on(self.running).units
+            if profile.sides[1:] and (self.running != [*target] or state.replicas or state.switch):
+                raise Broken(f"{target} is served, {self.running} run, and the state has {state.replicas}")
             if self.enabled != sorted(target) and not (self.enabled == [] and self.layout.unit_dir in self.readonly):
                 raise Broken(f"{target} is served, enabled is {self.enabled}")
         else:
@@ -587,11 +628,7 @@ class FakeUnits:
         self._host.step(f"start {name}")
         for other in self._host.units.values():
             # Conflicts= in the units
-            one = (
-                "@" in name
-                and "@" in other.name
-                and self._host.layout.profile_of(name) == self._host.layout.profile_of(other.name)
-            )
+            one = self._host.together(name, other.name)
             if other.name != name and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
