@@ -4,9 +4,9 @@
 """What makes the engine of a profile what it is, as three texts: its unit, its environment, its resolved profile.
 
 Of several engines each has a unit and an environment of its own, and so has each side of a profile with two. A host may
-have three of these renderings. In place: what systemd starts. Pending: what the role rendered since, of a profile that is in use; a switch puts it in place as it starts the
-engine. Committed: what the engine was started from that was verified last; the way back and the boot lead there. The
-last two are one file each, so that none is ever half-written.
+have three of these renderings. In place: what systemd starts. Pending: what the role rendered since, of a profile that
+is in use; a switch puts it in place as it starts the engine. Committed: what the engine was started from that was
+verified last; the way back and the boot lead there. The last two are one file each, so that none is ever half-written.
 """
 
 from __future__ import annotations

@@ -501,14 +501,9 @@ class FakeHost:
         boots = {self.layout.profile_of(name) for name in self.enabled}
         if len(self.enabled) > 1 and (len(boots) > 1 or not all("@" in name for name in self.enabled)):
             raise Broken(f"two units are enabled: {self.enabled}")
-        if (
-            self.open
-            and len(slot) > 1
-            and not any("@" in name and not name.endswith(f"@{BESIDE}.service") for name in slot)
-        ):
-            opened = [row for row in self.state.replicas or [{"open": True}] if row["open"]]
-            if len(opened) != 1:
-                raise Broken(f"clients are given to two of {slot}")
+        sides = any(name.endswith(f"@{BESIDE}.service") for name in slot)
+        if self.open and sides and sum(row["open"] for row in self.state.replicas or [{"open": True}]) != 1:
+            raise Broken(f"clients are given to more than one of {slot}")
         if not (self.gate_verified and self.open):
             return
         for engine in self.units.values():

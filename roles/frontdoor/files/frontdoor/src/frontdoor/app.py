@@ -354,11 +354,9 @@ class App:
             if isinstance(found, Refusal):
                 return found
             wish = found
-        # where another slot may serve the model next
-        asked = body if self._several else None
         if document.measured:
-            return Measured(client, follower.target, head, len(body), wanted, count, wish, asked)
-        return Exchange(client, follower.target, head, len(body), wanted, count, wish, asked=asked)
+            return Measured(client, follower.target, head, len(body), wanted, count, wish, body)
+        return Exchange(client, follower.target, head, len(body), wanted, count, wish, asked=body)
 
     def _of_model(self, head: RequestHead, document: Document) -> Follower:
         """The slot that serves the model a request names; the first one where it names none that is served."""

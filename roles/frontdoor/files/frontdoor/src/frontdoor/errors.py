@@ -156,13 +156,6 @@ def queue_full(queued: int, retry_after_s: int) -> Refusal:
     return Refusal(503, "queue_full", message, retry_after_s)
 
 
-def outdated(was: SlotState, state: SlotState) -> Refusal:
-    """What was asked for is not what is served any more; for those who waited through a change."""
-    before, after = ((one.profile or {}).get("name") or "a model" for one in (was, state))
-    what = f"the model slot switched from {before} to {after}" if before != after else f"the rules for {after} changed"
-    return Refusal(503, "switching", f"{what} while this request waited; send it again", 1, {"phase": state.phase})
-
-
 _MOVING = ("switching", "verifying")
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from frontdoor import errors
 from frontdoor.admission.limiter import Limiter
 from frontdoor.admission.outlook import Outlook
 from frontdoor.admission.permits import Permits
 from frontdoor.admission.router import Router
 from frontdoor.config import Config
-from frontdoor.errors import Refusal
 from frontdoor.http.client import Target
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
@@ -26,7 +24,7 @@ from frontdoor.slot.state import SlotState, StateFile
 
 
 def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """The rules that check and edit bodies. Another stack of the same model does not turn away waiting requests."""
+    """The rules that check and edit bodies; another stack of the same model changes none."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
     served = Served(kind=kind_of(state), version=profile.get("engine_version") or "")
@@ -57,6 +55,7 @@ class Follower:
             events,
             changed=self._replicas_changed,
             active=lambda number: self.limiter.held[number],
+            swapped=self.limiter.swap,
         )
         self.permits = Permits(
             self.limiter,
@@ -114,16 +113,13 @@ class Follower:
             self.router.forget()
         self.reader = Reader(state.routing, [one.max_model_len or 0 for one in state.replicas], kind_of(state))
         self.permits.outlook.crowded_until = 0.0
-        refusal = self.slot.closed
-        if refusal is None and _judged_by(state) != _judged_by(before):
-            # their bodies are edited as it was right for what was served before
-            refusal = errors.outdated(before, state)
-        self._set_permits(refusal)
+        # waiting requests were edited by the rules of what was served before
+        self._set_permits(anew=self.slot.closed is not None or _judged_by(state) != _judged_by(before))
 
-    def _set_permits(self, refusal: Refusal | None = None) -> None:
-        """Admit requests as the new state allows; with a refusal, waiting requests are refused."""
+    def _set_permits(self, *, anew: bool = False) -> None:
+        """Admit requests as the new state allows; with `anew`, waiting requests begin anew."""
         limits = [one.state.max_active_generations for one in self.replicas.all]
-        self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, refusal)
+        self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, anew=anew)
 
     def _replicas_changed(self) -> None:
         """One of the engines answers, or no longer does."""

@@ -173,6 +173,15 @@ class Limiter:
         self._grant()
         return beyond
 
+    def swap(self, one: int, other: int) -> None:
+        """Exchange the places of two replicas, before their limits are set: who holds permits holds them still."""
+        places = {one: other, other: one}
+        self.held += [0] * (max(places) + 1 - len(self.held))
+        self.held[one], self.held[other] = self.held[other], self.held[one]
+        self._turns = {places.get(replica, replica): waiter for replica, waiter in self._turns.items()}
+        for waiter in self._holders:
+            waiter.replica = places.get(waiter.replica, waiter.replica)
+
     def dismiss(self) -> list[Waiter]:
         """Empty the queue and return those who waited, in order of arrival."""
         waiting = self.waiting()

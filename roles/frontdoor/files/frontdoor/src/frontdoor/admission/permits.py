@@ -25,8 +25,8 @@ class Owner(Protocol):
     def refuse(self, refusal: Refusal) -> None:
         """There are none."""
 
-    def dismissed(self, refusal: Refusal) -> None:
-        """The request waited, and will get no permit here."""
+    def dismissed(self) -> None:
+        """The request waited, and something else is served now."""
 
 
 class Permits:
@@ -58,13 +58,13 @@ class Permits:
         self.timeout_s = 0.0
         self._busy = errors.busy(1, 1, 1)
 
-    def set(self, limits: Sequence[int], usable: int, timeout_s: float, refusal: Refusal | None = None) -> None:
+    def set(self, limits: Sequence[int], usable: int, timeout_s: float, *, anew: bool = False) -> None:
         """Change how many permits each replica has, which are used, and how long requests wait for them.
 
-        With a refusal everybody who waits is told that. They leave the queue first, or the limits could let them in,
-        and are told last, when all holds for the requests that their clients sent ahead.
+        With `anew` everybody who waits is dismissed. They leave the queue first, or the limits could let them in, and
+        are told last, when all holds for them and for the requests that their clients sent ahead.
         """
-        dismissed = self.limiter.dismiss() if refusal is not None else []
+        dismissed = self.limiter.dismiss() if anew else []
         if timeout_s != self.timeout_s:
             self.timeout_s = timeout_s
             for waiter in self.limiter.waiting():
@@ -76,8 +76,7 @@ class Permits:
             waiter.refuse(errors.too_many_generations(waiter.count, self.limiter.most))
         for waiter in dismissed:
             assert isinstance(waiter, Permit)
-            assert refusal is not None
-            waiter.dismiss(refusal)
+            waiter.dismiss()
 
     def dismiss(self, refusal: Refusal) -> None:
         """Refuse everybody who waits."""
@@ -213,10 +212,10 @@ class Permit:
         if self._owner is not None:
             self._owner.refuse(refusal)
 
-    def dismiss(self, refusal: Refusal) -> None:
-        """Tell the waiting owner that it will get no permit here."""
+    def dismiss(self) -> None:
+        """Tell the waiting owner that something else is served now."""
         if self._owner is not None:
-            self._owner.dismissed(refusal)
+            self._owner.dismissed()
 
     def _expired(self) -> None:
         if self._owner is not None:

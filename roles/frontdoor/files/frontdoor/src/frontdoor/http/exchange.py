@@ -67,7 +67,7 @@ class Exchange:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs.
 
         `wish` says to which replica a generation should go, `only` to which one anything else has to. `asked` is the
-        body as the client sent it, where another slot may be asked as long as the request waits.
+        body as the client sent it, to be judged anew where what is served changes as long as the request waits.
         """
         self._server = server = client.server
         self._client, self._target = client, target
@@ -124,12 +124,13 @@ class Exchange:
             self._size = len(asked)
         self._forward()
 
-    def dismissed(self, refusal: Refusal) -> None:
-        """Ask the slot that serves the model now; if there is only one, it is closed, and the client gets a refusal."""
-        asked, server = self._asked, self._server
-        if asked is None:
-            self.refuse(refusal)
+    def dismissed(self) -> None:
+        """Begin anew in the slot that serves the model now; if there is only one and it is closed, the client gets a refusal."""
+        asked, server, closed = self._asked, self._server, self._target.slot.closed
+        if closed is not None and len(server.targets) == 1:
+            self.refuse(closed)
             return
+        assert asked is not None
         server.ledger.metrics.request_bytes -= len(asked)
         self._let_go()
         self._client.dispatch(self._head, asked)

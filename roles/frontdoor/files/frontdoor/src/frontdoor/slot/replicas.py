@@ -33,7 +33,7 @@ class Replica:
         self.pool = Pool(loop, backend)
         self.health = EngineHealth(events, changed)
         self.probe = Probe(self.pool, self.health, loop.time, backend.silence_limit_s)
-        self.vitals = Vitals(self.pool, self.health, loop.time, lambda: active(index), lambda: self.state.engine)
+        self.vitals = Vitals(self.pool, self.health, loop.time, lambda: active(self.index), lambda: self.state.engine)
         #: requests under way that need no permit
         self.passing = 0
 
@@ -68,8 +68,11 @@ class Replicas:
         events: EventLog,
         changed: Callable[[], None],
         active: Callable[[int], int],
+        swapped: Callable[[int, int], None],
     ) -> None:
+        """`swapped` is told of two that have each other's place now."""
         self._loop = loop
+        self._swapped = swapped
         self._backend = backend
         self._events = events
         self._changed = changed
@@ -84,6 +87,7 @@ class Replicas:
 
         Returns whether all of them may be others than before.
         """
+        self._keep(state)
         changed = [one.apply(told, anew=anew) for one, told in zip(self.all, state.replicas, strict=False)]
         for index in range(len(self.all), len(state.replicas)):
             told = state.replicas[index]
@@ -98,6 +102,17 @@ class Replicas:
             replica.health.replica = replica.index if self.several else None
             replica.pool.share(len(self.all))
         return all(changed)
+
+    def _keep(self, state: SlotState) -> None:
+        """Give each engine that has another place now what is known of it, and what it has under way."""
+        for place, told in enumerate(state.replicas[: len(self.all)]):
+            known = [one for one in self.all if told.engine is not None and one.state.engine == told.engine]
+            if not known or known[0].index == place:
+                continue
+            other, one = self.all[place], known[0]
+            self._swapped(place, one.index)
+            self.all[place], self.all[one.index] = one, other
+            one.index, other.index = place, one.index
 
     def next(self, tried: int) -> Replica:
         """The one for a request that needs no permit: the least loaded of those that were not tried, which are bits."""
