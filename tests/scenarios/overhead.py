@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`; and what Ansible
-takes beyond the switches: `overhead.py rollout A B`; and what clients notice of both ways to replace replicas:
-`overhead.py ways HOST PROFILE`.
+takes beyond the switches: `overhead.py rollout A B`; and what clients notice of the ways to replace engines:
+`overhead.py ways HOST PROFILE [OTHER]`.
 
 Switches a converged lab host to and fro between two profiles and prints, for each switch: the engine's own time (the
 old unit's stop as systemd has it, and the new unit's start until it says that it is ready), the whole command, the
 difference, and how long clients were kept out. Then the time of a switch to what is served already.
 
 With `ways` it renders a served profile of several engines anew, again and again, and replaces its engines all together
-and one after the other in turns, while two clients never stop asking.
+and one after the other in turns, while two clients never stop asking. With a second profile it switches between the two, in
+turns the plain way and beside each other.
 
 With `rollout` it runs rollout.yml on one, two and four hosts, and prints the time of the play, that of the switches
 (the longest of each wave), and the rest for each host.
@@ -125,14 +126,16 @@ def rollouts(old: str, new: str) -> None:
     print("\n".join(table(rows)))
 
 
-def ways(rig: Rig, profile: str, rounds: int) -> None:
+def ways(rig: Rig, profiles: list[str], rounds: int) -> None:
     rig.wipe()
-    if rig.ctl("switch", profile, limit_s=900).code != 0:
-        raise SystemExit(f"{profile} cannot be served")
+    if rig.ctl("switch", profiles[0], limit_s=900).code != 0:
+        raise SystemExit(f"{profiles[0]} cannot be served")
     watch, rows = Watch(rig), []
     for number in range(2 * rounds):
         rig.wait_settled()
-        render_anew(rig, profile)
+        profile = profiles[(number + 1) % len(profiles)]
+        if len(profiles) == 1:
+            render_anew(rig, profile)
         recording = watch.begin()
         done = rig.ctl("switch", profile, *([] if number % 2 else ["--min-serving", "0"]), limit_s=900)
         watch.end()
@@ -143,14 +146,15 @@ def ways(rig: Rig, profile: str, rounds: int) -> None:
     print("way        whole  turned away  requests  refused")
     for way, whole, away, asked, refused in rows:
         print(f"{way:8} {whole:6.1f} s {away:10.1f} s {asked:9} {refused:8}")
-    medians = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in ("plain", "rolling")}
-    print(f"rolling takes {medians['rolling'] / medians['plain']:.2f} times as long as plain")
+    medians = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in {row[0] for row in rows}}
+    other = next(way for way in medians if way != "plain")
+    print(f"{other} takes {medians[other] / medians['plain']:.2f} times as long as plain")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names; or rollout, or ways")
-    parser.add_argument("profiles", nargs=2, help="two profiles; of ways: the host and the profile")
+    parser.add_argument("profiles", nargs="+", help="two profiles; of ways: the host, and one or two profiles")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     if given.host == "rollout":
@@ -158,8 +162,8 @@ def main() -> None:
         return
     lab = open_lab()
     if given.host == "ways":
-        host, profile = given.profiles
-        ways(Rig(lab, int(host.removeprefix(lab.name))), profile, given.rounds)
+        host, *profiles = given.profiles
+        ways(Rig(lab, int(host.removeprefix(lab.name))), profiles, given.rounds)
         return
     rig = Rig(lab, int(given.host.removeprefix(lab.name)))
     old, new = given.profiles

@@ -84,7 +84,7 @@ FAULTS = {
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
 DEFAULTS |= {"prefill_s": 0.0, "chunk_s": 1.0}  # of every generation, and of each of its steps
-DEVICE = "/dev/dri/renderD128"
+DEVICE = f"/dev/dri/renderD{128 + int((os.environ.get('ZE_AFFINITY_MASK') or '0').partition(',')[0])}"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 NO_ROOM = (
     "ValueError: To serve at least one request with the models's max seq len (512), 0.44 GiB KV cache is needed, "
