@@ -83,10 +83,11 @@ options:
     default: 60
   min_serving:
     description:
-      - How many replicas go on serving while others of the same profile are replaced, such as for a new stack or a
-        restart. They are replaced in batches, each verified.
-      - The default is all but one if clients can't tell old and new ones apart. V(0) replaces all together.
-      - If a number above 0 is impossible, the switch fails before it changes anything.
+      - How many engines serve on meanwhile. Replicas of the same profile are replaced in batches, each verified, such as
+        for a new stack or a restart. An engine of another profile is started and verified beside the one that serves.
+      - The default is all replicas but one where clients can't tell old and new ones apart, and an engine beside the other
+        where cards are free for it. With V(0) all engines stop before the first one starts.
+      - A number above 0 that can't be kept fails the switch before anything is touched.
     type: int
   health_timeout:
     description:
@@ -299,10 +300,11 @@ outcome:
   choices: [unchanged, committed, untouched, rolled_back, stopped, left, interrupted, stuck, degraded]
 way:
   description:
-    - How engines were replaced. With V(rolling), replicas were replaced in batches while the others served.
+    - How engines were replaced. With V(rolling), replicas were replaced in batches while the others served. With
+      V(beside), the new engine was started and verified on free cards while the old one served.
   returned: always
   type: str
-  choices: [plain, rolling]
+  choices: [plain, rolling, beside]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always

@@ -10,8 +10,8 @@ old unit's stop as systemd has it, and the new unit's start until it says that i
 difference, and how long clients were kept out. Then the time of a switch to what is served already.
 
 With `ways` it renders a served profile of several engines anew, again and again, and replaces its engines all together
-and one after the other in turns, while two clients never stop asking. With a second profile it switches between the two, in
-turns the plain way and beside each other.
+and one after the other in turns, while two clients never stop asking. With a second profile it switches between the
+two, in turns the plain way and beside each other.
 
 With `rollout` it runs rollout.yml on one, two and four hosts, and prints the time of the play, that of the switches
 (the longest of each wave), and the rest for each host.

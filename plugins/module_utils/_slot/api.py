@@ -40,7 +40,7 @@ from .run import describe
 from .slot_file import read_slot_file
 from .state_file import SlotState, stamp
 from .table import not_looked_at
-from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState
+from .types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState, Way
 
 SHOWN_ATTEMPTS = 5
 ISOLATE_LIMIT_S = 60.0
@@ -254,7 +254,8 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         if outcome.units and outcome.end is not End.UNCHANGED:
             return f"{', '.join(outcome.units)} is served in {slot}, {proof} ({took:.1f} s)."
         verb = "is served already" if outcome.end is End.UNCHANGED else "is served"
-        return f"{name} {verb} in {slot}, {proof} ({took:.1f} s)."
+        beside = ", beside the engine before it until then" if outcome.plan.beside else ""
+        return f"{name} {verb} in {slot}, {proof} ({took:.1f} s{beside})."
     what = f"to {request.profile}" if request.active else "to stopped"
     text = f"The switch of {slot} {what} failed in {describe(outcome.failures[0])}."
     for failure in outcome.failures[1:]:
@@ -287,7 +288,8 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         wanted, served = previous, (serving.profile or {}).get("served_model_name") if serving is not None else None
         words = f"The switch would fail in {describe(failure)}. Nothing would be touched."
     elif changed:
-        words = f"Would {'; '.join(plan.actions)}."
+        meanwhile = " Clients are served meanwhile." if plan.way is not Way.PLAIN else ""
+        words = f"Would {'; '.join(plan.actions)}.{meanwhile}"
     else:
         words = f"Slot {layout.slot} is as asked for."
     fingerprint = seen.fingerprint if failure is None else serving.fingerprint if serving is not None else None

@@ -80,8 +80,8 @@ def parser() -> argparse.ArgumentParser:
         "--min-serving",
         type=int,
         metavar="N",
-        help="replicas that go on serving while others are replaced (default: all but one, if clients can't tell them "
-        "apart); 0 replaces all together",
+        help="engines that serve on meanwhile (as many as can: all replicas but one, or the old engine where cards are "
+        "free for the new one); 0 stops all first",
     )
     stop = word("stop", "stop the engine, and start none at boot")
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")

@@ -236,7 +236,9 @@ def history(switches: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str
     for item in switches:
         outcome = item["outcome"] or f"no end, in {item['phase'] or 'journal'}"
         way = f"{item['from'] or '-'} -> {item['to'] or '-'}"
-        said = [text for text in (item["reason"], f"why: {item['why']}" if item["why"] else "") if text]
+        closed = item.get("turned_away_s")
+        kept = f"{item['way']}, closed for {closed:.1f} s" if closed is not None and item["way"] != "plain" else ""
+        said = [text for text in (kept, item["reason"], f"why: {item['why']}" if item["why"] else "") if text]
         rows.append([item["at"], item["kind"], way, outcome, _tenths(item["seconds"]), item["who"], "; ".join(said)])
     for item in records:
         about = [item["verdict"], _tenths(item["seconds"]), "", item["summary"]]
