@@ -83,10 +83,11 @@ options:
     default: 60
   min_serving:
     description:
-      - How many engines serve on meanwhile. Replicas of the same profile are replaced in batches, each verified, such as
-        for a new stack or a restart. An engine of another profile is started and verified beside the one that serves.
-      - The default is all replicas but one where clients can't tell old and new ones apart, and an engine beside the other
-        where cards are free for it. With V(0) all engines stop before the first one starts.
+      - How many engines serve on meanwhile. Replicas of the served profile are replaced in batches, each verified, such
+        as for a new stack or a restart. An engine of another profile is verified beside the one that serves.
+      - The default is as many as can. Of replicas that is all but one, where clients can't tell old and new ones apart.
+        The one engine of a profile serves on where cards are free for the new one.
+      - With V(0) all engines stop before the first one starts.
       - A number above 0 that can't be kept fails the switch before anything is touched.
     type: int
   health_timeout:

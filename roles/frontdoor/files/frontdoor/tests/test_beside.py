@@ -83,25 +83,3 @@ async def test_a_stream_ends_where_it_began_and_what_waited_goes_to_the_new_engi
         assert json.loads(engines[0].requests[0].body)["max_tokens"] == 100
     for engine in engines:
         await engine.kill()
-
-
-@on_loop
-async def test_what_the_new_profile_does_not_take_is_told_so_by_its_rules(tmp_path: Path) -> None:
-    engines = [Engine(), Engine()]
-    for index, engine in enumerate(engines):
-        await engine.start()
-        start_replica(tmp_path, index)
-    move, hold = Move(engines), Hold()
-    engines[0].script = hold
-    async with bench(tmp_path, state=move.alone(0)) as run:
-        first = await ask(run)
-        await until(lambda: engines[0].active == 1)
-        waiting = await ask(run, model="tiny-a")
-        await run.queued(1)
-        run.write_state(**move.both(request={**rules(50), "model_policy": "reject"}, profile=NEW))
-        answer = await waiting.answer()
-        assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
-        hold.go.set()
-        assert (await first.answer()).status == 200
-    for engine in engines:
-        await engine.kill()

@@ -11,7 +11,6 @@ import json
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import Call, Engine, Hold, Single, bench, in_two_events, moody, on_loop, until
@@ -185,32 +184,6 @@ async def test_closing_keeps_streams_and_dismisses_the_queue(tmp_path: Path) -> 
         run.engine.script = Hold()
         run.engine.script.go.set()
         assert (await waiting.chat()).status == 200
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({"profile": {"name": "tiny-a", "served_model_name": "tiny-a", "fingerprint": "sha256:new"}}, 200),
-        ({"profile": {"name": "tiny-b", "served_model_name": "tiny-b"}}, 503),
-        ({"request": {"max_tokens_cap": 7}}, 503),
-    ],
-)
-@on_loop
-async def test_who_waits_is_dismissed_only_where_bodies_are_judged_differently(
-    tmp_path: Path, changes: dict[str, Any], status: int
-) -> None:
-    name = {"name": "tiny-a", "served_model_name": "tiny-a"}
-    limits = {**QUEUE, "max_active_generations": 1}
-    async with bench(tmp_path, state={"limits": limits, "profile": name}) as run:
-        run.engine.script = hold = Hold()
-        running, waiting = await run.client(), await run.client()
-        running.request("POST", CHAT, b"{}")
-        await until(lambda: run.engine.active == 1)
-        waiting.request("POST", CHAT, b"{}")
-        await run.queued(1)
-        run.write_state(sequence=8, limits=limits, **{"profile": name, **changes})
-        hold.go.set()
-        assert ((await running.answer()).status, (await waiting.answer()).status) == (200, status)
 
 
 @on_loop

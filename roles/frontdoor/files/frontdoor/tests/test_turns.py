@@ -263,35 +263,44 @@ async def test_more_slots_come_before_a_wait_that_is_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "stays"),
+    ("changes", "part"),
     [
-        ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, False),
-        ({"request": {"max_tokens_cap": 7}}, False),
-        ({"profile": {"name": "tiny-b", "served_model_name": "tiny-b", "modalities": ["text"]}}, False),
-        ({"profile": {**serving_state("")["profile"], "modalities": ["text", "image"]}}, False),
-        ({"profile": {**serving_state("")["profile"], "title": "The same by another title"}}, True),
-        ({"sequence": 8}, True),
+        ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, b"enable_thinking"),
+        ({"request": {"max_tokens_cap": 7}}, b'"max_tokens":7'),
+        ({"profile": {"name": "tiny-b", "served_model_name": "tiny-b", "modalities": ["text"]}}, b"{"),
+        ({"profile": {**serving_state("")["profile"], "title": "The same by another title"}}, b"{}"),
+        ({"sequence": 8}, b"{}"),
     ],
 )
 @on_loop
-async def test_nobody_waits_from_one_model_to_another(tmp_path: Path, changes: dict[str, Any], stays: bool) -> None:
+async def test_what_waits_from_one_model_to_another_is_judged_anew(
+    tmp_path: Path, changes: dict[str, Any], part: bytes
+) -> None:
     """What waited was checked and edited for what was served then, although the slot never closed."""
     async with bench(tmp_path, state={"limits": ONE}) as run:
         run.engine.script = hold = Hold()
         running, client = await run.client(), await run.client()
         await run.in_turn(running, client)
         run.write_state(limits=ONE, **changes)
-        if stays:
-            assert run.app.first.limiter.queued == 1
-            hold.go.set()
-            assert (await client.answer()).status == 200
-        else:
-            answer = await client.answer()
-            assert (answer.status, answer.json["error"]["code"]) == (503, "switching")
-            assert int(answer.header("Retry-After") or 0) >= 1
-            hold.go.set()
-            # what is asked from now on is judged by what is served now
-            assert (await client.chat()).status == 200
+        assert run.app.first.limiter.queued == 1
+        hold.go.set()
+        assert [(await one.answer()).status for one in (running, client)] == [200, 200]
+        assert part in run.engine.requests[-1].body
+
+
+@on_loop
+async def test_what_waits_and_is_not_taken_any_more_is_told_why(tmp_path: Path) -> None:
+    async with bench(tmp_path, state={"limits": ONE}) as run:
+        run.engine.script = hold = Hold()
+        running, client = await run.client(), await run.client()
+        await run.in_turn(running)
+        client.request("POST", "/v1/chat/completions", b'{"model":"tiny-a"}')
+        await run.queued(1)
+        profile = {"name": "tiny-b", "served_model_name": "tiny-b", "modalities": ["text"]}
+        run.write_state(limits=ONE, profile=profile, request={"model_policy": "reject"})
+        answer = await client.answer()
+        assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
+        hold.go.set()
         assert (await running.answer()).status == 200
 
 
