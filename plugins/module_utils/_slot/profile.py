@@ -500,8 +500,8 @@ def _replicas(read: _Reader, where: str) -> tuple[Replica, ...]:
 
 def _with_sides(profile: Profile, read: _Reader) -> Profile:
     """The profile with its second side. An engine without a mask takes the first cards."""
-    mask = profile.engine.env.get(MASK, "").split(",")
-    own = tuple(int(word) for word in mask) if all(map(str.isdigit, mask)) else tuple(range(profile.cards))
+    mask, numbers = profile.engine.env.get(MASK, "").split(","), read.get("cards", list)
+    own = map(int, mask) if all(map(str.isdecimal, mask)) else range(len(numbers))
     beside = replace(
         profile,
         unit=read.get("unit", str),
@@ -512,9 +512,9 @@ def _with_sides(profile: Profile, read: _Reader) -> Profile:
             argv=read.strings("argv"),
             env={str(key): str(value) for key, value in read.get("env", Mapping).items()},
         ),
-        numbers=tuple(read.get("cards", list)),
+        numbers=tuple(numbers),
     )
-    return replace(profile, beside=beside, numbers=own)
+    return replace(profile, beside=beside, numbers=tuple(own))
 
 
 def _routing(read: _Reader) -> Routing:

@@ -12,7 +12,8 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import in_place, parse_rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import EXCLUSIVE, Place, Wanted, written_profiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import EXCLUSIVE
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, Wanted, written_profiles
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from unit.plugins.module_utils.test_slot_files import Systemd, converge
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS
@@ -35,12 +36,17 @@ def place(tmp_path: Path) -> Place:
     return found
 
 
-def wanted(place: Place, **replicas: int) -> list[Wanted]:
-    """What the role renders of profiles with so many engines."""
+def wanted(place: Place, cards: int | None = None, **replicas: int) -> list[Wanted]:
+    """What the role renders of profiles with so many engines, on a host with so many cards."""
     profiles = {name: {**profile(replicas=count), "name": name} for name, count in replicas.items()}
     where = {"config_dir": place.config_dir, "unit_dir": place.unit_dir, "run_dir": place.run_dir}
     tmpfiles = place.unit_dir.parent / "tmpfiles.d"
-    settings = {**SETTINGS, **{key: str(path) for key, path in where.items()}, "tmpfiles_dir": str(tmpfiles)}
+    settings = {
+        **SETTINGS,
+        "cards": cards,
+        **{key: str(path) for key, path in where.items()},
+        "tmpfiles_dir": str(tmpfiles),
+    }
     files = rendering.render_slot(profiles, {**settings, "state_dir": str(place.state_dir), "legacy_units": []})
     return [
         Wanted(Path(item["path"]), item["content"], item["mode"]) for item in files if "/opt/b70" not in item["path"]
@@ -125,3 +131,45 @@ def test_one_that_runs_keeps_all_its_files(place, systemd):
     assert in_place(HostFiles(), place.layout, "b") == before
     assert all(conflicts(place, unit) == ["b70-slot-main-a.service"] for unit in named("b", 0, 1, 2))
     assert (place.unit_dir / f"{named('b', 0)[0]}.d" / EXCLUSIVE).exists()
+
+
+def sided(*names: str) -> list[str]:
+    return sorted(f"b70-slot-main-{name}{side}.service" for name in names for side in ("", "@beside"))
+
+
+def test_only_a_first_and_a_second_side_run_beside_each_other(place, systemd):
+    converge(place, systemd, wanted(place, cards=2, a=1, b=1, c=2))
+    every = units(place)
+    assert every == sorted([*sided("a", "b"), *named("c", 0, 1)])
+    apart = {frozenset((unit, other)) for unit in every for other in conflicts(place, unit)}
+    for one in sided("a", "b"):
+        for other in every:
+            together = one == other or (other in sided("a", "b") and ("@" in one) != ("@" in other))
+            assert (frozenset((one, other)) in apart) is not together, (one, other)
+    assert written_profiles(place) == {"a", "b", "c"}
+    assert not converge(place, systemd, wanted(place, cards=2, a=1, b=1, c=2)).changed
+
+
+def test_a_second_side_goes_with_its_cards_and_with_its_profile(place, systemd):
+    converge(place, systemd, wanted(place, cards=2, a=1, b=1))
+    converge(place, systemd, wanted(place, cards=1, a=1))
+    assert units(place) == ["b70-slot-main-a.service"]
+    left = [path.name for folder in (place.profiles_dir, place.unit_dir) for path in folder.rglob("*")]
+    assert [name for name in left if "@" in name or "main-b" in name] == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+def test_a_second_side_waits_while_the_profile_is_in_use(place, systemd, before, after):
+    converge(place, systemd, wanted(place, cards=before, a=1, b=1))
+    old = in_place(HostFiles(), place.layout, "a")
+    systemd.active["b70-slot-main-a.service"] = "active"
+    plan = converge(place, systemd, wanted(place, cards=after, a=1, b=1))
+    assert [held.name for held in plan.held] == ["a"]
+    assert in_place(HostFiles(), place.layout, "a") == old
+    assert len(parse_rendering(place.pending("a").read_text(), "a").engines) == after
+    # Until it is in place, nothing runs beside it.
+    assert "b70-slot-main-a.service" in [
+        *conflicts(place, "b70-slot-main-b@beside.service"),
+        *conflicts(place, "b70-slot-main-b.service"),
+    ]
+    assert not converge(place, systemd, wanted(place, cards=after, a=1, b=1)).changed
