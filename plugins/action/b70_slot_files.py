@@ -52,8 +52,9 @@ class ActionModule(ActionBase):
         dirs = given.get("profile_dirs") or []
         profiles = lookup.run([], variables, kind="profiles", dirs=dirs, stack_dirs=stack_dirs, inline=inline)[0]
         settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
-        if settings.get("cards") in (None, "") and any(may_have_sides(profile) for profile in profiles.values()):
-            settings["cards"] = self._cards(variables, needed=asks_for_cards(profiles))
+        needed = asks_for_cards(profiles)
+        if settings.get("cards") in (None, "") and (needed or any(map(may_have_sides, profiles.values()))):
+            settings["cards"] = self._cards(variables, needed=needed)
         try:
             return render_slot(profiles, plain(settings))
         except ValueError as error:

@@ -116,23 +116,28 @@ def test_the_status_is_put_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
 PLACE: dict[str, Any] = {name: f"/x/{name}" for name in b70_slot_files.SHARED}
 
 
-PROFILES = {"a": {"replicas": 1}}
+PROFILES = {"a": {"replicas": 1, "nodes": 1, "cards": 0}}
 
 
 @pytest.mark.parametrize(
-    ("replicas", "told", "expected"),
-    [("per_card", None, 2), ("per_card", "", 2), ("per_card", 4, 4), (3, None, None)],
+    ("replicas", "found", "told", "expected"),
+    [
+        *(("per_card", 2, None, 2), ("per_card", 2, "", 2), ("per_card", 2, 4, 4), (3, 2, None, None)),
+        # One engine may have a second side; a host that does not tell gets none.
+        *((1, 2, None, 2), (1, 2, 4, 4), (1, None, None, None)),
+    ],
 )
-def test_the_cards_of_the_host_are_counted_where_replicas_depend_on_them(
-    monkeypatch: pytest.MonkeyPatch, replicas: Any, told: Any, expected: int | None
+def test_the_cards_of_the_host_are_counted_where_engines_depend_on_them(
+    monkeypatch: pytest.MonkeyPatch, replicas: Any, found: int | None, told: Any, expected: int | None
 ) -> None:
-    profiles = {"a": {"replicas": replicas}}
+    profiles = {"a": {"replicas": replicas, "nodes": 1, "cards": 1}}
     lookup = SimpleNamespace(run=lambda *_names, kind, **_more: [profiles if kind == "profiles" else {}])
     monkeypatch.setattr(lookup_loader, "get", lambda *_names, **_more: lookup)
     monkeypatch.setattr(b70_slot_files, "render_slot", lambda _profiles, settings: [settings])
     for name in ("_loader", "_templar"):
         monkeypatch.setattr(b70_slot_files.ActionModule, name, None, raising=False)
-    host = Host(monkeypatch, b70_slot_files={"changed": True}, b70_host_info={"cards": [{}, {}]})
+    info = {"failed": True, "msg": "?"} if found is None else {"cards": [{}] * found}
+    host = Host(monkeypatch, b70_slot_files={"changed": True}, b70_host_info=info)
     host.run(b70_slot_files, **PLACE, settings={"user": "b70", "cards": told})
     (settings,) = host.asked[-1][1]["files"]
     assert settings.get("cards") == expected
