@@ -297,8 +297,7 @@ def _frontdoor(profile: Mapping[str, Any], count: int) -> dict[str, Any]:
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether a site's or a profile's own mask leaves each side its cards."""
-    masks = [one["env"].get(MASK, "") for one in (first, second)]
-    return masks[1] == ",".join(map(str, second["cards"])) and masks[0] == ",".join(map(str, first["cards"]))
+    return all(one["env"].get(MASK, "") == ",".join(map(str, one["cards"])) for one in (first, second))
 
 
 def resolve(
