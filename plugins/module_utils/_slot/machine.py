@@ -366,7 +366,7 @@ def _serving_on(
     request: Request, seen: Seen, kind: Kind, previous: Profile | None
 ) -> tuple[bool, tuple[tuple[int, ...], ...]]:
     """(whether the target is started beside what is served, the batches); neither for the plain way. Raises SlotFault
-    where `min_serving` can't hold."""
+    where `min_serving` is impossible."""
     count, least = len(seen.looks), request.min_serving
     why = "it is 0" if least == 0 else f"slot {seen.neighbours[0].slot} uses its cards" if seen.neighbours else ""
     why = why or (why_not_beside if count == 1 else why_plain)(request, seen, kind, previous)

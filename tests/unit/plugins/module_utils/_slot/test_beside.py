@@ -298,7 +298,7 @@ def plain_because(host, words, profile="b", **changes):
     assert check(host, profile, **changes)["way"] == "plain"
     refused = switch(host, profile, min_serving=1, **changes)
     assert (refused["outcome"], host.running) == ("untouched", [FIRST])
-    assert "min_serving is 1, which can't hold" in refused["msg"]
+    assert "min_serving is 1, which is impossible" in refused["msg"]
     assert words in refused["msg"], refused["msg"]
     result = switch(host, profile, **changes)
     assert (result["outcome"], result["way"]) == ("committed", "plain"), result["msg"]
