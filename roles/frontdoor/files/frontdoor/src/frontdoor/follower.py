@@ -23,7 +23,7 @@ from frontdoor.slot.state import SlotState, StateFile
 
 
 def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """What bodies are checked and edited by; another stack of the same model is none of that."""
+    """The rules that check and edit bodies; another stack of the same model changes none."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
     return state.rules, lengths, spoken(state), *(profile.get(name) for name in names)
@@ -113,11 +113,11 @@ class Follower:
             state.routing, [one.max_model_len or 0 for one in state.replicas], counts_answer=spoken(state).counts_answer
         )
         self.permits.outlook.crowded_until = 0.0
-        # what waits was edited as it was right for what was served before
+        # waiting requests were edited by the rules of what was served before
         self._set_permits(anew=self.slot.closed is not None or _judged_by(state) != _judged_by(before))
 
     def _set_permits(self, *, anew: bool = False) -> None:
-        """Let requests in where they may go now; `anew`: those who wait begin anew."""
+        """Admit requests as the new state allows; with `anew`, waiting requests begin anew."""
         limits = [one.state.max_active_generations for one in self.replicas.all]
         self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, anew=anew)
 

@@ -26,7 +26,7 @@ class Owner(Protocol):
         """There are none."""
 
     def dismissed(self) -> None:
-        """It waited, and what it waited for is not what is served now."""
+        """The request waited, and something else is served now."""
 
 
 class Permits:
@@ -213,7 +213,7 @@ class Permit:
             self._owner.refuse(refusal)
 
     def dismiss(self) -> None:
-        """Tell the owner, who waited, that something else is served now."""
+        """Tell the waiting owner that something else is served now."""
         if self._owner is not None:
             self._owner.dismissed()
 

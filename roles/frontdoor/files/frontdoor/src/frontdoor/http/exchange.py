@@ -125,7 +125,7 @@ class Exchange:
         self._forward()
 
     def dismissed(self) -> None:
-        """Begin anew with what is served now, here or in another slot; where nothing is, the client is told."""
+        """Begin anew in the slot that serves the model now; if there is only one, and that is closed, be refused."""
         asked, server, closed = self._asked, self._server, self._target.slot.closed
         if closed is not None and len(server.targets) == 1:
             self.refuse(closed)
