@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--hosts", type=int, metavar="N", help="have at least N hosts (default: what there is, else 1)")
     up.add_argument("--fresh", action="store_true", help="throw the hosts away and make them anew")
     up.add_argument("--containers", action="store_true", help="hosts that start now can run containers")
+    up.add_argument("--suite", help="hosts that are made from now on have this suite (default: this machine's own)")
     down = verbs.add_parser("down", help="remove all that the lab made, except the cache")
     down.add_argument("--purge-cache", action="store_true", help="remove the cache too")
     verbs.add_parser("status", help="what runs").add_argument("--json", action="store_true")
@@ -97,7 +98,7 @@ def main(arguments: list[str]) -> int:
             raise LabError("the lab makes network devices and containers: only root can", "sudo -E make …", 2)
         match given.verb:
             case "up":
-                commands.up(lab, given.hosts, given.fresh, given.containers)
+                commands.up(lab, given.hosts, given.fresh, given.containers, given.suite)
             case "down":
                 commands.down(lab, given.purge_cache)
             case "recreate":

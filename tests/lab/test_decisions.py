@@ -71,6 +71,14 @@ def test_interface_names_fit_the_kernel_and_differ_between_checkouts(name: str, 
     assert one.host(1).name == two.host(1).name == f"{name}1"
 
 
+@pytest.mark.parametrize("name", ["images", "cache", "cached-images"])
+def test_no_lab_has_the_lock_of_the_images(name: str, tmp_path: Path) -> None:
+    found = layout.open_lab(name, {"B70_LAB_DIR": str(tmp_path)})
+    assert found.lock != found.images_lock
+    with pytest.raises(LabError):
+        layout.open_lab(found.images_lock.stem, {"B70_LAB_DIR": str(tmp_path)})
+
+
 def test_the_state_survives_a_round_trip(lab: Lab) -> None:
     State("10.213.70.0/24", [1, 2], nat=False).save(lab)
     state = State.load(lab)
@@ -301,6 +309,13 @@ def test_hybrid_and_unified_hierarchies() -> None:
 )
 def test_supported_systems(release: dict[str, str], expected: tuple[str, str]) -> None:
     assert machine.suite_of(release) == expected
+
+
+def test_hosts_have_the_machines_suite_or_one_that_its_distribution_has_as_well() -> None:
+    assert machine.host_suite("debian", "bookworm", "") == "bookworm"
+    assert machine.host_suite("debian", "bookworm", "trixie") == "trixie"
+    with pytest.raises(LabError, match="no hosts with trixie here"):
+        machine.host_suite("ubuntu", "noble", "trixie")
 
 
 @pytest.mark.parametrize(

@@ -36,17 +36,24 @@ def _ssh_key(lab: Lab) -> bool:
     return True
 
 
-def up(lab: Lab, count: int | None = None, fresh: bool = False, containers: bool = False) -> State:
+def up(
+    lab: Lab, count: int | None = None, fresh: bool = False, containers: bool = False, suite: str | None = None
+) -> State:
     """Make the lab have at least `count` hosts (default: what it has, else one) that run and answer; repair it.
 
     containers: hosts that start now can run containers, here and when the lab is repaired.
+    suite: what hosts are that are made from now on; those that there are stay as they are.
     """
     machine.require()
     _base(lab)
+    if suite:
+        machine.host_suite(*machine.suite_of(machine.os_release()), suite)
     with locked(lab.lock, f"lab {lab.name!r}", _LOCK_WAIT):
+        lab.directory.mkdir(parents=True, exist_ok=True)
         if containers:
-            lab.directory.mkdir(parents=True, exist_ok=True)
             write_atomic(lab.containers, "")
+        if suite:
+            write_atomic(lab.suite_file, f"{suite}\n")
         new_key = _ssh_key(lab)
         state, moved = network.up(lab, State.load(lab))
         wanted = max(count or 0, len(state.hosts), 1, *(host.index for host in lab.on_disk()))
@@ -116,7 +123,7 @@ def down(lab: Lab, purge_cache: bool = False) -> None:
         remove_tree(lab.directory)
         if purge_cache:
             remove_tree(lab.cache)
-            (lab.base / "locks" / "images.lock").unlink(missing_ok=True)
+            lab.images_lock.unlink(missing_ok=True)
             say("removed the cache")
         lab.lock.unlink(missing_ok=True)
     _tidy(lab)

@@ -15,13 +15,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import sources
 from .common import LabError, locked, remove_tree, run, say, write_atomic
 from .layout import CHECKOUT, Lab
-from .machine import os_release, suite_of
+from .machine import host_suite, os_release, suite_of
 
 # What a server fresh from its installer has, no more: what the product needs beyond it, its roles must install.
 PACKAGES = (
@@ -74,9 +74,13 @@ class Spec:
         return f"{self.suite}-{_digest(text)[:12]}"
 
 
-def spec_of_machine(keyring_dir: Path) -> Spec:
-    """The image this machine would build. Armoured keys that stand inside apt sources are written to `keyring_dir`."""
+def spec_of_machine(keyring_dir: Path, wanted: str = "") -> Spec:
+    """The image this machine would build, with its own suite or the wanted one out of the same archives.
+
+    Armoured keys that stand inside apt sources are written to `keyring_dir`.
+    """
     distribution, suite = suite_of(os_release())
+    chosen = host_suite(distribution, suite, wanted)
     directory = Path("/etc/apt/sources.list.d")
     files = [Path("/etc/apt/sources.list"), *sorted([*directory.glob("*.list"), *directory.glob("*.sources")])]
     found = sources.parse_sources({str(path): _read(path) for path in files}, distribution, suite)
@@ -99,10 +103,11 @@ def spec_of_machine(keyring_dir: Path) -> Spec:
             keyrings[keyring] = keyring
         else:
             keyring = ""
-        lines += source.lines(keyring)
+        suites = tuple(chosen + name.removeprefix(suite) for name in source.suites)
+        lines += replace(source, suites=suites).lines(keyring)
     return Spec(
         distribution=distribution,
-        suite=suite,
+        suite=chosen,
         architecture=run(["dpkg", "--print-architecture"]).stdout.strip(),
         sources=lines,
         apt_settings=sources.parse_apt_settings(run(["apt-config", "dump"]).stdout),
@@ -117,12 +122,12 @@ def _die_with_parent() -> None:
 
 
 def image(lab: Lab) -> Path:
-    """The image for this machine, built when the cache lacks it. Raises LabError with the end of mmdebstrap's log."""
-    spec = spec_of_machine(lab.images / "keyrings")
+    """The image of the lab's hosts, built when the cache lacks it. Raises LabError with the end of mmdebstrap's log."""
+    spec = spec_of_machine(lab.images / "keyrings", lab.suite)
     target = lab.images / f"{spec.key}.tar"
     if target.exists():
         return target
-    with locked(lab.base / "locks" / "images.lock", "the image cache", _BUILD_TIMEOUT) as descriptor:
+    with locked(lab.images_lock, "the image cache", _BUILD_TIMEOUT) as descriptor:
         if target.exists():
             return target
         for leftover in lab.images.glob("*.building"):

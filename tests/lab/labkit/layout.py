@@ -95,6 +95,11 @@ class Lab:
         return self.base / "locks" / f"{self.name}.lock"
 
     @property
+    def images_lock(self) -> Path:
+        """Of the cache of images; no lab has a name with a _, so it is no lab's lock."""
+        return self.base / "locks" / "cached_images.lock"
+
+    @property
     def state_file(self) -> Path:
         return self.directory / "state.json"
 
@@ -102,6 +107,18 @@ class Lab:
     def containers(self) -> Path:
         """Is there when the lab's hosts can run containers; they restart to learn of it."""
         return self.directory / "containers"
+
+    @property
+    def suite_file(self) -> Path:
+        """Names the suite of the hosts that are made from now on, if it is not this machine's own."""
+        return self.directory / "suite"
+
+    @property
+    def suite(self) -> str:
+        try:
+            return self.suite_file.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return ""
 
     @property
     def key(self) -> Path:

@@ -15,6 +15,8 @@ from pathlib import Path
 from .common import LabError, run, say
 
 SUITES = {"debian": {"12": "bookworm"}, "ubuntu": {"24.04": "noble"}}
+# What hosts can be on such a machine, beside its own suite.
+OTHER_SUITES = {"debian": ("trixie",), "ubuntu": ()}
 # command -> Debian package that has it (the same on Ubuntu)
 COMMANDS = {
     "mmdebstrap": "mmdebstrap",
@@ -66,6 +68,14 @@ def suite_of(release: dict[str, str]) -> tuple[str, str]:
             2,
         )
     return distribution, suite
+
+
+def host_suite(distribution: str, own: str, wanted: str) -> str:
+    """The suite of hosts: the wanted one, else this machine's own. Raises LabError for one that it cannot make."""
+    known = (own, *OTHER_SUITES[distribution])
+    if wanted and wanted not in known:
+        raise LabError(f"the lab makes no hosts with {wanted} here", f"choose one of {', '.join(known)}", 2)
+    return wanted or own
 
 
 def _namespaces() -> str:
