@@ -33,8 +33,10 @@ from .quoting import Substituted, plain_value, quote_path
 # The limit on the memory that workers share; it reserves nothing.
 _SHARED_MEMORY = "16g"
 STOP_MARGIN_S = 15
-# The variable with the user and group of engines in containers, and the file that has it on a host.
+# The variable with the user and group of engines in containers, those with the groups of devices, and the file that has
+# them on a host.
 ACCOUNT, ACCOUNT_FILE = "B70_ACCOUNT", "account.env"
+DEVICE_GROUPS = {"B70_RENDER": "render", "B70_VIDEO": "video"}
 # Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
 # ProtectClock= is left out as well: it turns on a device policy that hides /dev/dri.
 HARDENING = """\
@@ -225,8 +227,6 @@ class Container:
                 "Delegate=yes",
                 "Environment=PODMAN_SYSTEMD_UNIT=%n",
                 f"EnvironmentFile={plain_value(settings['config_dir'])}/{ACCOUNT_FILE}",
-                # The groups of the devices have other numbers, or none, in an image: the host's go along.
-                *(("SupplementaryGroups=render video",) if _on_cards(resolved) else ()),
             ),
             argv=self._argv(name, resolved, settings, written),
             folders=("/usr/bin/setpriv", *account, *cache_words(resolved, settings, made)),
@@ -312,7 +312,9 @@ def _devices(resolved: Mapping[str, Any]) -> list[str]:
     if not _on_cards(resolved):
         return [f"--shm-size={_SHARED_MEMORY}"]
     # The collectives look for the cards by their place on the bus, also where there is one.
-    words = ["--device=/dev/dri", "--volume=/dev/dri/by-path:/dev/dri/by-path:ro", "--group-add=keep-groups"]
+    words = ["--device=/dev/dri", "--volume=/dev/dri/by-path:/dev/dri/by-path:ro"]
+    # Groups have other numbers, or none, in an image. Only crun could keep the host's without naming them.
+    words += [Substituted(f"--group-add=${{{variable}}}") for variable in DEVICE_GROUPS]
     if workers > 1:
         # Workers take file descriptors from each other, and share segments of memory.
         return [*words, "--ipc=host", "--cap-add=SYS_PTRACE"]
@@ -320,5 +322,7 @@ def _devices(resolved: Mapping[str, Any]) -> list[str]:
 
 
 def account_file(settings: Mapping[str, Any]) -> str:
-    """Return the text of the file with the account of engines in containers; the host puts in the numbers."""
-    return f'{ACCOUNT}="@uid:{settings["user"]}@:@gid:{settings["group"]}@"\n'
+    """Return the text of the file with the account and groups of engines in containers; the host puts in the numbers."""
+    account = {ACCOUNT: f"@uid:{settings['user']}@:@gid:{settings['group']}@"}
+    groups = {variable: f"@gid:{name}@" for variable, name in DEVICE_GROUPS.items()}
+    return "".join(f'{variable}="{numbers}"\n' for variable, numbers in (account | groups).items())

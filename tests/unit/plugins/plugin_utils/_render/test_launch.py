@@ -105,7 +105,8 @@ def test_a_unit_is_what_podmans_generator_makes_of_the_same_container(folder: st
 
 
 def test_the_account_of_a_container_is_numbered_by_the_host() -> None:
-    assert rendered()["account.env"] == 'B70_ACCOUNT="@uid:b70@:@gid:b70@"\n'
+    numbers = 'B70_ACCOUNT="@uid:b70@:@gid:b70@"\nB70_RENDER="@gid:render@"\nB70_VIDEO="@gid:video@"\n'
+    assert rendered()["account.env"] == numbers
     assert numbered('A="@uid:root@:@gid:root@"\n') == 'A="0:0"\n'
     assert numbered("@uid:nobody-has-this@") == "@uid:nobody-has-this@"
     assert "account.env" not in rendered("cpu", cards=0)
@@ -159,8 +160,7 @@ def test_an_engine_without_cards_gets_no_device() -> None:
     stacks["ours"] = {**stacks[STOCK], "name": "ours", "device": "cpu", "rules": []}
     text = unit("ours", stacks=stacks)
     assert "/dev/dri" not in text
-    assert "SupplementaryGroups" not in text
-    assert "keep-groups" not in text
+    assert "--group-add" not in text
 
 
 def test_a_profile_says_what_the_process_in_the_container_shows() -> None:
