@@ -38,7 +38,7 @@ GONE = ("does not run any more", "has not been verified since", "the frontdoor i
 class Answer:
     """One answer. began: when it was asked for; first, ended: when its first token came (0.0: none) and it was over.
 
-    status 0: no HTTP answer, and error says why. stamp: who gave the tokens (see the simulated engine).
+    status 0: no HTTP answer, and error says why. stamp: who gave the tokens, if it was a simulated engine (see there).
     """
 
     stream: bool
@@ -74,7 +74,7 @@ class Recording:
     versions: list[Version] = field(default_factory=list)
 
     def check(self, *, canary: int = 12) -> None:
-        """Assert that no client got what it must not get.
+        """Assert that no client of a simulated engine got what it must not get.
 
         :param canary: how many questions an engine must have answered, all rightly, before a client is let in.
         """
@@ -97,6 +97,17 @@ class Recording:
         assert all(version.state["verified"] for version in opened), opened
         if answer.status == 200 and answer.whole:
             assert answer.text == f"I am {name}.", answer
+
+    def check_right(self, text: str) -> None:
+        """Assert that each client of a real engine got this text, from a verified one, or was refused as documented."""
+        for answer in self.answers:
+            if answer.status == 503:
+                self._refused(answer)
+                continue
+            assert (answer.status, answer.text.strip(), answer.whole) == (200, text, True), answer
+            opened = [at.state for at in self.during(answer.began - READ_S, answer.first) if at.state["open"]]
+            assert opened, f"a token while no engine was let in: {answer}"
+            assert all(state["verified"] for state in opened), (answer, opened)
 
     def _refused(self, answer: Answer) -> None:
         """A refusal says when to come back and why, as the state of that moment had it."""
@@ -248,11 +259,17 @@ def ask(address: str, *, stream: bool, limit_s: float = GIVE_UP_S, port: int = 8
         first = time.time()
         data = json.loads(text)
         answer = str(data["choices"][0]["message"]["content"])
-        return Answer(False, began, first, first, 200, answer, data["system_fingerprint"], whole=True)
+        return Answer(False, began, first, first, 200, answer, stamp_of(data), whole=True)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Answer(stream, began, 0.0, time.time(), 0, error=repr(error))
     finally:
         connection.close()
+
+
+def stamp_of(data: dict[str, Any]) -> str:
+    """Return what a simulated engine says of itself; empty where it was another one."""
+    said = str(data.get("system_fingerprint") or "")
+    return said if len(said.split(" ")) == 4 else ""
 
 
 def _streamed(response: http.client.HTTPResponse, began: float) -> Answer:
@@ -272,7 +289,7 @@ def _streamed(response: http.client.HTTPResponse, began: float) -> Answer:
             part = choice.get("delta", {}).get("content") or ""
             first = first or (now if part else 0.0)
             text += part
-        stamp = event.get("system_fingerprint") or stamp
+        stamp = stamp_of(event) or stamp
     return Answer(True, began, first or time.time(), time.time(), 200, text, stamp, error, whole=whole and not error)
 
 

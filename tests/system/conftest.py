@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from clients.line import Line, line, process
 from demo import inventory_hosts
 from machine import free_port
 from shipped import installed, source, tarball
-from system.product import INVENTORY, Frontdoor, bare_hosts, reach
+from system import kinds
+from system.product import INVENTORY, Frontdoor, bare_hosts, lab_command, play, reach
+from vendor import llama
+from vendor.server import gateway, serve
 
 __all__ = ["frontdoor", "host", "host_vars", "installed", "source", "tarball"]
 
@@ -26,6 +30,47 @@ def two_hosts() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """Two hosts in a lab of their own, by name with their variables, bare for the first module that asks for them."""
     with bare_hosts("elsewhere", 2):
         yield sorted(inventory_hosts(str(INVENTORY), "b70_hosts").items())
+
+
+@pytest.fixture(scope="session")
+def kinds_vars() -> Iterator[dict[str, Any]]:
+    """The variables of a host that can run containers, bare for the first module that asks for it."""
+    with bare_hosts(kinds.LAB, 1, "--containers"):
+        lab_command("nat", "on")
+        yield inventory_hosts(str(INVENTORY), "b70_hosts")[f"{kinds.LAB}1"]
+
+
+@pytest.fixture(scope="session")
+def kinds_site(kinds_vars: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[kinds.Operator]:
+    """The site of that host. What it builds of llama.cpp is kept by its key, so that only the first run builds."""
+    with serve(llama.make().www, gateway()) as url:
+        more = {
+            "stack_git_mirrors": {"https://github.com/": f"{url}/git/"},
+            "stack_wheel_store": str(llama.CACHE / "wheels"),
+        }
+        yield kinds.Operator(tmp_path_factory.mktemp("stacks"), kinds_vars["ansible_host"], more)
+
+
+@pytest.fixture(scope="session")
+def kinds_native(kinds_site: kinds.Operator) -> kinds.Operator:
+    """The real vLLM serves tiny-a there, from its environment."""
+    done = play(kinds.SITE, *kinds_site.words("tiny-a"), limit_s=3600)
+    assert done.code == 0, done.output[-6000:]
+    return kinds_site
+
+
+@pytest.fixture(scope="session")
+def kinds_image(kinds_native: kinds.Operator, kinds_vars: dict[str, Any]) -> kinds.Image:
+    """The image of that engine in a registry on the host, which has stacks of it in its site."""
+    host = reach(kinds_vars)
+    kinds.with_containers(host, kinds_native.address)
+    kinds.with_registry(host)
+    program = kinds.run(host, "readlink -e /opt/b70/stacks/cpu-*/venv/bin/vllm")
+    image = kinds_native.publish(host, "lab/vllm", program, kinds.VLLM)
+    kinds.run(host, "podman image rm --all --force")
+    kinds_native.stack("lab-image", image)
+    kinds_native.stack("lab-image-gone", replace(image, digest=f"sha256:{'0' * 64}"))
+    return image
 
 
 @pytest.fixture(scope="session")

@@ -3,55 +3,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A host serves the real engine from a container image of a real registry, and goes back to its own environment.
 
-The image is made of the host's own system and stack, so it has the very engine that the host runs without a container.
-The tests are one story in this order, in a lab of its own.
+The tests are one story in this order, on the host of `test_llama.py` and `test_kinds.py`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from testinfra.host import Host
 
-from demo import inventory_hosts
+from system.kinds import LAB, SITE, SWITCH, Image, Operator, run, served
 from system.product import (
-    INVENTORY,
-    ROOT,
     Frontdoor,
     answer_of,
-    bare_hosts,
     lab_command,
     play,
     reach,
     served_process,
-    until,
     wait_served_anew,
     words_of,
 )
 
-LAB = "images"
-HOST = f"{LAB}1"
-SITE, SWITCH = ROOT / "site.yml", ROOT / "switch.yml"
-REPOSITORY = "lab/vllm"
 UNIT = "b70-slot-main-tiny-image.service"
-# Debian 12 has an older crun, which cannot start a container inside of one.
-CONTAINERS_CONF = '[engine]\nruntime = "runc"\n'
-REGISTRY_CONF = """\
-version: 0.1
-storage: {filesystem: {rootdirectory: /var/lib/docker-registry}, delete: {enabled: true}}
-http: {addr: ":5000"}
-"""
-FOLDERS = "usr/bin usr/sbin usr/lib usr/lib64 bin lib lib64 sbin etc/ld.so.conf etc/ld.so.conf.d etc/ld.so.cache"
-# What dpkg knows of the packages in these folders: an image with it can get other packages. Owners of single files are
-# names of accounts, which the image has none of.
-FOLDERS = f"--exclude=var/lib/dpkg/statoverride {FOLDERS} var/lib/dpkg etc/dpkg"
 # A site with the packages of a derived image, whose certificate the host trusts.
 PACKAGES = "/srv/packages"
 CONTROL = """\
@@ -73,107 +49,29 @@ server.serve_forever()
 
 
 @pytest.fixture(scope="module")
-def variables() -> Iterator[dict[str, Any]]:
-    """The variables of a host with containers that serves tiny-a from its environment."""
-    with bare_hosts(LAB, 1, "--containers"):
-        lab_command("nat", "on")
-        done = play(SITE)
-        assert done.code == 0, done.output[-4000:]
-        yield inventory_hosts(str(INVENTORY), "b70_hosts")[HOST]
+def host(kinds_vars: dict[str, Any]) -> Host:
+    return reach(kinds_vars)
 
 
 @pytest.fixture(scope="module")
-def host(variables: dict[str, Any]) -> Host:
-    return reach(variables)
+def frontdoor(kinds_vars: dict[str, Any]) -> Frontdoor:
+    return Frontdoor(f"http://{kinds_vars['ansible_host']}:8000")
 
 
 @pytest.fixture(scope="module")
-def frontdoor(variables: dict[str, Any]) -> Frontdoor:
-    return Frontdoor(f"http://{variables['ansible_host']}:8000")
-
-
-def run(host: Host, command: str) -> str:
-    done = host.run(command)
-    assert done.rc == 0, f"{command}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
-    return str(done.stdout).strip()
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Runs the shipped plays with the stacks and profiles of a site that has an image."""
-
-    folder: Path
-    name: str  # the image without its digest
-    digest: str
-    program: str
-
-    def stack(self, name: str, digest: str, debs: list[dict[str, str]] | None = None) -> None:
-        """Write the manifest of a stack that is the image of this digest, with these packages in it."""
-        more = {"debs": debs} if debs else {}
-        manifest = {
-            "name": name,
-            "installable": True,
-            "reason": "",
-            "engine": {"kind": "vllm", "version": "0.32.0"},
-            "device": "cpu",
-            "cards": 0,
-            "machines": ["x86_64"],
-            "disk_mib": 3000,
-            "image": {"name": self.name, "digest": digest, "size_gb": 1, "program": self.program, **more},
-            "env": {"TORCHDYNAMO_DISABLE": "1"},
-        }
-        (self.folder / f"{name}.yml").write_text(yaml.safe_dump(manifest))
-
-    def words(self, profile: str) -> list[str]:
-        profiles = {
-            "tiny-image": {"extends": "tiny-a", "stack": "lab-image"},
-            "tiny-image-corrupt": {"extends": "tiny-corrupt", "stack": "lab-image"},
-            "tiny-image-gone": {"extends": "tiny-a", "stack": "lab-image-gone"},
-            "tiny-derived": {"extends": "tiny-a", "stack": "lab-derived"},
-        }
-        made = {
-            name: {**more, "status": "candidate", "engine": {"cache_key": name}}
-            for name, more in profiles.items()
-            if (self.folder / f"{more['stack']}.yml").exists()
-        }
-        given = {"b70_profiles": made, "b70_stack_dirs": [str(self.folder)], "profile": profile}
-        return ["-e", json.dumps(given)]
+def image(kinds_image: Image) -> Image:
+    return kinds_image
 
 
 @pytest.fixture(scope="module")
-def operator(host: Host, variables: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    """A registry on the host, which has an image of the host's own engine."""
-    address = f"{variables['ansible_host']}:5000"
-    run(host, "apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends podman runc docker-registry")
-    for path, text in (
-        ("/etc/containers/containers.conf", CONTAINERS_CONF),
-        ("/etc/containers/registries.conf.d/lab.conf", f'[[registry]]\nlocation = "{address}"\ninsecure = true\n'),
-        ("/etc/docker/registry/config.yml", REGISTRY_CONF),
-    ):
-        run(host, f"mkdir -p {Path(path).parent}; cat > {path} <<'END'\n{text}END")
-    run(host, "systemctl restart docker-registry")
-    until(
-        lambda: host.run(f"python3 -c \"import urllib.request as u; u.urlopen('http://{address}/v2/')\"").rc == 0,
-        "registry",
-        30,
-    )
-    program = run(host, "readlink -e /opt/b70/stacks/cpu-*/venv/bin/vllm")
-    venv = str(Path(program).parents[2]).lstrip("/")
-    name = f"{address}/{REPOSITORY}"
-    run(host, f"tar -C / -c {FOLDERS} {venv} | podman import - {name}:1")
-    run(host, f"podman push --compression-format=zstd --digestfile=/tmp/digest {name}:1")
-    run(host, "podman image rm --all --force")
-    folder = tmp_path_factory.mktemp("stacks")
-    made = Operator(folder, name, run(host, "cat /tmp/digest"), program)
-    made.stack("lab-image", made.digest)
-    made.stack("lab-image-gone", f"sha256:{'0' * 64}")
-    return made
+def operator(kinds_native: Operator, kinds_image: Image) -> Operator:
+    return kinds_native
 
 
 @pytest.fixture(scope="module")
-def packages(operator: Operator, host: Host, variables: dict[str, Any]) -> list[dict[str, str]]:
+def packages(operator: Operator, host: Host) -> list[dict[str, str]]:
     """Two releases of a package on an HTTPS server: `url` and `sha256` of each."""
-    address = variables["ansible_host"]
+    address = operator.address
     run(
         host,
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=lab -keyout /srv/lab.key -out /srv/lab.crt "
@@ -197,16 +95,6 @@ def packages(operator: Operator, host: Host, variables: dict[str, Any]) -> list[
     return found
 
 
-def served(frontdoor: Frontdoor, profile: str) -> bool:
-    """Whether the profile is served verified, and answers."""
-    status = frontdoor.status()
-    return (status["model_slot"]["name"], status["verified"], answer_of(frontdoor.ask())) == (
-        profile,
-        True,
-        "I am tiny-a.",
-    )
-
-
 def main_pid(host: Host) -> int:
     return int(run(host, f"systemctl show --property=MainPID --value {UNIT}"))
 
@@ -216,11 +104,11 @@ def engine_pid(host: Host) -> int:
     return int(run(host, f"cat /proc/{pid}/task/{pid}/children").split()[0])
 
 
-def test_check_mode_says_what_it_would_pull_and_changes_nothing(operator: Operator, host: Host) -> None:
+def test_check_mode_says_what_it_would_pull_and_changes_nothing(operator: Operator, image: Image, host: Host) -> None:
     done = play(SITE, "--check", *operator.words("tiny-image"))
     assert done.code == 0, done.output[-4000:]
     assert "would install stack lab-image-" in done.output
-    assert f"the image {operator.name}@{operator.digest}, 1 GB" in words_of(done.output)
+    assert f"the image {image.name}@{image.digest}, 1 GB" in words_of(done.output)
     assert run(host, "podman image ls --quiet") == ""
 
 
@@ -238,7 +126,7 @@ def test_a_pull_from_a_registry_that_says_nothing_more_is_ended(
 ) -> None:
     run(host, "systemctl kill --signal=STOP docker-registry")
     try:
-        done = play(SITE, *operator.words("tiny-image"), "-e", '{"stack_stall_timeout": 10}')
+        done = play(SITE, *operator.words("tiny-image", stack_stall_timeout=10))
     finally:
         run(host, "systemctl kill --signal=CONT docker-registry")
     assert done.code != 0
@@ -254,7 +142,9 @@ def test_a_switch_refuses_an_image_that_is_not_there(operator: Operator, frontdo
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
 
 
-def test_the_image_is_pulled_and_served_with_its_canary(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
+def test_the_image_is_pulled_and_served_with_its_canary(
+    operator: Operator, image: Image, host: Host, frontdoor: Frontdoor
+) -> None:
     done = play(SITE, *operator.words("tiny-image"))
     assert done.code == 0, done.output[-6000:]
     assert "pulling or building the image" in done.output
@@ -262,11 +152,11 @@ def test_the_image_is_pulled_and_served_with_its_canary(operator: Operator, host
     assert run(host, f"systemctl is-enabled {UNIT}") == "enabled"
     record = json.loads(run(host, "cat /opt/b70/stacks/lab-image-*/fingerprint.json"))
     assert record["image"]["id"] == run(
-        host, f"podman image inspect --format '{{{{.Id}}}}' {operator.name}@{operator.digest}"
+        host, f"podman image inspect --format '{{{{.Id}}}}' {image.name}@{image.digest}"
     )
 
 
-def test_the_engine_in_the_container_has_no_rights(operator: Operator, host: Host) -> None:
+def test_the_engine_in_the_container_has_no_rights(operator: Operator, image: Image, host: Host) -> None:
     pid = engine_pid(host)
     status = run(host, f"cat /proc/{pid}/status")
     uid = run(host, "id -u b70")
@@ -276,7 +166,7 @@ def test_the_engine_in_the_container_has_no_rights(operator: Operator, host: Hos
     assert "serve" in run(host, f"tr '\\0' ' ' < /proc/{pid}/cmdline")
     argv = run(host, f"cat /proc/{pid}/cgroup")
     assert UNIT in argv
-    assert host.run(f"nsenter --target {pid} --mount touch {operator.program}").rc != 0, "the image cannot be written"
+    assert host.run(f"nsenter --target {pid} --mount touch {image.program}").rc != 0, "the image cannot be written"
 
 
 def test_nothing_differs_from_the_rendering_and_a_second_run_changes_nothing(operator: Operator, host: Host) -> None:
@@ -315,15 +205,15 @@ def derived(host: Host) -> dict[str, dict[str, Any]]:
 
 
 def test_a_derived_image_is_built_once_from_the_base_and_the_packages_of_its_manifest(
-    operator: Operator, host: Host, packages: list[dict[str, str]]
+    operator: Operator, image: Image, host: Host, packages: list[dict[str, str]]
 ) -> None:
-    operator.stack("lab-derived", operator.digest, packages[:1])
-    words = [*operator.words("tiny-image"), "-e", '{"stack_names": ["lab-image", "lab-derived"]}']
+    operator.stack("lab-derived", image, debs=packages[:1])
+    words = operator.words("tiny-image", stack_names=["lab-image", "lab-derived"])
     done = play(SITE, *words)
     assert done.code == 0, done.output[-6000:]
     assert "and 1 packages in it" in words_of(done.output)
     record = derived(host)["1"]
-    assert record["source"] == f"{operator.name}@{operator.digest}"
+    assert record["source"] == f"{image.name}@{image.digest}"
     assert record["id"] == run(host, f"podman image inspect --format '{{{{.Id}}}}' {record['reference']}")
     again = play(SITE, *words)
     assert (again.code, again.changed) == (0, 0), again.output[-4000:]
@@ -331,9 +221,9 @@ def test_a_derived_image_is_built_once_from_the_base_and_the_packages_of_its_man
 
 
 def test_a_package_that_is_not_the_one_of_the_manifest_is_refused(
-    operator: Operator, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
+    operator: Operator, image: Image, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
 ) -> None:
-    operator.stack("lab-derived", operator.digest, [{**packages[1], "sha256": "0" * 64}])
+    operator.stack("lab-derived", image, debs=[{**packages[1], "sha256": "0" * 64}])
     done = play(SITE, *operator.words("tiny-derived"))
     assert done.code != 0
     assert "did not match" in words_of(done.output), done.output[-4000:]
@@ -341,9 +231,9 @@ def test_a_package_that_is_not_the_one_of_the_manifest_is_refused(
 
 
 def test_a_changed_manifest_builds_another_image_which_is_served(
-    operator: Operator, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
+    operator: Operator, image: Image, host: Host, frontdoor: Frontdoor, packages: list[dict[str, str]]
 ) -> None:
-    operator.stack("lab-derived", operator.digest, packages[1:])
+    operator.stack("lab-derived", image, debs=packages[1:])
     done = play(SITE, *operator.words("tiny-derived"))
     assert done.code == 0, done.output[-6000:]
     assert served(frontdoor, "tiny-derived")
@@ -357,6 +247,6 @@ def test_a_changed_manifest_builds_another_image_which_is_served(
 
 def test_a_reboot_brings_the_container_back_verified(operator: Operator, host: Host, frontdoor: Frontdoor) -> None:
     before = served_process(host)
-    lab_command("reboot", HOST)
+    lab_command("reboot", f"{LAB}1")
     wait_served_anew(host, before)
     assert served(frontdoor, "tiny-image")

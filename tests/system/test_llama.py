@@ -4,15 +4,14 @@
 """llama.cpp on a host: built from source, switched to from vLLM and back, and rolled back across kinds of engines.
 
 The sources are the real ones, out of a package; the engine is the real one, on the processor. The tests are one story
-in this order, in a lab of its own. What was built is kept in the checkout's cache by its key, so that only the first
-run builds.
+in this order, on a host that `test_images.py` and `test_kinds.py` use after it. What was built is kept in the
+checkout's cache by its key, so that only the first run builds.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,12 @@ from testinfra.host import Host
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from demo import inventory_hosts
+from system.kinds import LAB, SITE, SWITCH, Operator
 from system.product import (
-    INVENTORY,
     ROOT,
     Frontdoor,
     Play,
     answer_of,
-    bare_hosts,
     lab_command,
     play,
     reach,
@@ -37,10 +34,7 @@ from system.product import (
     words_of,
 )
 from vendor import llama
-from vendor.server import gateway, serve
 
-LAB = "llama"
-SWITCH = ROOT / "switch.yml"
 SLOT = {
     **dict.fromkeys(("config_dir", "unit_dir", "tmpfiles_dir", "run_dir", "state_dir", "lib_dir", "bin_dir"), "/d"),
     **dict.fromkeys(("models_dir", "stacks_dir", "cache_dir", "hf_home"), "/data"),
@@ -49,36 +43,22 @@ SLOT = {
     "group": "b70",
     "backend_port": 18080,
 }
-WHEELS = llama.CACHE / "wheels"
 
 
-@pytest.fixture(scope="session")
-def host_vars() -> Iterator[dict[str, Any]]:
-    with bare_hosts(LAB, 1):
-        lab_command("nat", "on")
-        yield inventory_hosts(str(INVENTORY), "b70_hosts")[f"{LAB}1"]
+@pytest.fixture(scope="module")
+def host(kinds_vars: dict[str, Any]) -> Host:
+    return reach(kinds_vars)
 
 
-@pytest.fixture(scope="session")
-def host(host_vars: dict[str, Any]) -> Host:
-    return reach(host_vars)
+@pytest.fixture(scope="module")
+def frontdoor(kinds_vars: dict[str, Any]) -> Frontdoor:
+    return Frontdoor(f"http://{kinds_vars['ansible_host']}:8000")
 
 
-@pytest.fixture(scope="session")
-def frontdoor(host_vars: dict[str, Any]) -> Frontdoor:
-    return Frontdoor(f"http://{host_vars['ansible_host']}:8000")
-
-
-@pytest.fixture(scope="session")
-def site(host_vars: dict[str, Any]) -> Iterator[list[str]]:
-    """The words of the site's variables: where the lab's llama.cpp is, and where built wheels are kept."""
-    with serve(llama.make().www, gateway()) as url:
-        given = {
-            "b70_stack_dirs": [str(llama.STACKS)],
-            "stack_git_mirrors": {"https://github.com/": f"{url}/git/"},
-            "stack_wheel_store": str(WHEELS),
-        }
-        yield ["-e", json.dumps(given)]
+@pytest.fixture(scope="module")
+def site(kinds_native: Operator) -> Operator:
+    """vLLM serves tiny-a."""
+    return kinds_native
 
 
 def served(frontdoor: Frontdoor) -> tuple[str, bool]:
@@ -95,17 +75,9 @@ def test_the_commit_that_is_served_is_the_pinned_one() -> None:
     assert llama.make().commit == llama.pinned()
 
 
-@pytest.fixture(scope="session")
-def native(site: list[str]) -> Play:
-    """vLLM serves tiny-a."""
-    done = play(ROOT / "site.yml", *site, "-e", "profile=tiny-a", limit_s=3600)
-    assert done.code == 0, done.output[-6000:]
-    return done
-
-
-@pytest.fixture(scope="session")
-def predicted(native: Play, site: list[str]) -> Play:
-    return play(ROOT / "site.yml", *site, "-e", "profile=tiny-a-gguf", "--check", "--diff")
+@pytest.fixture(scope="module")
+def predicted(site: Operator) -> Play:
+    return play(SITE, *site.words("tiny-a-gguf"), "--check", "--diff")
 
 
 def test_a_prediction_tells_what_would_be_installed_and_does_nothing(
@@ -117,10 +89,10 @@ def test_a_prediction_tells_what_would_be_installed_and_does_nothing(
     assert served(frontdoor) == ("tiny-a", True)
 
 
-@pytest.fixture(scope="session")
-def switched(predicted: Play, site: list[str]) -> Play:
+@pytest.fixture(scope="module")
+def switched(predicted: Play, site: Operator) -> Play:
     """The host builds llama.cpp, or takes what an earlier run built, and serves a GGUF file with it."""
-    done = play(ROOT / "site.yml", *site, "-e", "profile=tiny-a-gguf", limit_s=5400)
+    done = play(SITE, *site.words("tiny-a-gguf"), limit_s=5400)
     assert done.code == 0, done.output[-6000:]
     return done
 
@@ -146,18 +118,18 @@ def test_the_libraries_of_the_program_are_those_that_were_built_with_it(switched
     assert "/venv/lib/libllama" in linked.replace("bin/../", "")
 
 
-def test_a_second_run_changes_nothing(switched: Play, site: list[str]) -> None:
-    again = play(ROOT / "site.yml", *site, "-e", "profile=tiny-a-gguf", limit_s=3600)
+def test_a_second_run_changes_nothing(switched: Play, site: Operator) -> None:
+    again = play(SITE, *site.words("tiny-a-gguf"), limit_s=3600)
     assert (again.code, again.changed) == (0, 0), again.output[-6000:]
 
 
 def test_the_engine_of_a_switch_reads_the_command_line_first(
-    switched: Play, site: list[str], frontdoor: Frontdoor
+    switched: Play, site: Operator, frontdoor: Frontdoor
 ) -> None:
     # The recorded table takes any text there; what devices there are only the program knows.
     engine = {"kind": "llama-server", "settings": {"device": "SYCL7"}}
     wrong = {"tiny-wrong-gguf": {"extends": "tiny-a-gguf", "status": "experiment", "engine": engine}}
-    refused = play(SWITCH, *site, "-e", json.dumps({"b70_profiles": wrong, "profile": "tiny-wrong-gguf"}))
+    refused = play(SWITCH, *site.words("tiny-wrong-gguf", b70_profiles=wrong))
     assert refused.code != 0
     said = words_of(refused.output)
     assert "the installed engine refuses 1 profile. tiny-wrong-gguf:" in said, refused.output[-3000:]
@@ -181,8 +153,8 @@ def test_the_program_reads_every_shipped_profile_of_its_kind(switched: Play, hos
     assert read >= 7
 
 
-def test_the_doctor_finds_nothing_wrong_with_the_stack(switched: Play, site: list[str]) -> None:
-    done = play(ROOT / "doctor.yml", *site)
+def test_the_doctor_finds_nothing_wrong_with_the_stack(switched: Play, site: Operator) -> None:
+    done = play(ROOT / "doctor.yml", *site.words("tiny-a-gguf"))
     said = words_of(done.output)
     assert "PASS engine-program" in said, done.output[-6000:]
     assert " 0 FAIL," in said, done.output[-6000:]
@@ -202,24 +174,24 @@ def test_an_engine_that_ends_is_started_and_verified_again(
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
 
 
-def test_damaged_weights_of_this_kind_are_rolled_back(switched: Play, site: list[str], frontdoor: Frontdoor) -> None:
-    failed = play(ROOT / "site.yml", *site, "-e", "profile=tiny-corrupt-gguf")
+def test_damaged_weights_of_this_kind_are_rolled_back(switched: Play, site: Operator, frontdoor: Frontdoor) -> None:
+    failed = play(SITE, *site.words("tiny-corrupt-gguf"))
     assert failed.code != 0
     assert "tiny-a-gguf is served again, verified" in words_of(failed.output), failed.output[-6000:]
     assert served(frontdoor) == ("tiny-a-gguf", True)
 
 
-def test_the_way_leads_back_to_vllm(switched: Play, site: list[str], host: Host, frontdoor: Frontdoor) -> None:
-    back = play(SWITCH, *site, "-e", "profile=tiny-a")
+def test_the_way_leads_back_to_vllm(switched: Play, site: Operator, host: Host, frontdoor: Frontdoor) -> None:
+    back = play(SWITCH, *site.words("tiny-a"))
     assert back.code == 0, back.output[-6000:]
     assert served(frontdoor) == ("tiny-a", True)
     assert enabled(host) == ["b70-slot-main-tiny-a.service"]
 
 
 def test_damaged_weights_are_rolled_back_to_the_other_kind(
-    switched: Play, site: list[str], host: Host, frontdoor: Frontdoor
+    switched: Play, site: Operator, host: Host, frontdoor: Frontdoor
 ) -> None:
-    failed = play(SWITCH, *site, "-e", "profile=tiny-corrupt-gguf")
+    failed = play(SWITCH, *site.words("tiny-corrupt-gguf"))
     assert failed.code != 0
     assert "tiny-a is served again, verified" in words_of(failed.output), failed.output[-6000:]
     assert served(frontdoor) == ("tiny-a", True)
@@ -228,7 +200,7 @@ def test_damaged_weights_are_rolled_back_to_the_other_kind(
 
 
 def test_a_file_that_is_no_gguf_is_refused_before_anything_stops(
-    switched: Play, site: list[str], host: Host, frontdoor: Frontdoor
+    switched: Play, site: Operator, host: Host, frontdoor: Frontdoor
 ) -> None:
     gone = "mv /mnt/fast-ai/llm-models/tiny-a-gguf/tiny-a-BF16.gguf /mnt/fast-ai/llm-models/tiny-a-gguf/x.gguf"
     host.check_output(gone)
@@ -236,6 +208,6 @@ def test_a_file_that_is_no_gguf_is_refused_before_anything_stops(
     assert refused.rc != 0
     assert "tiny-a-BF16.gguf" in refused.stdout + refused.stderr
     assert served(frontdoor) == ("tiny-a", True)
-    again = play(ROOT / "site.yml", *site, "-e", "profile=tiny-a-gguf", limit_s=3600)
+    again = play(SITE, *site.words("tiny-a-gguf"), limit_s=3600)
     assert again.code == 0, again.output[-6000:]
     assert served(frontdoor) == ("tiny-a-gguf", True)

@@ -1,0 +1,180 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switches between kinds of engines, from environments and from images, under clients that never stop asking.
+
+The tests are one story in this order, on Debian 12 and on Debian 13, whose hosts have other Podmans, other OCI runtimes
+and, on Debian 13, no Python for the environment of vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+from demo import inventory_hosts
+from labkit.layout import open_lab
+from scenarios.outcome import wait_served
+from scenarios.recording import Recording, Watch
+from scenarios.rig import Rig, names_of
+from system.kinds import LAB, LLAMA, SITE, Image, Operator, run, served, with_containers, write
+from system.product import INVENTORY, Frontdoor, lab_command, play, reach, until
+
+QUADLET = Path(__file__).parents[1] / "unit/plugins/plugin_utils/_render/quadlet"
+GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
+# In place of an engine: it says who it is and whether it may open a card, and ends.
+OPENS = ["/bin/bash", "-c", "id; : <> /dev/dri/renderD128 && echo opened"]
+exhaustive = pytest.mark.exhaustive
+# What is switched to, and the corrupt ones that lead back; test_llama.py and test_images.py have two more pairs. Those
+# that start a vLLM anew take long.
+STEPS = [
+    ("12", "switched", "tiny-image"),
+    pytest.param("12", "rolled_back", "tiny-corrupt-gguf", marks=exhaustive),
+    ("12", "switched", "tiny-a-gguf"),
+    ("12", "rolled_back", "tiny-gguf-image-corrupt"),
+    ("12", "switched", "tiny-gguf-image"),
+    pytest.param("12", "rolled_back", "tiny-image-corrupt", marks=exhaustive),
+    pytest.param("12", "rolled_back", "tiny-corrupt", marks=exhaustive),
+    ("12", "switched", "tiny-a"),
+    pytest.param("12", "rolled_back", "tiny-gguf-image-corrupt", marks=exhaustive),
+    pytest.param("13", "rolled_back", "tiny-image-corrupt", marks=exhaustive),
+    pytest.param("13", "switched", "tiny-image", marks=exhaustive),
+    pytest.param("13", "rolled_back", "tiny-gguf-image-corrupt", marks=exhaustive),
+    pytest.param("13", "switched", "tiny-gguf-image", marks=exhaustive),
+]
+ENDS = [
+    pytest.param("12", "tiny-gguf-image", marks=exhaustive),
+    pytest.param("13", "tiny-gguf-image", marks=exhaustive),
+    pytest.param("13", "tiny-image", marks=exhaustive),
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host, who plays on it, and the profiles that its story switches to."""
+
+    operator: Operator
+    rig: Rig
+    host: Host
+    frontdoor: Frontdoor
+    release: str  # of Debian
+
+    def play(self, profile: str, **more: Any) -> None:
+        done = play(SITE, "--limit", self.rig.host.name, *self.operator.words(profile, **more), limit_s=3600)
+        assert done.code == 0, done.output[-6000:]
+
+    def switch(self, profile: str, outcome: str) -> None:
+        done = self.rig.ctl("switch", profile, limit_s=600)
+        assert (done.code, done.data["outcome"]) == (0 if outcome == "switched" else 1, outcome), done
+
+
+@pytest.fixture(scope="module")
+def built(kinds_native: Operator, kinds_image: Image, kinds_vars: dict[str, Any]) -> Operator:
+    """All stacks are on the first host, and an image of llama.cpp is in its registry."""
+    operator, host = kinds_native, reach(kinds_vars)
+    names = ["cpu", "llama-cpu", "lab-image"]
+    done = play(SITE, "--limit", f"{LAB}1", *operator.words("tiny-a", stack_names=names), limit_s=5400)
+    assert done.code == 0, done.output[-6000:]
+    program = run(host, "readlink -e /opt/b70/stacks/llama-cpu-*/venv/bin/llama-server")
+    image = operator.publish(host, "lab/llama", program, LLAMA)
+    operator.stack("lab-llama", image)
+    operator.stack("lab-cards", kinds_image, device="xpu", start=OPENS)
+    return operator
+
+
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest, built: Operator) -> Place:
+    """The first host, or one with Debian 13, with all its stacks; it serves the first profile of its story."""
+    number = 1
+    if request.param == "13":
+        number = 2
+        lab_command("up", "--hosts", "2", "--containers", "--suite", "trixie")
+    variables = inventory_hosts(str(INVENTORY), "b70_hosts")[f"{LAB}{number}"]
+    frontdoor = Frontdoor(f"http://{variables['ansible_host']}:8000")
+    made = Place(built, Rig(open_lab(LAB), number), reach(variables), frontdoor, request.param)
+    assert run(made.host, "cat /etc/debian_version").startswith(request.param)
+    if number == 1:
+        made.play("tiny-a", stack_names=["cpu", "llama-cpu", "lab-image", "lab-llama"])
+    else:
+        with_containers(made.host, built.address)
+        made.play("tiny-gguf-image", stack_names=["lab-image", "lab-llama"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def watch(place: Place) -> Iterator[Watch]:
+    watch = Watch(place.rig)
+    yield watch
+    watch.stop()
+
+
+@pytest.fixture
+def recorded(watch: Watch) -> Iterator[Callable[[], Recording]]:
+    """Begin to record what clients get; each answer must be right, or a refusal that says why."""
+    yield watch.begin
+    recording = watch.end()
+    recording.check_right("I am tiny-a.")
+    assert any(answer.status == 200 for answer in recording.answers)
+
+
+@pytest.mark.parametrize(("place", "outcome", "profile"), STEPS, indirect=["place"])
+def test_a_switch_to_another_kind_gives_clients_right_answers_and_refusals_that_say_why(
+    place: Place, recorded: Callable[[], Recording], outcome: str, profile: str
+) -> None:
+    before = str(place.rig.state()["profile"]["name"])
+    recorded()
+    place.switch(profile, outcome)
+    serves = profile if outcome == "switched" else before
+    assert served(place.frontdoor, serves)
+    facts = place.rig.facts()
+    assert (names_of(facts.running), names_of(facts.enabled)) == ([serves], [serves])
+
+
+@pytest.mark.parametrize(("place", "profile"), ENDS, indirect=["place"])
+def test_an_engine_in_a_container_is_served_verified_again_after_a_kill_and_after_a_reboot(
+    place: Place, profile: str
+) -> None:
+    rig = place.rig
+    if rig.state()["profile"]["name"] != profile:
+        place.switch(profile, "switched")
+    for end in (lambda: rig.must("podman", "kill", "--signal=KILL", f"b70-slot-main-{profile}"), rig.reboot):
+        before = str(rig.state()["engine"]["invocation_id"])
+        end()
+        wait_served(rig, before)
+        assert served(place.frontdoor, profile)
+
+
+@pytest.mark.parametrize("place", ["12", pytest.param("13", marks=exhaustive)], indirect=True)
+def test_the_account_of_an_engine_opens_the_cards_of_its_container(place: Place) -> None:
+    """The node is a stand-in that the group render may open, as a card's is."""
+    host, unit = place.host, "/etc/systemd/system/b70-slot-main-tiny-image-cards.service"
+    node = "/dev/dri/renderD128"
+    run(host, f"mkdir -p /dev/dri/by-path; [ -e {node} ] || mknod {node} c 1 3; chgrp render {node}; chmod 660 {node}")
+    # As it is rendered, under a name that the slot takes no notice of.
+    kept = [
+        line for line in run(host, f"cat {unit}").splitlines() if not line.startswith(("ExecStartPost=", "Restart="))
+    ]
+    write(host, "/etc/systemd/system/lab-cards.service", "\n".join(kept).replace(Path(unit).stem, "lab-cards") + "\n")
+    run(host, "systemctl daemon-reload; systemctl start lab-cards.service")
+    until(
+        lambda: run(host, "systemctl show -P ActiveState lab-cards").startswith(("inactive", "failed")), "its end", 60
+    )
+    said = run(host, "journalctl --output=cat --unit=lab-cards")
+    assert f"uid={run(host, 'id -u b70')}" in said, said
+    assert "opened" in said.splitlines(), said
+
+
+@exhaustive
+@pytest.mark.parametrize("place", ["13"], indirect=True)
+@pytest.mark.parametrize("case", ["one-card", "two-cards"])
+def test_the_recorded_output_of_podmans_generator_is_what_it_prints(place: Place, case: str) -> None:
+    """`_render/test_launch.py` compares the units with that output."""
+    file = QUADLET / case / "b70-slot-main-demo.container"
+    write(place.host, f"/srv/quadlet-{case}/{file.name}", file.read_text())
+    printed = run(place.host, f"QUADLET_UNIT_DIRS=/srv/quadlet-{case} {GENERATOR} --dryrun")
+    assert (QUADLET / case / "podman-5.4.2.service").read_text().strip() in printed
