@@ -240,9 +240,13 @@ def status(rig: Rig) -> dict[str, Any]:
     return found
 
 
-def ask(address: str, *, stream: bool, limit_s: float = GIVE_UP_S, port: int = 8000) -> Answer:
-    """Ask the frontdoor, or the load balancer at another port, one question and write down what comes."""
+def ask(address: str, *, stream: bool, limit_s: float = GIVE_UP_S, port: int = 8000, **more: Any) -> Answer:
+    """Ask the frontdoor, or the load balancer at another port, one question and write down what comes.
+
+    more: further members of the request.
+    """
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "temperature": 0, "stream": stream}
+    body |= more
     began = time.time()
     connection = http.client.HTTPConnection(address, port, timeout=limit_s)
     try:

@@ -9,8 +9,10 @@ The tests are one story, in this order. The host may have served something else 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,10 @@ import pytest
 import requests
 from testinfra.host import Host
 
-from system.product import QUESTION, Play, lab_command, play, reach
+from labkit.layout import open_lab
+from scenarios.recording import Answer, Watch, ask
+from scenarios.rig import Rig
+from system.product import QUESTION, Play, lab_command, play, reach, until
 
 LIMIT_S = 180.0
 MAIN, AUX = "b70-slot-main-tiny-a.service", "b70-slot-aux-vectors.service"
@@ -46,6 +51,7 @@ class Two:
     host: Host
     url: str
     variables: Path
+    rig: Rig
 
     def run(self, playbook: str, *more: str) -> Play:
         return play(playbook, "--limit", self.name, "-e", f"@{self.variables}", *more)
@@ -53,6 +59,16 @@ class Two:
     def slots(self) -> dict[str, Any]:
         found: dict[str, Any] = requests.get(f"{self.url}/status", timeout=20).json()["slots"]
         return found
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """The rows of the engines of the main slot."""
+        found: list[dict[str, Any]] = self.slots()["main"]["replicas"]
+        return found
+
+    def command(self, replica: int) -> str:
+        """The command line of the process of one of the profile four's engines."""
+        pid = self.host.check_output(f"systemctl show --value --property=MainPID b70-slot-main-four@{replica}.service")
+        return str(self.host.check_output(f"tr '\\0' ' ' < /proc/{pid}/cmdline"))
 
     def chat(self) -> requests.Response:
         body = {"model": "tiny-a", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 12}
@@ -89,10 +105,12 @@ def two(two_hosts: list[tuple[str, dict[str, Any]]], tmp_path_factory: pytest.Te
     profiles["twin"] = {"extends": "tiny-b", "engine": {"served_model_name": "tiny-a"}, **queue}
     profiles["queued"] = {"extends": "tiny-a", **queue}
     # One engine per card, but for the cards.
-    profiles["four"] = {"extends": "tiny-a", "status": "candidate", "replicas": 4, "engine": {"start_stagger_s": 3}}
+    four = {"status": "candidate", "replicas": 4, "engine": {"start_stagger_s": 3}}
+    profiles |= {"four": {"extends": "tiny-a", **four}, "four-b": {"extends": "tiny-b", **four}}
     variables.write_text(json.dumps({"b70_slots": slots, "b70_profiles": profiles}))
     name, found = two_hosts[1]
-    return Two(name, reach(found), f"http://{found['ansible_host']}:8000", variables)
+    rig = Rig(open_lab(), int(name[-1]))
+    return Two(name, reach(found), f"http://{found['ansible_host']}:8000", variables, rig)
 
 
 @dataclass
@@ -204,34 +222,91 @@ def test_a_slot_that_is_stopped_says_so_to_those_who_ask_for_its_model(two: Two)
     assert two.chat().status_code == 200
 
 
-def test_four_engines_of_one_profile_lose_one_under_load(two: Two) -> None:
-    """Only what the dead engine was generating fails, and that ends validly."""
-    done = two.run("switch.yml", "-e", "profile=four")
-    assert done.code == 0, done.output
-    enough, answers = threading.Event(), list[tuple[float, int, str]]()
+@pytest.fixture
+def upgraded(two: Two, tmp_path: Path) -> dict[str, Any]:
+    """The variables of a site whose four engines use another stack."""
+    about = {"name": "cpu-next", "title": "The next stack", "installable": True, "reason": "", "based_on": "cpu"}
+    (tmp_path / "cpu-next.yml").write_text(json.dumps({**about, "env": {"TORCHDYNAMO_DISABLE": "1", "B70_NEXT": "1"}}))
+    profiles = json.loads(two.variables.read_text())["b70_profiles"]
+    profiles["four"]["stack"] = "cpu-next"
+    return {"b70_stack_dirs": [str(tmp_path)], "b70_profiles": profiles}
 
-    def client() -> None:
+
+def failures(two: Two) -> Counter[str]:
+    """How many requests to each replica had no whole answer, as the frontdoor counts them."""
+    text = requests.get(f"{two.url}/metrics", timeout=20).text
+    found: Counter[str] = Counter()
+    for labels, number in re.findall(r"^b70_frontdoor_replica_requests_total\{(.*)\} (\S+)$", text, re.MULTILINE):
+        told = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if told["outcome"] != "ok":
+            found[told["replica"]] += int(float(number))
+    return found
+
+
+def lose_one(two: Two, profile: str, text: str) -> None:
+    """Kill one of four engines while it generates: only what it was generating fails, and ends validly."""
+    before, enough, answers = failures(two), threading.Event(), list[Answer]()
+    model = str(two.slots()["main"]["served_model_name"])
+
+    def client(number: int) -> None:
         while not enough.is_set():
-            began, answer = time.time(), two.chat()
-            answers.append((began, answer.status_code, answer.text))
+            more = {"model": model, "max_tokens": 200, "ignore_eos": True}
+            answers.append(ask(two.rig.address, stream=number % 2 == 0, limit_s=120, **more))
 
     # As many as three engines have room for: nobody is turned away while one is gone.
     with ThreadPoolExecutor(6) as pool:
-        clients = [pool.submit(client) for _client in range(6)]
-        time.sleep(3)
-        two.host.check_output("systemctl kill --signal=KILL b70-slot-main-four@1.service")
-        killed_at = time.time()
-        end = time.monotonic() + LIMIT_S
-        while [row["open"] for row in two.slots()["main"]["replicas"]] != [True, False, True, True]:
-            assert time.monotonic() < end
-        while not all(row["open"] and row["verified"] for row in two.slots()["main"]["replicas"]):
-            assert time.monotonic() < end
-            time.sleep(1)
-        enough.set()
+        clients = [pool.submit(client, number) for number in range(6)]
+        try:
+            until(lambda: two.replicas()[1]["active_generations"], "a generation of replica 1")
+            two.host.check_output(f"systemctl kill --signal=KILL b70-slot-main-{profile}@1.service")
+            killed_at = time.time()
+            until(lambda: [row["open"] for row in two.replicas()] == [True, False, True, True], "it is closed")
+            until(lambda: all(row["open"] and row["verified"] for row in two.replicas()), "it is open again")
+        finally:
+            enough.set()
         for one in clients:
             one.result()
-    failed = [answer for answer in answers if answer[1] != 200]
-    assert len(answers) > 50
-    for began, status, text in failed:
-        assert began <= killed_at + 1.0, "it was asked for after the engine had died"
-        assert (status, json.loads(text)["error"]["code"]) == (502, "engine_closed"), text
+    failed = [answer for answer in answers if not answer.whole]
+    assert failed, "it was generating when it was killed"
+    for answer in failed:
+        assert answer.began <= killed_at <= answer.ended, f"it was not asked of the engine that died: {answer}"
+        ended = ("engine_closed", 502) if not answer.text else ("engine_cut", 200)
+        assert (ended[0] in answer.error, answer.status) == (True, ended[1]), answer
+    assert len(answers) > len(failed)
+    assert all(answer.text.startswith(text) for answer in answers if answer.whole)
+    # The frontdoor says which engine had each of them.
+    assert failures(two) - before == Counter({"1": len(failed)})
+
+
+def test_four_engines_of_one_profile_lose_one_under_load(two: Two) -> None:
+    done = two.run("switch.yml", "-e", "profile=four")
+    assert done.code == 0, done.output
+    lose_one(two, "four", "I am tiny-a.")
+
+
+@pytest.mark.exhaustive
+def test_four_engines_of_another_model_are_switched_to_and_lose_one_under_load(two: Two) -> None:
+    done = two.run("switch.yml", "-e", "profile=four-b")
+    assert done.code == 0, done.output
+    lose_one(two, "four-b", "I am tiny-b.")
+    done = two.run("switch.yml", "-e", "profile=four")
+    assert done.code == 0, done.output
+
+
+@pytest.mark.exhaustive
+def test_an_upgrade_of_the_stack_of_four_engines_turns_nobody_away(two: Two, upgraded: dict[str, Any]) -> None:
+    """Another stack is built beside the one that serves, and the engines change to it one after the other."""
+    before = {row["invocation_id"] for row in two.replicas()}
+    watch = Watch(two.rig)
+    try:
+        watch.begin()
+        done = two.run("site.yml", "-e", "profile=four", "-e", json.dumps(upgraded))
+        assert done.code == 0, done.output
+        recording = watch.end()
+    finally:
+        watch.stop()
+    recording.check_right("I am tiny-a.")
+    assert not recording.refusals()
+    assert len(recording.answers) > 50
+    assert before.isdisjoint(row["invocation_id"] for row in two.replicas())
+    assert all("/stacks/cpu-next-" in two.command(number) for number in range(4))
