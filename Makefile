@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source llama images exhaustive
+STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source kinds exhaustive
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
@@ -64,9 +64,8 @@ scenarios: ## every fault, crash and reboot at every phase of a switch, on real 
 fleet: ## rollouts, restarts and a load balancer, on four real hosts with a simulated engine
 vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## bare hosts with one, two and four cards become served models, with nothing set but a mirror
-images: ## an engine from a container image, on a host with a registry
 source: ## a stack from source and a mirror, on hosts that reach nothing else, from the vendors as the lab plays them
-llama: ## llama.cpp from its sources on a host, and switches between it and vLLM
+kinds: ## llama.cpp from its sources and engines from images out of a registry on a host, and switches between all of them
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 exhaustive: ## the faults, crashes, reboots and hosts that `make test` leaves out; takes an hour
 $(STEPS): venv

@@ -134,11 +134,25 @@ STEPS: dict[str, Step] = {
         (
             pytest("bare", "-m", "not exhaustive", "tests/system/test_bare.py", limit_s=3600),
             pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
-            pytest("bare-remote", "tests/system/test_remote.py", "tests/system/test_slots.py", limit_s=2700),
+            pytest(
+                "bare-remote",
+                *("-m", "not exhaustive", "tests/system/test_remote.py", "tests/system/test_slots.py"),
+                limit_s=2700,
+            ),
         ),
     ),
-    # Builds llama.cpp where no earlier run has left it in the cache.
-    "llama": Step("lab", (pytest("llama", "tests/system/test_llama.py", limit_s=7200),)),
+    # One host for all; builds llama.cpp where no earlier run has left it in the cache.
+    "kinds": Step(
+        "lab",
+        (
+            pytest(
+                "kinds",
+                *("-m", "not exhaustive"),
+                *(f"tests/system/test_{name}.py" for name in ("llama", "images", "kinds")),
+                limit_s=10800,
+            ),
+        ),
+    ),
     "vendor": Step(
         "lab",
         (
@@ -146,7 +160,6 @@ STEPS: dict[str, Step] = {
             pytest("vendor-weights", "tests/system/test_weights.py", limit_s=2400),
         ),
     ),
-    "images": Step("lab", (pytest("images", "tests/system/test_images.py", limit_s=3600),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
     # What the steps above leave out to end in time.
     "exhaustive": Step(
@@ -154,12 +167,25 @@ STEPS: dict[str, Step] = {
         (
             pytest(
                 "exhaustive-scenarios",
-                *("-n2", "--dist=worksteal", "-m", "exhaustive", "tests/scenarios"),
+                *("-n2", "--dist=worksteal", "-m", "exhaustive and not kinds", "tests/scenarios"),
                 limit_s=7200,
+            ),
+            # Their hosts can run containers, so they have a lab of their own.
+            Command(
+                (
+                    *("env", "B70_SCENARIOS_LAB=simkinds"),
+                    *pytest("exhaustive-kinds", "-n2", "--dist=worksteal", "-m", "kinds", "tests/scenarios").argv,
+                ),
+                limit_s=7200,
+                junit=True,
             ),
             pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
             pytest("exhaustive-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
             pytest("exhaustive-nodes", "tests/system/test_nodes.py", limit_s=7200),
+            pytest("exhaustive-slots", "tests/system/test_slots.py", limit_s=5400),
+            pytest(
+                "exhaustive-system-kinds", "tests/system/test_images.py", "tests/system/test_kinds.py", limit_s=9000
+            ),
         ),
     ),
     "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),

@@ -56,11 +56,12 @@ def lab(*words: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def rig(worker_id: str) -> Rig:
-    """This worker's host, converged."""
+def rig(worker_id: str, request: pytest.FixtureRequest) -> Rig:
+    """This worker's host, converged; it can run containers where a test wants to."""
     number = int(worker_id.removeprefix("gw")) + 1 if worker_id.startswith("gw") else 1
-    lab("up", "--hosts", str(max(number, _workers())))
-    return _converged([number])[0]
+    kinds = any(item.get_closest_marker("kinds") for item in request.session.items)
+    lab("up", "--hosts", str(max(number, _workers())), *(["--containers"] if kinds else []))
+    return _converged([number], *(["kinds.yml"] if kinds else []))[0]
 
 
 @pytest.fixture(scope="session")
@@ -70,12 +71,14 @@ def fleet() -> list[Rig]:
     return _converged([1, 2, 3, 4])
 
 
-def _converged(numbers: list[int]) -> list[Rig]:
+def _converged(numbers: list[int], *more: str) -> list[Rig]:
+    """The hosts, as hosts.yml and further playbooks make them."""
     rigs = [Rig(open_lab(NAME), number) for number in numbers]
     if KEEP and all((rig.root / CTL.lstrip("/")).exists() for rig in rigs):
         return rigs
     names = ",".join(rig.host.name for rig in rigs)
-    play = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", names, str(HERE / "hosts.yml")]
+    files = [str(HERE / name) for name in ("hosts.yml", *more)]
+    play = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", names, *files]
     done = subprocess.run(
         play, cwd=ROOT, env={**os.environ, "B70_LAB": NAME}, capture_output=True, text=True, timeout=LIMIT_S
     )

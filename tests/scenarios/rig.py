@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -30,7 +31,8 @@ QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
 SETTLE = "b70-settle-main.service"
 PREFIX = "b70-slot-main-"
-ENGINE = "venv/bin/vllm"
+ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)")
+PODMAN = b"/usr/bin/podman"
 T = TypeVar("T")
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
@@ -134,18 +136,19 @@ class Rig:
 
     def engines(self) -> Iterator[int]:
         """The engines' processes, as this machine numbers them."""
-        space = os.readlink(f"/proc/{self.leader}/ns/pid")
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                if (
-                    os.readlink(f"/proc/{name}/ns/pid") == space
-                    and b"serve" in words
-                    and ENGINE.encode() in b" ".join(words)
-                ):
+                # Behind its interpreter and options; Podman names it too.
+                program = b" ".join(words[:4])
+                if ENGINES.search(program) and not program.startswith(PODMAN) and self._runs(name):
                     yield int(name)
+
+    def _runs(self, pid: str) -> bool:
+        """Whether a process is one of the host, or of a container in it."""
+        return f"/{self.host.cgroup}/" in Path(f"/proc/{pid}/cgroup").read_text()
 
     # What is told
 

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 Case = tuple[str, ...]
+# The profile that is served, and the one that is switched to.
+ALIKE = ("sim-a", "sim-b")
+KINDS = {"to-gguf": ("sim-a", "sim-gguf"), "to-image": ("sim-gguf", "sim-image"), "to-vllm": ("sim-image", "sim-a")}
 
 
 def sampled(cases: Iterable[Case], wanted: Callable[[int, Case], bool]) -> list[Any]:
@@ -19,6 +22,18 @@ def sampled(cases: Iterable[Case], wanted: Callable[[int, Case], bool]) -> list[
         pytest.param(*case, marks=() if wanted(number, case) else pytest.mark.exhaustive, id="-".join(case))
         for number, case in enumerate(cases)
     ]
+
+
+def by_kind(cases: Iterable[Any]) -> list[Any]:
+    """Return the parameters for two engines of one kind, and those that are not exhaustive for every other pair too."""
+    known = list(cases)
+    rows = [pytest.param(ALIKE, *case.values, marks=case.marks, id=case.id) for case in known]
+    for name, pair in KINDS.items():
+        marks = [pytest.mark.exhaustive, pytest.mark.kinds]
+        rows += [
+            pytest.param(pair, *case.values, marks=marks, id=f"{name}-{case.id}") for case in known if not case.marks
+        ]
+    return rows
 
 
 def every_second(number: int, _case: Case) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording
 from scenarios.rig import Rig
-from scenarios.sampling import Case, every_second, sampled
+from scenarios.sampling import Case, by_kind, every_second, sampled
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -72,28 +72,32 @@ def settle(rig: Rig, recovery: str, target: str, *, faulty: bool = False) -> Non
     rig.wait_settled()
 
 
-@pytest.mark.parametrize(("phase", "moment", "recovery"), sampled(crashes(), at_a_seam))
-def test_a_switch_that_is_killed(rig: Rig, recorded: Begin, phase: str, moment: str, recovery: str) -> None:
-    rig.have("sim-a")
-    rig.tell("sim-b")
+@pytest.mark.parametrize(("pair", "phase", "moment", "recovery"), by_kind(sampled(crashes(), at_a_seam)))
+def test_a_switch_that_is_killed(
+    rig: Rig, recorded: Begin, pair: tuple[str, str], phase: str, moment: str, recovery: str
+) -> None:
+    before, after = pair
+    rig.have(before)
+    rig.tell(after)
     recording = recorded()
-    kill_at(rig, phase, "forward", moment, "switch", "sim-b")
-    settle(rig, recovery, "sim-b")
+    kill_at(rig, phase, "forward", moment, "switch", after)
+    settle(rig, recovery, after)
     let_in = FORWARD.index(phase) + (moment == "end") > FORWARD.index("open")
-    assert_serves(rig, "sim-b" if recovery == "again" or let_in else "sim-a")
-    assert recording.names() <= {"sim-a", "sim-b"}
+    assert_serves(rig, after if recovery == "again" or let_in else before)
+    assert recording.names() <= set(pair)
 
 
-@pytest.mark.parametrize(("phase", "recovery"), sampled(in_turn(BACK), every_second))
-def test_a_way_back_that_is_killed(rig: Rig, recorded: Begin, phase: str, recovery: str) -> None:
-    rig.have("sim-a")
-    rig.tell("sim-b", "wrong-id")
+@pytest.mark.parametrize(("pair", "phase", "recovery"), by_kind(sampled(in_turn(BACK), every_second)))
+def test_a_way_back_that_is_killed(rig: Rig, recorded: Begin, pair: tuple[str, str], phase: str, recovery: str) -> None:
+    before, after = pair
+    rig.have(before)
+    rig.tell(after, "wrong-id")
     recording = recorded()
-    kill_at(rig, phase, "back", "begin", "switch", "sim-b")
-    rig.tell("sim-b")
-    settle(rig, recovery, "sim-b", faulty=True)
-    assert_serves(rig, "sim-b" if recovery == "again" else "sim-a")
-    assert recording.names() <= {"sim-a", "sim-b"}
+    kill_at(rig, phase, "back", "begin", "switch", after)
+    rig.tell(after)
+    settle(rig, recovery, after, faulty=True)
+    assert_serves(rig, after if recovery == "again" else before)
+    assert recording.names() <= set(pair)
 
 
 @pytest.mark.parametrize(("phase", "recovery"), in_turn(["close", "stop", "commit"]))

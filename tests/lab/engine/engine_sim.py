@@ -7,7 +7,9 @@
     engine_sim.py serve MODEL --port 18080 --served-model-name sim-a --max-model-len 512 --sim-dir /run/b70-sim
     engine_sim.py keeper --sim-dir /run/b70-sim
     engine_sim.py bench serve --base-url http://127.0.0.1:8000 ... (see sim_bench.py)
+    llama-server --model FILE --alias sim-gguf --port 18080 --ctx-size 4096 --parallel 8 --sim-dir /run/b70-sim
 
+Under the last name it has the words of llama.cpp's server, on its command line and of itself.
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
 faults) and "wrong_at" (numbers of the canary's questions that are answered wrongly, from 1 on) are read before every
@@ -111,7 +113,7 @@ class Engine:
         if unknown:
             sys.exit(f"no such fault: {', '.join(sorted(unknown))} (there are {', '.join(FAULTS)})")
         self.kv_table = [(int(length), int(tokens)) for length, tokens in told.get("kv_table") or ()]
-        self.invocation = os.environ.get("INVOCATION_ID", "none")
+        self.invocation = os.environ.get("INVOCATION_ID") or self._invocation()
         self.loaded = False
         self.server: Server | None = None
         self.device: int | None = None
@@ -133,6 +135,12 @@ class Engine:
                 return told if isinstance(told, dict) else {}
         return {}
 
+    def _invocation(self) -> str:
+        """What the unit of a container says beside what it tells the engine."""
+        with contextlib.suppress(OSError):
+            return (self.sim_dir / f"b70-slot-main-{self.name}.invocation").read_text().strip()
+        return "none"
+
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
 
@@ -153,7 +161,10 @@ class Engine:
         rows = {"num_requests_running": self.waiting, "num_requests_waiting": 0, "kv_cache_usage_perc": self.cached}
         rows |= {"generation_tokens_total": self.tokens, "prompt_tokens_total": 0, "prefix_cache_queries_total": 0}
         labels = f'{{engine="0",model_name="{self.name}"}}'
-        return "".join(f"vllm:{name}{labels} {float(value)}\n" for name, value in rows.items())
+        text = "".join(f"vllm:{name}{labels} {float(value)}\n" for name, value in rows.items())
+        rows = {"requests_processing": self.waiting, "requests_deferred": 0, "tokens_predicted_total": self.tokens}
+        rows |= {"n_decode_total": self.tokens, "prompt_tokens_total": 0, "prompt_tokens_cached_total": 0}
+        return text + "".join(f"llamacpp:{name} {value}\n" for name, value in rows.items())
 
     def _wrong_at(self) -> list[int]:
         return list(self._told().get("wrong_at") or ())
@@ -227,11 +238,14 @@ class Handler(BaseHTTPRequestHandler):
         engine = self.engine
         if self.path == "/health":
             self._send(500 if engine.has("health-500") else 200 if engine.loaded else 503, None)
+        elif self.path == "/props":
+            self._send(200, {"build_info": "b0-simulated"})
         elif self.path == "/version":
             self._send(200, {"version": "0.0.0+simulated"})
         elif self.path == "/v1/models":
             model = {"id": engine.served_name, "object": "model", "created": int(time.time()), "owned_by": "vllm"}
             model |= {"root": engine.name, "parent": None, "max_model_len": engine.served_length}
+            model["meta"] = {"n_ctx": engine.served_length}
             self._send(200, {"object": "list", "data": [model]})
         elif self.path == "/metrics":
             self._send_text(engine.metrics())
@@ -503,6 +517,19 @@ def serve(engine: Engine) -> None:
         signal.pause()
 
 
+def as_vllm(arguments: list[str]) -> list[str]:
+    """Return the words of llama.cpp's server as those of vLLM's; end as it does where it is asked for its version."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--model")
+    parser.add_argument("--alias")
+    parser.add_argument("--ctx-size", type=int, default=512)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--version", action="version", version="version: 0 (simulated)")
+    given, others = parser.parse_known_args(arguments)
+    length = str(given.ctx_size // given.parallel)
+    return ["serve", given.model, "--served-model-name", given.alias, "--max-model-len", length, *others]
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="A simulated engine with faults.")
     words = parser.add_subparsers(dest="word", required=True)
@@ -515,6 +542,8 @@ def main(arguments: list[str]) -> None:
     server.add_argument("--reasoning-parser", default="")
     for form in (server, words.add_parser("keeper")):
         form.add_argument("--sim-dir", default="/run/b70-sim")
+    if Path(sys.argv[0]).name == "llama-server":
+        arguments = as_vllm(arguments)
     if arguments[:2] == ["bench", "serve"]:
         sim_bench.main(arguments[2:])
         return
