@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from testinfra.host import Host
 
 from demo import inventory_hosts
@@ -23,9 +24,10 @@ from scenarios.outcome import wait_served
 from scenarios.recording import Recording, Watch
 from scenarios.rig import Rig, names_of
 from system.kinds import LAB, LLAMA, SITE, Image, Operator, run, served, with_containers, write
-from system.product import INVENTORY, Frontdoor, lab_command, play, reach, until
+from system.product import INVENTORY, ROOT, Frontdoor, lab_command, play, reach, until
+from unit.quadlet import GENERATED, directives, words
+from vendor.server import gateway, serve
 
-QUADLET = Path(__file__).parents[1] / "unit/plugins/plugin_utils/_render/quadlet"
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 # In place of an engine: it says who it is and whether it may open a card, and ends.
 OPENS = ["/bin/bash", "-c", "id; : <> /dev/dri/renderD128 && echo opened"]
@@ -173,8 +175,42 @@ def test_the_account_of_an_engine_opens_the_cards_of_its_container(place: Place)
 @pytest.mark.parametrize("place", ["13"], indirect=True)
 @pytest.mark.parametrize("case", ["one-card", "two-cards"])
 def test_the_recorded_output_of_podmans_generator_is_what_it_prints(place: Place, case: str) -> None:
-    """`_render/test_launch.py` compares the units with that output."""
-    file = QUADLET / case / "b70-slot-main-demo.container"
+    """`_render/test_launch.py` compares the units with that output. It has options in another order each time."""
+    file = GENERATED / case / "b70-slot-main-demo.container"
     write(place.host, f"/srv/quadlet-{case}/{file.name}", file.read_text())
     printed = run(place.host, f"QUADLET_UNIT_DIRS=/srv/quadlet-{case} {GENERATOR} --dryrun")
-    assert (QUADLET / case / "podman-5.4.2.service").read_text().strip() in printed
+    recorded = (GENERATED / case / "podman-5.4.2.service").read_text()
+    for section in ("Unit", "Service", "Install"):
+        now, then = (
+            [row for row in directives(text, section) if row[0] not in ("SourcePath", "ExecStart")]
+            for text in (printed, recorded)
+        )
+        assert now == then
+    start, before = (dict(directives(text))["ExecStart"] for text in (printed, recorded))
+    assert words(start) == words(before)
+
+
+@exhaustive
+@pytest.mark.parametrize("place", ["12"], indirect=True)
+def test_a_host_without_a_way_out_gets_its_image_from_a_mirror(place: Place) -> None:
+    operator, host, folder = place.operator, place.host, "images-mirror"
+    given = {
+        "b70_mirror_machine": place.rig.host.name,
+        "mirror_stacks": ["lab-llama"],
+        "mirror_dir": f"/var/cache/b70/{folder}/www",
+        "mirror_key_home": f"/var/cache/b70/{folder}/key",
+    }
+    filled = play(ROOT / "tests/system/mirror_images.yml", *operator.words("tiny-a-gguf", **given))
+    assert filled.code == 0, filled.output[-4000:]
+    place.switch("tiny-a-gguf", "switched")
+    run(host, "systemctl stop docker-registry; podman image rm --all --force; rm -r /opt/b70/stacks/lab-llama-*")
+    lab_command("nat", "off")
+    try:
+        with serve(ROOT / ".lab/cache/host" / folder / "www", gateway()) as url:
+            place.play("tiny-gguf-image", stack_image_mirror=f"{url}/images")
+    finally:
+        lab_command("nat", "on")
+        run(host, "systemctl start docker-registry")
+    assert served(place.frontdoor, "tiny-gguf-image")
+    image = yaml.safe_load((operator.folder / "lab-llama.yml").read_text())["image"]
+    assert run(host, f"podman image inspect --format '{{{{.Digest}}}}' {image['name']}@{image['digest']}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.launch import o
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import render_slot
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights.hub import from_catalogue
 from unit.contracts import check
+from unit.quadlet import GENERATED, directives, words
 
-GENERATED = Path(__file__).parent / "quadlet"
 STACKS = load_stacks()
 STOCK, NEWER = "vllm-openai-xpu-0.30.0", "vllm-openai-xpu-0.30.0-runtime-26.35"
 SETTINGS = {
@@ -61,31 +60,6 @@ def rendered(stack: str = STOCK, stacks: Any = None, **engine: Any) -> dict[str,
 
 def unit(stack: str = STOCK, **more: Any) -> str:
     return rendered(stack, **more)["b70-slot-main-demo.service"]
-
-
-def directives(text: str, section: str = "Service") -> list[tuple[str, str]]:
-    """The directives of a section of a unit, lines that go on joined."""
-    lines = text.replace("\\\n", " ").partition(f"[{section}]\n")[2].partition("\n[")[0].splitlines()
-    return [tuple(line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#")]  # type: ignore[misc]
-
-
-SHORT = {"-v": "--volume"}
-
-
-def words(command: str) -> tuple[list[str], list[str]]:
-    """(options of `podman run`, sorted and each one word; image and what follows it)."""
-    found = shlex.split(command)
-    assert found[:2] == ["/usr/bin/podman", "run"]
-    options: list[str] = []
-    rest = found[2:]
-    while rest[0].startswith("-"):
-        word = SHORT.get(rest[0], rest[0])
-        alone = "=" in word or word in ("--replace", "--rm", "-d", "--read-only")
-        # Podman reads names of capabilities in either case, and its generator writes them in lower case.
-        value = rest[1].upper() if word == "--cap-add" else rest[1]
-        options.append(word if alone else f"{word}={value}")
-        rest = rest[1 if alone else 2 :]
-    return sorted(options), rest
 
 
 @pytest.mark.parametrize(
