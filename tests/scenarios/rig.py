@@ -31,7 +31,7 @@ QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
 SETTLE = "b70-settle-main.service"
 PREFIX = "b70-slot-main-"
-ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)")
+ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
 PODMAN = b"/usr/bin/podman"
 T = TypeVar("T")
 WANTS = "etc/systemd/system/multi-user.target.wants"
@@ -136,15 +136,16 @@ class Rig:
 
     def engines(self) -> Iterator[int]:
         """The engines' processes, as this machine numbers them."""
+        found: dict[int, int] = {}  # and their parents
         for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            with contextlib.suppress(OSError, ValueError):
+                words = Path(f"/proc/{int(name)}/cmdline").read_bytes().split(b"\0")
                 # Behind its interpreter and options; Podman names it too.
                 program = b" ".join(words[:4])
                 if ENGINES.search(program) and not program.startswith(PODMAN) and self._runs(name):
-                    yield int(name)
+                    found[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        # A relay works in a child.
+        yield from (pid for pid, parent in found.items() if parent not in found)
 
     def _runs(self, pid: str) -> bool:
         """Whether a process is one of the host, or of a container in it."""

@@ -13,7 +13,12 @@ import pytest
 Case = tuple[str, ...]
 # The profile that is served, and the one that is switched to.
 ALIKE = ("sim-a", "sim-b")
-KINDS = {"to-gguf": ("sim-a", "sim-gguf"), "to-image": ("sim-gguf", "sim-image"), "to-vllm": ("sim-image", "sim-a")}
+KINDS = {
+    "to-gguf": ("sim-a", "sim-gguf"),
+    "to-image": ("sim-gguf", "sim-image"),
+    "to-remote": ("sim-image", "sim-remote"),
+    "to-vllm": ("sim-remote", "sim-a"),
+}
 
 
 def sampled(cases: Iterable[Case], wanted: Callable[[int, Case], bool]) -> list[Any]:

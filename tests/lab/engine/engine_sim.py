@@ -113,7 +113,7 @@ class Engine:
         if unknown:
             sys.exit(f"no such fault: {', '.join(sorted(unknown))} (there are {', '.join(FAULTS)})")
         self.kv_table = [(int(length), int(tokens)) for length, tokens in told.get("kv_table") or ()]
-        self.invocation = os.environ.get("INVOCATION_ID") or self._invocation()
+        self.invocation = ""
         self.loaded = False
         self.server: Server | None = None
         self.device: int | None = None
@@ -126,6 +126,7 @@ class Engine:
         self.tokens = 0  # that it has generated
         self.cached = 0.0  # share of its cache in use
         self._answered = self._asked = self._wrong = 0
+        self.begin()
 
     def _told(self) -> dict[str, Any]:
         """What is told to this engine by its port, or else to all engines of its name."""
@@ -135,11 +136,17 @@ class Engine:
                 return told if isinstance(told, dict) else {}
         return {}
 
-    def _invocation(self) -> str:
-        """What the unit of a container says beside what it tells the engine."""
+    def begin(self) -> None:
+        """Take the start of its unit for its own.
+
+        The unit of a container, and that of a relay, say in a file which it is; an engine elsewhere is another with each.
+        """
+        now = os.environ.get("INVOCATION_ID", "")
         with contextlib.suppress(OSError):
-            return (self.sim_dir / f"b70-slot-main-{self.name}.invocation").read_text().strip()
-        return "none"
+            now = now or (self.sim_dir / f"b70-slot-main-{self.name}.invocation").read_text().strip()
+        if now and now != self.invocation:
+            self.invocation, self._answered, self._asked, self._wrong = now, 0, 0, 0
+            self.at_start = frozenset(map(str, self._told().get("faults") or ()))
 
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
@@ -236,6 +243,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         engine = self.engine
+        engine.begin()
         if self.path == "/health":
             self._send(500 if engine.has("health-500") else 200 if engine.loaded else 503, None)
         elif self.path == "/props":
@@ -253,6 +261,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
+        self.engine.begin()
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         chat = self.path == "/v1/chat/completions"
         if not chat and self.path not in ("/v1/completions", "/tokenize"):
