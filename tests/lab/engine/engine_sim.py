@@ -139,7 +139,7 @@ class Engine:
     def begin(self) -> None:
         """Take the start of its unit for its own.
 
-        The unit of a container, and that of a relay, say in a file which it is; an engine elsewhere is another with each.
+        The unit of a container, and that of a relay, say in a file which it is; an engine elsewhere is a new one then.
         """
         now = os.environ.get("INVOCATION_ID", "")
         with contextlib.suppress(OSError):
