@@ -270,7 +270,8 @@ def lose_one(two: Two, profile: str, text: str) -> None:
     failed = [answer for answer in answers if not answer.whole]
     assert failed, "it was generating when it was killed"
     for answer in failed:
-        assert answer.began <= killed and since <= answer.ended, f"it was not asked of the engine that died: {answer}"
+        assert answer.began <= killed, f"it was asked for after the engine had died: {answer}"
+        assert answer.ended >= since, f"it was over before the engine died: {answer}"
         assert {502: "engine_closed", 200: "engine_cut"}.get(answer.status, "valid HTTP") in answer.error, answer
     assert len(answers) > len(failed)
     assert all(answer.text.startswith(text) for answer in answers if answer.whole)
