@@ -250,8 +250,10 @@ def lose_one(two: Two, profile: str, text: str) -> None:
 
     def client(number: int) -> None:
         while not enough.is_set():
-            more = {"model": model, "max_tokens": 200, "ignore_eos": True}
-            answers.append(ask(two.rig.address, stream=number % 2 == 0, limit_s=120, **more))
+            stream = number % 2 == 0
+            answers.append(
+                ask(two.rig.address, stream=stream, limit_s=120, model=model, max_tokens=200, ignore_eos=True)
+            )
 
     # As many as three engines have room for: nobody is turned away while one is gone.
     with ThreadPoolExecutor(6) as pool:
