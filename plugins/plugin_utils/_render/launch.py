@@ -322,7 +322,7 @@ def _devices(resolved: Mapping[str, Any]) -> list[str]:
 
 
 def account_file(settings: Mapping[str, Any]) -> str:
-    """Return the text of the file with the account and groups of engines in containers; the host puts in the numbers."""
+    """Return the file with account and groups of engines in containers, as text; the host puts in the numbers."""
     account = {ACCOUNT: f"@uid:{settings['user']}@:@gid:{settings['group']}@"}
     groups = {variable: f"@gid:{name}@" for variable, name in DEVICE_GROUPS.items()}
     return "".join(f'{variable}="{numbers}"\n' for variable, numbers in (account | groups).items())
