@@ -183,11 +183,9 @@ STEPS: dict[str, Step] = {
             pytest("exhaustive-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
             pytest("exhaustive-nodes", "tests/system/test_nodes.py", limit_s=7200),
             pytest("exhaustive-watched", "tests/system/test_watched.py", limit_s=5400),
-            pytest("exhaustive-slots", "tests/system/test_slots.py", limit_s=5400),
-            pytest(
-                "exhaustive-system-kinds", "tests/system/test_images.py", "tests/system/test_kinds.py", limit_s=9000
-            ),
             pytest("exhaustive-monitoring", "tests/system/test_monitoring.py", limit_s=5400),
+            pytest("exhaustive-slots", "-m", "exhaustive", "tests/system/test_slots.py", limit_s=5400),
+            pytest("exhaustive-system-kinds", "-m", "exhaustive", "tests/system/test_kinds.py", limit_s=9000),
         ),
     ),
     "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),

@@ -82,15 +82,15 @@ def compare(ports: list[int], door: int, model: str, clients: int, seconds: floa
         f"{len(ports)} engines, {clients} clients, {rounds} x {seconds:g} s: through the frontdoor {ratio:.3f}"
         f" (quartiles {quartiles[0]:.3f} and {quartiles[2]:.3f}), target {TARGET}"
     )
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "model": model,
         "engines": len(ports),
         "clients": clients,
         "rounds": rounds,
         "seconds": seconds,
     }
-    found |= {"direct": direct, "frontdoor": through, "ratio": round(ratio, 3), "target": TARGET}
-    return found | {"quartiles": [round(quartiles[0], 3), round(quartiles[2], 3)]}
+    figures |= {"direct": direct, "frontdoor": through, "ratio": round(ratio, 3), "target": TARGET}
+    return figures | {"quartiles": [round(quartiles[0], 3), round(quartiles[2], 3)]}
 
 
 def keep(found: dict[str, Any]) -> None:

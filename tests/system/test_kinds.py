@@ -32,22 +32,22 @@ GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 # In place of an engine: it says who it is and whether it may open a card, and ends.
 OPENS = ["/bin/bash", "-c", "id; : <> /dev/dri/renderD128 && echo opened"]
 exhaustive = pytest.mark.exhaustive
-# What is switched to, and the corrupt ones that lead back; test_llama.py and test_images.py have two more pairs. Those
-# that start a vLLM anew take long.
+# What is served, what is switched to, and what comes of it. test_llama.py and test_images.py have two more pairs with a
+# corrupt one. Those that start a vLLM anew take long.
 STEPS = [
-    ("12", "switched", "tiny-image"),
-    pytest.param("12", "rolled_back", "tiny-corrupt-gguf", marks=exhaustive),
-    ("12", "switched", "tiny-a-gguf"),
-    ("12", "rolled_back", "tiny-gguf-image-corrupt"),
-    ("12", "switched", "tiny-gguf-image"),
-    pytest.param("12", "rolled_back", "tiny-image-corrupt", marks=exhaustive),
-    pytest.param("12", "rolled_back", "tiny-corrupt", marks=exhaustive),
-    ("12", "switched", "tiny-a"),
-    pytest.param("12", "rolled_back", "tiny-gguf-image-corrupt", marks=exhaustive),
-    pytest.param("13", "rolled_back", "tiny-image-corrupt", marks=exhaustive),
-    pytest.param("13", "switched", "tiny-image", marks=exhaustive),
-    pytest.param("13", "rolled_back", "tiny-gguf-image-corrupt", marks=exhaustive),
-    pytest.param("13", "switched", "tiny-gguf-image", marks=exhaustive),
+    ("12", "tiny-a", "tiny-image", "switched"),
+    pytest.param("12", "tiny-image", "tiny-corrupt-gguf", "rolled_back", marks=exhaustive),
+    ("12", "tiny-image", "tiny-a-gguf", "switched"),
+    ("12", "tiny-a-gguf", "tiny-gguf-image-corrupt", "rolled_back"),
+    ("12", "tiny-a-gguf", "tiny-gguf-image", "switched"),
+    pytest.param("12", "tiny-gguf-image", "tiny-image-corrupt", "rolled_back", marks=exhaustive),
+    pytest.param("12", "tiny-gguf-image", "tiny-corrupt", "rolled_back", marks=exhaustive),
+    ("12", "tiny-gguf-image", "tiny-a", "switched"),
+    pytest.param("12", "tiny-a", "tiny-gguf-image-corrupt", "rolled_back", marks=exhaustive),
+    pytest.param("13", "tiny-gguf-image", "tiny-image-corrupt", "rolled_back", marks=exhaustive),
+    pytest.param("13", "tiny-gguf-image", "tiny-image", "switched", marks=exhaustive),
+    pytest.param("13", "tiny-image", "tiny-gguf-image-corrupt", "rolled_back", marks=exhaustive),
+    pytest.param("13", "tiny-image", "tiny-gguf-image", "switched", marks=exhaustive),
 ]
 ENDS = [
     pytest.param("12", "tiny-gguf-image", marks=exhaustive),
@@ -69,6 +69,11 @@ class Place:
     def play(self, profile: str, **more: Any) -> None:
         done = play(SITE, "--limit", self.rig.host.name, *self.operator.words(profile, **more), limit_s=3600)
         assert done.code == 0, done.output[-6000:]
+
+    def have(self, profile: str) -> None:
+        """Have this profile served."""
+        if self.rig.state()["profile"]["name"] != profile:
+            self.switch(profile, "switched")
 
     def switch(self, profile: str, outcome: str) -> None:
         done = self.rig.ctl("switch", profile, limit_s=600)
@@ -124,11 +129,11 @@ def recorded(watch: Watch) -> Iterator[Callable[[], Recording]]:
     assert any(answer.status == 200 for answer in recording.answers)
 
 
-@pytest.mark.parametrize(("place", "outcome", "profile"), STEPS, indirect=["place"])
+@pytest.mark.parametrize(("place", "before", "profile", "outcome"), STEPS, indirect=["place"])
 def test_a_switch_to_another_kind_gives_clients_right_answers_and_refusals_that_say_why(
-    place: Place, recorded: Callable[[], Recording], outcome: str, profile: str
+    place: Place, recorded: Callable[[], Recording], before: str, profile: str, outcome: str
 ) -> None:
-    before = str(place.rig.state()["profile"]["name"])
+    place.have(before)
     recorded()
     place.switch(profile, outcome)
     serves = profile if outcome == "switched" else before
@@ -142,8 +147,7 @@ def test_an_engine_in_a_container_is_served_verified_again_after_a_kill_and_afte
     place: Place, profile: str
 ) -> None:
     rig = place.rig
-    if rig.state()["profile"]["name"] != profile:
-        place.switch(profile, "switched")
+    place.have(profile)
     for end in (lambda: rig.must("podman", "kill", "--signal=KILL", f"b70-slot-main-{profile}"), rig.reboot):
         before = str(rig.state()["engine"]["invocation_id"])
         end()
@@ -202,7 +206,7 @@ def test_a_host_without_a_way_out_gets_its_image_from_a_mirror(place: Place) -> 
     }
     filled = play(ROOT / "tests/system/mirror_images.yml", *operator.words("tiny-a-gguf", **given))
     assert filled.code == 0, filled.output[-4000:]
-    place.switch("tiny-a-gguf", "switched")
+    place.have("tiny-a-gguf")
     run(host, "systemctl stop docker-registry; podman image rm --all --force; rm -r /opt/b70/stacks/lab-llama-*")
     lab_command("nat", "off")
     try:
