@@ -253,12 +253,18 @@ def test_the_administration_knows_the_exit_codes_of_b70ctl():
     assert admin.REFUSED not in range(command.QUARANTINED + 1)
 
 
-@given(st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True), st.sampled_from(["load", "unload"]))
-def test_b70ctl_understands_a_request_with_any_key_that_the_frontdoor_takes(key, verb):
+@given(
+    st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
+    st.sampled_from(["load", "unload"]),
+    st.from_regex(r"[a-z0-9]{1,64}", fullmatch=True),
+)
+def test_b70ctl_understands_a_request_with_any_key_that_the_frontdoor_takes(key, verb, slot):
     assert parse_keys(f'[keys]\n"{key}" = "sha256:{"0" * 64}"\n')
-    found = admin.REQUEST.fullmatch(f"{verb} tiny-a {key}\n".encode())
+    found = admin.REQUEST.fullmatch(f"{verb} tiny-a {key} {slot}\n".encode())
     assert found is not None
-    assert found.groups() == (verb.encode(), b"tiny-a", key.encode())
+    assert found.groups() == (verb.encode(), b"tiny-a", key.encode(), slot.encode())
+    # as a frontdoor of before asks
+    assert admin.REQUEST.fullmatch(f"{verb} tiny-a {key}\n".encode())
 
 
 def test_the_renderer_keeps_to_the_schema_with_all_shipped_profiles():
