@@ -165,14 +165,15 @@ class FakeGroup:
             self.asked.append((name, other))
             host, said = self.hosts[other], self.reports.get(other)
             cut = frozenset((name, other)) in self.parted or other in self.off or name in self.off
-            if cut or not host.node_runs:
+            key = host.texts.get(LAYOUT.node_key_file)
+            if cut or not host.node_runs or key is None:
                 return Reply(0, error="timeout")
             text = None
             if said is not None:
                 report, looked_at = said
                 age = 0.0 if self._busy and other not in self.frozen else self.alpha.mono - looked_at
                 text = replace(report, age=age, busy=self.services[other].busy).to_json()
-            return Reply(*node_key.respond(host.texts[LAYOUT.node_key_file][0], other, path, text))
+            return Reply(*node_key.respond(key[0], other, path, text))
 
         return answer
 

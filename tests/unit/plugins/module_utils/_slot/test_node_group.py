@@ -209,7 +209,6 @@ def test_whatever_is_lost_in_any_phase_is_never_served(phase, direction, lose):
     assert done
     for _settles in range(3):
         settle(group)
-        group.assert_invariants()
         if group.alpha.open or not group.alpha.enabled:
             break
     # Either engine is served with all its parts, or nothing is, and the follower serves its own model.
@@ -544,7 +543,7 @@ def other_address(group):
 
 
 def full_disk(group):
-    group.beta.free = 2**20
+    group.beta.free = 2**10
 
 
 def other_weights(group):
