@@ -16,7 +16,7 @@ from scenarios.rig import SIM_DIR, Rig, wait_for
 from scenarios.test_ansible import SSH_SESSION, Begin, play, start_play
 from unit import contracts
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.exhaustive]
 PLAYBOOK = "playbooks/context_search.yml"
 WORDS = ("-e", "sequences=64", "-e", "context_search_most=15616", "-e", "context_search_least=1024")
 UNIT = "b70-context-search-main.service"

@@ -16,7 +16,7 @@ from scenarios.rig import SIM_DIR, Rig, wait_for
 from scenarios.test_ansible import SSH_SESSION, play, start_play
 from unit import contracts
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.exhaustive]
 PLAYBOOK = "playbooks/soak.yml"
 UNIT = "b70-soak-main.service"
 FOLDER = "var/lib/b70/soak/main"
