@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from frontdoor.errors import Refusal
+from frontdoor.policy.dialect import Dialect
 from frontdoor.policy.llm_pool import Served, thinking_kwargs, translate
 from tools import engines
 
@@ -65,7 +68,8 @@ def asked(version: str, questions: list[tuple[str, dict[str, Any]]]) -> list[dic
 
 @pytest.mark.parametrize("version", engines.VERSIONS)
 def test_a_release_ignores_nothing_that_is_translated(version: str) -> None:
-    served = Served("tiny-a", "vllm", version, thinking_kwargs(REASONING))
+    dialect = Dialect(**asdict(kind_of("vllm").dialect(version)))
+    served = Served("tiny-a", dialect, thinking_kwargs(REASONING))
     fields = {"model": "tiny-a", "decoding": DECODING, "fairness_key": "k", "allow_remote": True, "metrics": True}
     bodies = [
         (CHAT, {**fields, "messages": TURNS, "thinking": "enabled"}),

@@ -190,7 +190,7 @@ def certificate(folder: Path, address: str) -> tuple[Path, Path]:
 def settings(address: str, hook: str) -> dict[str, Any]:
     """The inventory beside that of the lab."""
     digests = {name: f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" for name, key in KEYS.items()}
-    queued = {"extends": "tiny-a", "title": "Tiny A with a queue", "status": "candidate"}
+    queued: dict[str, Any] = {"extends": "tiny-a", "title": "Tiny A with a queue", "status": "candidate"}
     queued |= {"engine": {"start_timeout_s": LIMIT_S}, "frontdoor": {"queue_timeout_s": 60}}
     watched = {
         "b70_profiles": {"queued": queued},

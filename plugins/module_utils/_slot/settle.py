@@ -393,7 +393,9 @@ def open_frontdoor(run: Run) -> None:
             fields |= replicas.together(_entries(run, "", is_open=True))
             run.verified = fields["verified"]
         if run.beside_old and run.plan.previous is not None:
-            fields |= replicas.moved(run.plan.previous, state and state.engine, profile, fields["engine"])
+            fields |= replicas.moved(
+                run.plan.previous, None if state is None else state.engine, profile, fields["engine"]
+            )
             fields["switch"] = switch_part(run)
         run.verified_at = now if run.verified else None
     fields |= {"verified": run.verified, "verified_at": run.verified_at}

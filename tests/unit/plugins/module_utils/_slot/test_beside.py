@@ -99,7 +99,7 @@ def test_it_goes_there_and_back_again_and_on(host):
 
 
 def test_the_state_says_meanwhile_that_a_switch_is_under_way(host):
-    told = []
+    told: list[tuple[Any, ...]] = []
     seen = host.check
 
     def look():

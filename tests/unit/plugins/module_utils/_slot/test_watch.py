@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class Watching:
         switch(self.host, "a")
         self.said: list[str] = []
         self.tells: list[
-            tuple[dict, list[str], object]
+            tuple[dict[str, Any], list[str], object]
         ] = []  # each with what was done to engines by then, and the slot's state
         effects = self.host.effects()
         write = effects.files.write
