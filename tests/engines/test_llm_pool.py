@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from frontdoor.errors import Refusal
+from frontdoor.policy.dialect import of_before
 from frontdoor.policy.llm_pool import Served, thinking_kwargs, translate
 from tools import engines
 
@@ -65,7 +66,7 @@ def asked(version: str, questions: list[tuple[str, dict[str, Any]]]) -> list[dic
 
 @pytest.mark.parametrize("version", engines.VERSIONS)
 def test_a_release_ignores_nothing_that_is_translated(version: str) -> None:
-    served = Served("tiny-a", "vllm", version, thinking_kwargs(REASONING))
+    served = Served("tiny-a", of_before("vllm", version), thinking_kwargs(REASONING))
     fields = {"model": "tiny-a", "decoding": DECODING, "fairness_key": "k", "allow_remote": True, "metrics": True}
     bodies = [
         (CHAT, {**fields, "messages": TURNS, "thinking": "enabled"}),
