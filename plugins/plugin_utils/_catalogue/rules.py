@@ -70,7 +70,7 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
 def _workers(settings: Mapping[str, Any], *, experts: bool) -> int:
     """Return how many cards talk to each other; replicas inside of an engine do where they share experts."""
     sizes = [settings.get(f"{of}_parallel_size") for of in ("tensor", "pipeline", *(["data"] if experts else []))]
-    return math.prod(int(size) for size in sizes if size is not None and _is_number(size))
+    return math.prod(int(size or 1) for size in sizes)
 
 
 def _found(whole: Mapping[str, Any], path: str) -> dict[str, Any]:
