@@ -482,7 +482,7 @@ def test_one_missed_answer_is_no_lost_node(group):
     serve_big(group)
     group.alpha.units[BIG].live_fault = "wrong_answer"
     group.alpha.gate_verified = False  # it is open for a moment yet
-    missed = []
+    missed: list[float] = []
 
     def miss():
         if in_phase(group, "canary") and not missed:
@@ -504,7 +504,7 @@ def test_one_missed_answer_is_no_lost_node(group):
 
 def test_the_leaders_own_service_is_started_again_and_otherwise_its_engine_ended(group):
     serve_big(group)
-    said = []
+    said: list[str] = []
     watching = watch.Watch(group.alpha.effects(), LAYOUT, said.append)
     invocation = group.alpha.units[BIG].invocation
     group.alpha._down(group.alpha.units[LAYOUT.node_unit], "inactive")
