@@ -246,11 +246,10 @@ def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
     missing = lacking(fx, profile, ())
     if missing:
         return missing
-    units = fx.units.survey(layout.unit_prefix, ())
     try:
-        check_unit(next((unit for unit in units if unit.name == profile.unit), UnitState(profile.unit)))
+        check_unit(fx.units.show([profile.unit])[0])
         check_cards(fx, layout, profile)
-        strangers.check_cards(fx, profile, [unit.name for unit in units if unit.running])
+        strangers.check_cards(fx, profile, [unit.name for unit in fx.units.running(layout.unit_prefix)])
         check_power(fx, profile)
         memory.check(fx, profile)
         _check_room(fx, [(layout.slot_run_dir, NEED_RUN_BYTES), *_for_cache(profile)])

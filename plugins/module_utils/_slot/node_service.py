@@ -28,6 +28,7 @@ from .state_file import stamp
 from .types import Fault, Layout, Request, SlotFault, UnitState
 from .unit_checks import came_up
 
+SETTLED_EVERY_S = 30.0
 ALL_EVERY_S = 5.0  # the interval of looks at what is not urgent
 GIVE_BACK_AFTER_S, GIVE_BACK_MOST_S = 60.0, 3600.0  # from one try to the next one; longer each time
 PATIENCE_S = 20.0  # a part that is told to stop may wait for nodes that are gone; it is killed after this time
@@ -58,7 +59,8 @@ class NodeService:
         self._asked_all_at: float | None = None
         self._offers: dict[str, Offer] = {}
         self._offers_at: float | None = None
-        self._settled_at: float | None = None
+        self._profiles: dict[str, tuple[object, Profile]] = {}  # each with the times of the files it was read from
+        self._settled: tuple[float, bool] | None = None  # when that was found out, and what
         self._part_at = fx.clock.monotonic()  # the last change of the part
         self._giving_back = False
         self._give_back_at, self._give_back_after_s = 0.0, GIVE_BACK_AFTER_S
@@ -115,7 +117,7 @@ class NodeService:
             self._offers_at, self._offers = now, {}
             for name in installed_profiles(self._fx, self._layout):
                 with suppress(SlotFault, OSError):
-                    profile = self._wanted(name)
+                    profile = self._known(name)
                     if profile.node is not None:
                         lacks = self._at_work_words() or self._lacks(profile)
                         self._offers[name] = Offer(profile.fingerprint, lacks, weights_of(self._fx, profile))
@@ -123,6 +125,15 @@ class NodeService:
 
     def _wanted(self, name: str) -> Profile:
         return load_wanted(self._fx, self._layout, name)
+
+    def _known(self, name: str) -> Profile:
+        """The same, read again only if its files have changed: a host has dozens of profiles."""
+        paths = (self._layout.profile_json(name), self._layout.pending(name))
+        times = tuple(self._fx.files.modified(path) for path in paths)
+        known = self._profiles.get(name)
+        if known is None or known[0] != times:
+            known = self._profiles[name] = (times, self._wanted(name))
+        return known[1]
 
     def _lacks(self, profile: Profile) -> str:
         held = quarantine.read(self._fx, self._layout)
@@ -189,15 +200,14 @@ class NodeService:
         The enabled units and the journal are read from time to time: only a switch changes them.
         """
         if self._at_work() or any(self._spans_nodes(unit.name) for unit in self._running()):
-            self._settled_at = None
+            self._settled = None
             return False
         now = self._fx.clock.monotonic()
-        if self._settled_at is not None and now - self._settled_at < ALL_EVERY_S:
-            return True
-        enabled = [unit for unit in self._fx.units.survey(self._layout.unit_prefix, ()) if unit.enabled]
-        begun = read_memory(self._fx, self._layout).interrupted is not None
-        self._settled_at = None if begun or any(self._spans_nodes(unit.name) for unit in enabled) else now
-        return self._settled_at is not None
+        if self._settled is None or now - self._settled[0] >= SETTLED_EVERY_S:
+            enabled = [unit for unit in self._fx.units.survey(self._layout.unit_prefix, ()) if unit.enabled]
+            begun = read_memory(self._fx, self._layout).interrupted is not None
+            self._settled = (now, not begun and not any(self._spans_nodes(unit.name) for unit in enabled))
+        return self._settled[1]
 
     def _spans_nodes(self, unit: str) -> bool:
         try:

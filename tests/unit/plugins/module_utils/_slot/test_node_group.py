@@ -482,7 +482,7 @@ def test_one_missed_answer_is_no_lost_node(group):
     serve_big(group)
     group.alpha.units[BIG].live_fault = "wrong_answer"
     group.alpha.gate_verified = False  # it is open for a moment yet
-    missed: list[int] = []
+    missed: list[float] = []
 
     def miss():
         if in_phase(group, "canary") and not missed:
