@@ -21,7 +21,10 @@ much room its own length leaves; between two rows the room is on the line throug
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
 those that it answered wrongly. With "thinks": true it writes a thought before each answer that is not streamed, unless
-enable_thinking is false; with --reasoning-parser it gives the thought apart. Standard library only."""
+enable_thinking is false; with --reasoning-parser it gives the thought apart.
+
+Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
+SIGSTOP, and nothing is generated, while /health, /v1/models and /metrics answer as ever. Standard library only."""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -97,6 +101,43 @@ WORKER_DIED = (
 STAMP = "INFO 06-07 09:00:00"
 
 
+class Core:
+    """The child process that does each step of a generation: it gives back a byte for each that it gets."""
+
+    NAME = "VLLM::EngineCore"
+
+    def __init__(self) -> None:
+        told = {signal.SIGTERM, signal.SIGINT}
+        # It inherits that it hears of neither: it ends with the process that reads from it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, told)
+        self._process = subprocess.Popen(
+            [self.NAME], executable="/bin/cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._changed = threading.Condition()
+        self._asked = self._done = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        assert self._process.stdout is not None
+        while come := self._process.stdout.read(4096):
+            with self._changed:
+                self._done += len(come)
+                self._changed.notify_all()
+
+    def step(self, given_up: Callable[[], bool]) -> bool:
+        """Does one; False where it was given up before."""
+        assert self._process.stdin is not None
+        with self._changed:
+            self._asked += 1
+            mine = self._asked
+            self._process.stdin.write(b".")
+            while not self._changed.wait_for(lambda: self._done >= mine, 0.1):
+                if given_up():
+                    return False
+        return True
+
+
 class Engine:
     """What all requests share: what this process was told, and what it has answered."""
 
@@ -112,6 +153,7 @@ class Engine:
             sys.exit(f"no such fault: {', '.join(sorted(unknown))} (there are {', '.join(FAULTS)})")
         self.kv_table = [(int(length), int(tokens)) for length, tokens in told.get("kv_table") or ()]
         self.invocation = os.environ.get("INVOCATION_ID", "none")
+        self.core = Core()
         self.loaded = False
         self.server: Server | None = None
         self.device: int | None = None
@@ -146,7 +188,14 @@ class Engine:
         finally:
             with self._lock:
                 self.waiting -= 1
-                self.tokens += 1
+
+    def generate(self, given_up: Callable[[], bool]) -> bool:
+        """One token; False where its client has left before."""
+        if not self.core.step(given_up):
+            return False
+        with self._lock:
+            self.tokens += 1
+        return True
 
     def metrics(self) -> str:
         """As vLLM words it, as far as anybody reads it."""
@@ -293,6 +342,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return False
             if time.monotonic() >= step_at and not stands:
+                if not engine.core.step(self._left):
+                    self.close_connection = True
+                    return False
                 engine.cached = (engine.cached + 0.001) % 1
                 step_at = time.monotonic() + engine.values["chunk_s"]
         return True
@@ -316,7 +368,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         for _token in tokens:
             time.sleep(engine.values["token_s"])
-            if self._left():
+            if self._left() or not engine.generate(self._left):
                 log(f"{STAMP} [sim.py:1] Aborted a request: its client has left")
                 self.close_connection = True
                 return
@@ -377,6 +429,8 @@ class Handler(BaseHTTPRequestHandler):
                 part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
                 part |= {"index": 0, "logprobs": self._logprobs(body, [token])}
                 part["finish_reason"] = why if number == len(tokens) - 1 else None
+                if not engine.generate(self._left):
+                    raise BrokenPipeError
                 self._event({**head, "choices": [part]})
                 time.sleep(2.0 if engine.has("slow-stream") else engine.values["token_s"])
             if usage is not None:

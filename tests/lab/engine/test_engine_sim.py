@@ -439,6 +439,49 @@ def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> Non
     assert running_and_cached()[0] == 0
 
 
+def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: Sim) -> None:
+    def looked() -> tuple[int, tuple[int | None, float]]:
+        status, text = sim.ask("GET", "/metrics")
+        assert (status, sim.ask("GET", "/health")[0], sim.ask("GET", "/v1/models")[0]) == (200, 200, 200)
+        look = sampled(0.0, KINDS["vllm"].metrics, text, None)
+        return int(look.marks["vllm:generation_tokens_total"]), (look.engine, look.marks["vllm:kv_cache_usage_perc"])
+
+    def cores() -> list[int]:
+        children = Path(f"/proc/{sim.process.pid}/task/{sim.process.pid}/children").read_text().split()
+        return [pid for pid in map(int, children) if _words(pid) == ["VLLM::EngineCore"]]
+
+    def _words(pid: int) -> list[str]:
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+
+    (core,) = cores()
+    os.kill(core, signal.SIGSTOP)
+    answers: list[dict[str, Any]] = []
+    asked = [threading.Thread(target=lambda: answers.append(sim.chat())) for _client in range(3)]
+    for client in asked:
+        client.start()
+    while looked()[1][0] != 3:
+        time.sleep(0.02)
+    before = looked()
+    time.sleep(0.5)
+    assert looked() == before
+    os.kill(core, signal.SIGCONT)
+    for client in asked:
+        client.join(LIMIT_S)
+    assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["I am sim-a."] * 3
+    assert looked()[0] > before[0]
+
+
+def test_a_core_that_is_stopped_ends_with_the_engine(tmp_path: Path) -> None:
+    with started(tmp_path) as sim:
+        sim.wait()
+        (core,) = Path(f"/proc/{sim.process.pid}/task/{sim.process.pid}/children").read_text().split()
+        assert sim.end() == 0
+        with pytest.raises(ProcessLookupError):
+            while True:
+                os.kill(int(core), 0)
+                time.sleep(0.02)
+
+
 def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> None:
     sim = Sim(tmp_path, prefill_s=1.0, chunk_s=0.2).wait()
     try:
