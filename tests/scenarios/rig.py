@@ -31,6 +31,7 @@ CTL = "/opt/b70/bin/b70ctl"
 SETTLE = "b70-settle-main.service"
 PREFIX = "b70-slot-main-"
 ENGINE = "venv/bin/vllm"
+CORE = b"VLLM::EngineCore"
 T = TypeVar("T")
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
@@ -134,18 +135,25 @@ class Rig:
 
     def engines(self) -> Iterator[int]:
         """The engines' processes, as this machine numbers them."""
+        for pid, words in self._processes():
+            if b"serve" in words and ENGINE.encode() in b" ".join(words):
+                yield pid
+
+    def core(self) -> int:
+        """The process that generates for the one engine, as this machine numbers it."""
+        (core,) = (pid for pid, words in self._processes() if words[0] == CORE)
+        return core
+
+    def _processes(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Numbers and command lines."""
         space = os.readlink(f"/proc/{self.leader}/ns/pid")
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                if (
-                    os.readlink(f"/proc/{name}/ns/pid") == space
-                    and b"serve" in words
-                    and ENGINE.encode() in b" ".join(words)
-                ):
-                    yield int(name)
+                if os.readlink(f"/proc/{name}/ns/pid") == space:
+                    yield int(name), words
 
     # What is told
 

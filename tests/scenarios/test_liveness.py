@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 import urllib.request
@@ -42,22 +43,58 @@ def actions(rig: Rig) -> list[str]:
     return [line["action"] for line in rig.journal() if line["event"] == "liveness"]
 
 
+class Clients:
+    """Clients that wait for answers of the engine: each streams a long one, or waits for a short one, until it has it.
+
+    tokens: what the streams have brought; whole: the last lines of answers that came to their end.
+    """
+
+    def __init__(self, rig: Rig) -> None:
+        self.url = f"{rig.url}/v1/chat/completions"
+        self.tokens: list[bytes] = []
+        self.whole: list[bytes] = []
+        self._threads: list[threading.Thread] = []
+
+    def ask(self, number: int, *, stream: bool) -> None:
+        for _client in range(number):
+            self._threads.append(threading.Thread(target=self._ask, args=(stream,), daemon=True))
+            self._threads[-1].start()
+
+    def _ask(self, stream: bool) -> None:
+        question = [{"role": "user", "content": "Who are you?"}]
+        long = {"stream": True, "ignore_eos": True, "max_tokens": 400} if stream else {"max_tokens": 8}
+        body = json.dumps({"model": "sim-a", "messages": question, **long}).encode()
+        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
+        with suppress(OSError), urllib.request.urlopen(request, timeout=LIMIT_S + CRAWL_S) as answer:
+            for line in answer:
+                if not stream or line.startswith(b"data: [DONE]"):
+                    self.whole.append(line)
+                elif b'"content"' in line:
+                    self.tokens.append(line)
+
+    def gone(self) -> None:
+        for client in self._threads:
+            client.join(LIMIT_S)
+            assert not client.is_alive()
+
+
 @contextmanager
-def waiting(rig: Rig) -> Iterator[None]:
-    """A client that waits for an answer of the engine."""
-    body = {"model": "sim-a", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 8}
-    request = urllib.request.Request(
-        f"{rig.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
+def under_load(rig: Rig) -> Iterator[Clients]:
+    """Three clients are in the middle of their streams, and two wait for the end of their prompts."""
+    clients = Clients(rig)
+    clients.ask(3, stream=True)
+    wait_for(lambda: len(clients.tokens) > 6, 60, "three streams have begun")
+    rig.tell_running("sim-a", "crawl")
+    clients.ask(2, stream=False)
+    wait_for(lambda: verdicts(rig) == ["busy"], 60, "the engine is seen to be busy")
+    yield clients
+    clients.gone()
 
-    def ask() -> None:
-        with suppress(OSError):
-            urllib.request.urlopen(request, timeout=LIMIT_S + CRAWL_S).read()
 
-    client = threading.Thread(target=ask, daemon=True)
-    client.start()
-    yield
-    client.join(LIMIT_S)
+def is_green(rig: Rig) -> None:
+    """What is asked of the engine's server is answered as ever."""
+    for path in ("health", "v1/models", "metrics"):
+        rig.must("curl", "--fail", "--silent", "--max-time", "5", f"http://127.0.0.1:18080/{path}")
 
 
 @contextmanager
@@ -88,15 +125,20 @@ def test_the_watchdog_runs_on_a_host_that_serves(rig: Rig) -> None:
 @pytest.mark.parametrize("policy", ["report", "close", "restart"])
 def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
     with liveness(rig, policy=policy):
-        rig.serve("sim-a")
+        rig.serve("sim-a", token_s=0.2)
         first = rig.facts().invocation
-        rig.tell_running("sim-a", "wedge")
-        with waiting(rig):
+        with under_load(rig) as clients:
+            core = rig.core()
+            os.kill(core, signal.SIGSTOP)
             wait_for(lambda: actions(rig) == [policy], LIMIT_S, "the watchdog acts")
+            before = len(clients.tokens)
             if policy == "restart":
-                rig.tell_running("sim-a")
                 wait_for(lambda: (told(rig)["action"] or {}).get("outcome"), LIMIT_S, "the engine is settled")
-            wait_for(lambda: verdicts(rig) or policy == "close", 60, "the next look")
+                wait_for(lambda: verdicts(rig) and "wedged" not in verdicts(rig), 60, "the next look")
+            else:
+                is_green(rig)
+                assert len(clients.tokens) == before
+                wait_for(lambda: verdicts(rig) == ["wedged"], 60, "the next look")
             state = rig.state()
             assert rig.ctl("status", "--json").data["engine"]["healthy"]
             assert state["open"] is (policy != "close")
@@ -105,21 +147,33 @@ def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
                 assert "wedged" in state["reason"]
             if policy == "restart":
                 assert (state["verified"], told(rig)["action"]["outcome"]) == (True, "committed")
+                return
             rig.tell_running("sim-a")
+            os.kill(core, signal.SIGCONT)
+            wait_for(lambda: len(clients.whole) == 5, LIMIT_S, "the clients have their answers")
+        if policy == "close":
+            assert rig.ctl("verify").code == 0
+            assert rig.state()["open"]
+        wait_for(lambda: verdicts(rig) == ["idle"], 60, "the engine is seen to work")
 
 
 @pytest.mark.exhaustive
 def test_a_prefill_that_moves_just_within_the_patience_raises_no_alarm(rig: Rig) -> None:
+    """Four clients, whose chunks end at the same time: in between nothing moves at all."""
     with liveness(rig, policy="restart"):
         rig.serve("sim-a", chunk_s=PATIENCE_S - 30)
         first, seen = rig.facts().invocation, set()
         rig.tell_running("sim-a", "crawl")
-        with waiting(rig):
-            until = time.monotonic() + CRAWL_S
-            while time.monotonic() < until:
-                time.sleep(5)
-                seen |= {*verdicts(rig)}
-            rig.tell_running("sim-a")
+        clients = Clients(rig)
+        clients.ask(2, stream=True)
+        clients.ask(2, stream=False)
+        until = time.monotonic() + CRAWL_S
+        while time.monotonic() < until:
+            time.sleep(5)
+            seen |= {*verdicts(rig)}
+        rig.tell_running("sim-a")
+        clients.gone()
+        assert len(clients.whole) == 4
         assert seen <= {"idle", "busy"}
         assert "busy" in seen
         assert (actions(rig), rig.facts().invocation) == ([], first)
