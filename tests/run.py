@@ -160,6 +160,7 @@ STEPS: dict[str, Step] = {
             pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
             pytest("exhaustive-weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
             pytest("exhaustive-nodes", "tests/system/test_nodes.py", limit_s=7200),
+            pytest("exhaustive-watched", "tests/system/test_watched.py", limit_s=5400),
         ),
     ),
     "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
