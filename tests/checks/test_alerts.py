@@ -67,7 +67,8 @@ def exported() -> dict[str, set[str]]:
     slot["last_switch"] = dict.fromkeys(("kind", "outcome", "failed_phase", "at"), "x") | {"seconds": 1.0}
     slot["liveness"] = {
         "at": AT,
-        "card_faults": 0,
+        "counts": {"close": 0},
+        "cards": [{"pci": "0000:03:00.0", "used": 1, "total": 2, "ecc": False, "faults": 0}],
         "engines": [{"index": None, "verdict": "wedged"}],
         "verification": {"at": AT, "passed": True},
     }

@@ -38,6 +38,9 @@ def replicas() -> list[dict[str, Any]]:
     ]
 
 
+_QUIET = {"counts": dict.fromkeys(("report", "close", "restart", "rebind", "reboot", "quarantine"), 0), "cards": []}
+
+
 def liveness(verdicts: Sequence[str], looked_s: float = 4, action: dict[str, Any] | None = None) -> dict[str, Any]:
     """What the watchdog writes of engines, as roles/slot/files/schema/liveness.schema.json says."""
     row = {"unit": UNIT, "invocation_id": "0" * 32, "since": _ago(200), "reason": ""}
@@ -51,7 +54,7 @@ def liveness(verdicts: Sequence[str], looked_s: float = 4, action: dict[str, Any
         for number, verdict in enumerate(verdicts)
     ]
     told = {"schema": 1, "at": _ago(looked_s), "slot": "main", "profile": "gemma4-12b-it-int4-autoround-c8"}
-    return {**told, "policy": "report", "engines": engines, "verification": None, "action": action, "card_faults": 0}
+    return {**told, "policy": "report", "engines": engines, "verification": None, "action": action, **_QUIET}
 
 
 def phases() -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from .effects import Effects
 from .types import Layout
 
 SCHEMA = 1
+ACTIONS = ("report", "close", "restart", "rebind", "reboot", "quarantine")
 FRESH_S = 120.0  # one that is older was left by a watchdog that does not run any more
 
 
@@ -45,12 +46,24 @@ class Verification:
 
 @dataclass(frozen=True)
 class Action:
-    """What the watchdog did last: report, close, restart, rebind, reboot or quarantine; and what came of it."""
+    """What the watchdog did last, one of ACTIONS; and what came of it."""
 
     at: str
     what: str
     reason: str
     outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card of the slot. used, total: bytes of its memory, None where the driver does not tell. ecc: derived from
+    the total. faults: lines of the kernel's log since the watchdog started."""
+
+    pci: str
+    used: int | None = None
+    total: int | None = None
+    ecc: bool | None = None
+    faults: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,8 @@ class Told:
     engines: tuple[Row, ...] = ()
     verification: Verification | None = None
     action: Action | None = None
-    card_faults: int = 0  # lines of the kernel's log since the watchdog started
+    counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
+    cards: tuple[Card, ...] = ()
 
     def to_json(self) -> str:
         data = {
@@ -71,6 +85,8 @@ class Told:
             "engines": [{**row.__dict__, "flat_s": round(row.flat_s)} for row in self.engines],
             "verification": None if self.verification is None else dict(self.verification.__dict__),
             "action": None if self.action is None else dict(self.action.__dict__),
+            "counts": {what: self.counts.get(what, 0) for what in ACTIONS},
+            "cards": [dict(card.__dict__) for card in self.cards],
         }
         return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
 

@@ -123,12 +123,13 @@ def release(run: Run) -> None:
 
 
 def _rebind(run: Run, nodes: Sequence[str]) -> None:
-    """Unbinds and binds the driver of each card, which is what brings back one that it has declared lost. There is no
-    reset of the PCI function: these cards don't come back from it.
+    """Unbinds and binds the driver of each lost card, which is what brings back one that it has declared lost. There is
+    no reset of the PCI function: these cards don't come back from it.
     """
     processes = run.fx.processes
-    addresses = [address for node in nodes if (address := processes.pci_address(node))]
-    held = processes.device_holders(nodes)
+    found = {node: address for node in nodes if (address := processes.pci_address(node))}
+    addresses = run.request.lost or tuple(found.values())
+    held = processes.device_holders([node for node, address in found.items() if address in addresses])
     if not addresses or held:
         raise SlotFault(
             "the driver can't be rebound to the cards",

@@ -96,8 +96,10 @@ def liveness(info: Mapping[str, Any]) -> list[str]:
     if asked_last and asked_last["passed"] is not True:
         words = "FAILED" if asked_last["passed"] is False else "could not be asked"
         lines.append(f"liveness: the canary while idle {words} at {asked_last['at']}: {asked_last['reason']}")
-    if told["card_faults"]:
-        lines.append(f"liveness: the kernel reported {told['card_faults']} faults of cards; see `journalctl -k`")
+    faults = {card["pci"]: card["faults"] for card in told["cards"] if card["faults"]}
+    if faults:
+        named = ", ".join(f"{number} of {pci}" for pci, number in faults.items())
+        lines.append(f"liveness: the kernel reported faults of cards: {named}; see `journalctl -k`")
     return lines
 
 

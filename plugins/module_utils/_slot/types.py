@@ -240,6 +240,10 @@ class Holder:
         return f"{self.what}: pid {self.pid} ({self.command}, user {self.user}{owner})"
 
 
+# What the driver manages of 32 GiB with ECC off is 32656 MiB; with ECC on an eighth is gone.
+WHOLE_MEMORY_BYTES = 30 * 2**30
+
+
 @dataclass(frozen=True)
 class CardMemory:
     """What of a card's own memory is in use, in bytes. node: its device file. used None: not told to this process."""
@@ -247,6 +251,11 @@ class CardMemory:
     node: str
     used: int | None
     total: int
+
+    @property
+    def ecc(self) -> bool:
+        """Whether ECC seems to be on, derived from the size."""
+        return self.total < WHOLE_MEMORY_BYTES
 
     def describe(self) -> str:
         if self.used is None:
@@ -290,6 +299,7 @@ class Request:
     make_room: bool = True  # stop other slots that use cards which this profile needs; otherwise it is refused
     wedged: tuple[str, ...] = ()  # invocation ids of processes that answer /health, and do nothing else any more
     rebind: bool = False  # unbind and bind the driver of the cards while their engine is down
+    lost: tuple[str, ...] = ()  # PCI addresses of the cards that this is about; empty: all cards of the engine
     while_idle: bool = False  # the canary gives way to clients
     leave: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of replicas that this settling has dealt with
     switch_id: str = ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from .frontdoor import FrontdoorLink, read_state
 from .journal import WATCHDOG, encode
 from .kinds.table import kind_of
 from .liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
-from .liveness_file import Action, Row, Told, Verification
+from .liveness_file import Action, Card, Row, Told, Verification
 from .observe import load_profile, read_memory, slot_units
 from .profile import POOLING, Profile
 from .published import reason_of
@@ -61,6 +62,7 @@ class Watched:
     answered: int = 0  # questions
     tells: bool = False  # its metrics show whether it works
     reported: bool = False  # that it is wedged
+    closed: bool = False  # by the watchdog, because it is wedged; it stays so until somebody verifies it
 
     @property
     def name(self) -> str:
@@ -76,9 +78,11 @@ class Watch:
     layout: Layout
     say: Callable[[str], object]
     engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
+    profile: Profile | None = None  # what is served
     verification: Verification | None = None
     action: Action | None = None
-    faults: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # of actions
+    faults: Counter[str] = field(default_factory=Counter)  # of cards, by PCI address
     suspect: bool = False  # a card had a fault since the last verification
     wanted: bool = False  # the frontdoor saw streams that call for one
     _kernel: Sequence[str] | None = None
@@ -87,20 +91,30 @@ class Watch:
     _lost: dict[str, CardFault] = field(default_factory=dict)  # by PCI address
 
     def look(self) -> None:
-        """Looks once, acts on it, and writes the report."""
+        """Looks once, acts on it, and writes the report before and after."""
         state = read_state(self.fx, self.layout)
-        profile = self._profile(state)
-        settings = Liveness() if profile is None else profile.liveness
+        profile = self.profile = self._profile(state)
+        settings = self._settings
         with suppress(SlotFault):
             self._find(state, profile)
+        self._forget_failure(state)
         front = FrontdoorLink(self.fx, self.layout).status()
         self.wanted = bool(((front or {}).get("sentinel") or {}).get("verification_wanted_at"))
-        for watched in self.engines.values():
+        for watched in self._open:
             self._sample(watched, front, settings)
-        self._read_kernel_log(profile)
+        if self.fx.clock.monotonic() - self._kernel_at >= KERNEL_S:
+            self._read_kernel_log(profile)
         if api.at_work(self.fx, self.layout) is None:
             self._act(state, profile, settings)
-        self._tell(profile, settings)
+        self._tell()
+
+    @property
+    def _settings(self) -> Liveness:
+        return Liveness() if self.profile is None else self.profile.liveness
+
+    @property
+    def _open(self) -> tuple[Watched, ...]:
+        return tuple(one for one in self.engines.values() if not one.closed)
 
     # Looking
 
@@ -112,22 +126,33 @@ class Watch:
             return None
 
     def _find(self, state: SlotState | None, profile: Profile | None) -> None:
-        """The processes that are served now; earlier ones are forgotten."""
+        """The processes that are served now, and those that were closed and still run; other ones are forgotten."""
         found: dict[str, Watched] = {}
         served = state is not None and state.open and state.phase == "serving" and profile is not None
         if profile is not None and profile.node is not None and profile.node.rank:
             served = False  # of an engine over several hosts only the leader's part has an API
-        units = {unit.name: unit for unit in slot_units(self.fx, self.layout)[0]} if served else {}
+        closed = [one for one in self.engines.values() if one.closed]
+        units = {unit.name: unit for unit in slot_units(self.fx, self.layout)[0]} if served or closed else {}
         for single in profile.singles if profile is not None and served else ():
             unit = units.get(single.unit)
             if unit is None or not unit.settled or state is None or unit.invocation_id not in state.passed:
                 continue
             known = self.engines.get(unit.invocation_id)
-            if known is None:
+            if known is None or known.closed:
                 known = Watched(single, unit, since=self._now(), moved_at=self.fx.clock.monotonic())
             known.single, known.unit = single, unit
             found[unit.invocation_id] = known
+        for one in closed:
+            unit = units.get(one.unit.name)
+            if unit is not None and unit.settled and unit.invocation_id == one.unit.invocation_id:
+                found.setdefault(unit.invocation_id, one)
         self.engines = found
+
+    def _forget_failure(self, state: SlotState | None) -> None:
+        """Of a canary that failed, once what is served was verified after it."""
+        last = self.verification
+        if last is not None and last.passed is False and state is not None and (state.verified_at or "") > last.at:
+            self.verification = None
 
     def _sample(self, watched: Watched, front: Mapping[str, Any] | None, settings: Liveness) -> None:
         self._await_answer(watched)
@@ -168,24 +193,27 @@ class Watch:
             watched.answered += 1
 
     def _read_kernel_log(self, profile: Profile | None) -> None:
-        now = self.fx.clock.monotonic()
-        if profile is None or not profile.cards or now - self._kernel_at < KERNEL_S:
+        if profile is None or not profile.cards:
             return
-        self._kernel_at = now
+        self._kernel_at = self.fx.clock.monotonic()
         lines = self.fx.units.kernel_log(KERNEL_LINES)
         new = liveness.since_before(lines, self._kernel or ())
         if self._kernel is None or lines:
             self._kernel = lines
-        nodes = {node for single in profile.singles for node in strangers.cards_of(self.fx, single)}
-        ours = {self.fx.processes.pci_address(node) for node in nodes}
+        ours = set(self._cards(profile).values())
         for fault in liveness.card_faults(new):
             if fault.card not in ours and "" not in ours:
                 continue
-            self.faults += 1
+            self.faults[fault.card] += 1
             self.suspect = True
             self.say(f"the kernel reports a {'lost card' if fault.lost else 'fault of a card'}: {fault.line}")
             if fault.lost:
                 self._lost[fault.card] = fault
+
+    def _cards(self, profile: Profile) -> dict[str, str]:
+        """The PCI addresses of its cards by their device files."""
+        nodes = (node for single in profile.singles for node in strangers.cards_of(self.fx, single))
+        return {node: self.fx.processes.pci_address(node) for node in nodes}
 
     def _now(self) -> str:
         return stamp(self.fx.clock.now())
@@ -205,8 +233,8 @@ class Watch:
                 self._on_wedged(watched, settings)
         if profile is None or state is None or kind_of(profile.engine.kind).remote:
             return
-        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self.engines.values())
-        if self.engines and idle and state.verified and self._verification_due(state, settings):
+        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self._open)
+        if self._open and idle and state.verified and self._verification_due(state, settings):
             self._verify(profile, settings)
         else:
             self._ask(settings)
@@ -214,7 +242,7 @@ class Watch:
     def _ask(self, settings: Liveness) -> None:
         """Requests one token from each engine that serves no client and was not seen to work for a while."""
         now = self.fx.clock.monotonic()
-        for one in self.engines.values():
+        for one in self._open:
             if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
                 one.moved_at = now
                 # The verdict comes first: a request that was given up has no answer.
@@ -233,7 +261,7 @@ class Watch:
             reason += f"; it was restarted {liveness.RESTARTS} times within an hour, so it is closed now"
         self._did(str(policy), reason, watched)
         if policy is Policy.CLOSE:
-            self._close(watched, f"the engine is wedged since {watched.since}; `b70ctl recover` looks at it again")
+            self._close(watched, f"the engine is wedged since {watched.since}; `b70ctl verify` asks it again")
         elif policy is Policy.RESTART:
             wanted = self._request(mode=Mode.RECOVER, wedged=(watched.unit.invocation_id,), why=reason)
             self._settle(wanted)
@@ -257,8 +285,10 @@ class Watch:
             self.action = replace(self.action, outcome=outcome)
 
     def _did(self, what: str, reason: str, watched: Watched | None = None, detail: str = "") -> None:
-        """Records the next action, in the journal too. detail: what clients must not see."""
+        """Reports the next action, in the journal too. detail: what clients must not see."""
         self.action = Action(self._now(), what, reason)
+        self.counts[what] += 1
+        self._tell()
         reason += detail and f": {detail}"
         self.say(f"{what}: {reason}")
         line = encode(
@@ -285,6 +315,7 @@ class Watch:
                 gone = {} if state is None else replicas.without_the_dead(state, live, reason, reason)
                 if state is not None and gone:
                     FrontdoorLink(self.fx, self.layout).publish(state.fields | gone)
+                    watched.closed = True
         except (SlotFault, OSError) as error:
             watched.reported = False
             self.say(f"the frontdoor could not be closed: {error}")
@@ -292,7 +323,7 @@ class Watch:
     # The canary while idle
 
     def _verification_due(self, state: SlotState, settings: Liveness) -> bool:
-        if not settings.verify_every_s or self.fx.clock.monotonic() < self._not_before:
+        if self.fx.clock.monotonic() < self._not_before:
             return False
         return (
             self.suspect or self.wanted or liveness.due(settings.verify_every_s, state.verified_at, self.fx.clock.now())
@@ -309,6 +340,7 @@ class Watch:
             on_failure=_ON_FAILURE[settings.policy],
             why=f"a canary while nobody is served: {why}",
         )
+        begun = self._now()
         outcome = Driver(self.fx, self.layout, wanted).run()
         if not outcome.failures:
             self.suspect = False
@@ -317,7 +349,8 @@ class Watch:
         failure = outcome.failures[0]
         wrong = failure.phase in VERIFYING_PHASES and not failure.told
         why_not = "it gave way to clients" if failure.told else reason_of((failure,))
-        self.verification = Verification(self._now(), False if wrong else None, why_not)
+        # A failure is of the process that was asked: what was verified later has not failed.
+        self.verification = Verification(begun, False if wrong else None, why_not)
         if wrong:
             self.suspect = False
             self._did(str(settings.policy), "the canary failed while nobody was served", detail=failure.message)
@@ -360,9 +393,14 @@ class Watch:
         line: str,
         held: quarantine.Quarantine | None,
     ) -> None:
+        self._read_kernel_log(profile)  # what it says of this may have come since the last look
         self._did(str(rung), f"a card of {profile.name} is lost")
         wanted = self._request(
-            mode=Mode.RECOVER, wedged=wedged, rebind=True, why="a card is lost; its driver is rebound"
+            mode=Mode.RECOVER,
+            wedged=wedged,
+            rebind=True,
+            lost=tuple(sorted(self._lost)),
+            why="a card is lost; its driver is rebound",
         )
         if held is None:
             unit = next((one.unit for one in self.engines.values()), UnitState(profile.unit))
@@ -382,7 +420,15 @@ class Watch:
 
     # Telling
 
-    def _tell(self, profile: Profile | None, settings: Liveness) -> None:
+    def _card_rows(self) -> tuple[Card, ...]:
+        nodes = {} if self.profile is None else self._cards(self.profile)
+        rows = {pci: Card(pci) for pci in (*nodes.values(), *self.faults) if pci}
+        for card in self.fx.processes.card_memory(tuple(nodes)):
+            rows[nodes[card.node]] = Card(nodes[card.node], card.used, card.total, card.ecc)
+        return tuple(replace(card, faults=self.faults[pci]) for pci, card in sorted(rows.items()) if pci)
+
+    def _tell(self) -> None:
+        profile = self.profile
         rows = tuple(
             Row(
                 one.single.replica,
@@ -391,19 +437,20 @@ class Watch:
                 str(one.judged.verdict),
                 one.since,
                 one.judged.flat_s,
-                "requests wait and nothing moves" if one.judged.verdict is Verdict.WEDGED else "",
+                _reason(one),
             )
-            for one in self.engines.values()
+            for one in sorted(self.engines.values(), key=lambda one: one.single.replica or 0)
         )
         told = Told(
             at=self._now(),
             slot=self.layout.slot,
             profile=None if profile is None else profile.name,
-            policy=None if profile is None else str(settings.policy),
+            policy=None if profile is None else str(self._settings.policy),
             engines=rows,
             verification=self.verification,
             action=self.action,
-            card_faults=self.faults,
+            counts=self.counts,
+            cards=self._card_rows(),
         )
         try:
             self.fx.files.write(self.layout.liveness_file, told.to_json())
@@ -422,6 +469,12 @@ def run(fx: Effects, layout: Layout, say: Callable[[str], object], told: Callabl
             except (SlotFault, OSError) as error:
                 say(f"this look failed, the next one follows: {error}")
             fx.clock.sleep(LOOK_S)
+
+
+def _reason(one: Watched) -> str:
+    if one.judged.verdict is not Verdict.WEDGED:
+        return ""
+    return "closed: requests waited and nothing moved" if one.closed else "requests wait and nothing moves"
 
 
 def _program(fx: Effects) -> object:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ... import _gpu_driver
 from ..._host import guc_from_log
 from ..._slot.power import LEAST_W, MOST_W
+from ..._slot.types import WHOLE_MEMORY_BYTES
 from ..model import (
     Answers,
     Check,
@@ -30,8 +31,6 @@ from .machine import kernel_log
 
 PCI = "/sys/bus/pci/devices"
 DEBUG = "/sys/kernel/debug/dri"
-# What the driver manages of 32 GiB with ECC off is 32656 MiB; with ECC on an eighth is gone.
-WHOLE_MEMORY_BYTES = 30 * 2**30
 
 
 def device_files(site: Site, *names: str) -> Read:

@@ -23,9 +23,21 @@ def engine(verdict: str, index: int | None = None) -> dict[str, Any]:
     return {**row, "flat_s": 190, "reason": ""}
 
 
+def counts(**done: int) -> dict[str, int]:
+    return dict.fromkeys(("report", "close", "restart", "rebind", "reboot", "quarantine"), 0) | done
+
+
 def write(run: Bench, **changes: Any) -> None:
     """The file as the watchdog writes it."""
-    told = {"schema": 1, "at": AT, "slot": "main", "profile": "tiny-a", "policy": "report", "card_faults": 0}
+    told = {
+        "schema": 1,
+        "at": AT,
+        "slot": "main",
+        "profile": "tiny-a",
+        "policy": "report",
+        "counts": counts(),
+        "cards": [],
+    }
     told |= {"engines": [engine("wedged")], "verification": None, "action": None, **changes}
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))
     Path(run.state_path).with_name("liveness.json").write_text(json.dumps(told))
@@ -48,15 +60,36 @@ async def test_without_a_watchdog_nothing_is_told(tmp_path: Path) -> None:
 @on_loop
 async def test_a_wedged_engine_is_shown(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        write(run, action={"at": AT, "what": "report", "reason": "it is wedged", "outcome": ""}, card_faults=2)
+        write(
+            run, action={"at": AT, "what": "report", "reason": "it is wedged", "outcome": ""}, counts=counts(report=1)
+        )
         told, metrics = await shown(run)
         assert [row["verdict"] for row in told["engines"]] == ["wedged"]
         assert (told["action"]["what"], told["policy"]) == ("report", "report")
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="0"} 1' in metrics
-        assert 'b70_frontdoor_card_faults{slot="main"} 2' in metrics
+        assert 'b70_frontdoor_watchdog_actions_total{slot="main",action="report"} 1' in metrics
+        assert 'b70_frontdoor_watchdog_actions_total{slot="main",action="close"} 0' in metrics
         assert 'b70_frontdoor_liveness_timestamp_seconds{slot="main"} 1780822800' in metrics
         write(run, engines=[engine("busy", 2)])
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="2"} 0' in (await shown(run))[1]
+
+
+@on_loop
+async def test_memory_and_faults_of_the_cards_are_shown(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        known = {"pci": "0000:03:00.0", "used": 1024, "total": 28 * 2**30, "ecc": True, "faults": 3}
+        silent = {"pci": "0000:83:00.0", "used": None, "total": None, "ecc": None, "faults": 0}
+        write(run, cards=[known, silent])
+        _told, metrics = await shown(run)
+        rows = [line.removeprefix("b70_frontdoor_card_") for line in metrics.splitlines() if "frontdoor_card_" in line]
+        assert [row for row in rows if not row.startswith("#")] == [
+            'memory_bytes{slot="main",pci="0000:03:00.0",kind="used"} 1024',
+            'memory_bytes{slot="main",pci="0000:03:00.0",kind="total"} 30064771072',
+            'ecc{slot="main",pci="0000:03:00.0"} 1',
+            'faults_total{slot="main",pci="0000:03:00.0"} 3',
+            'faults_total{slot="main",pci="0000:83:00.0"} 0',
+        ]
+        assert "# TYPE b70_frontdoor_card_faults_total counter" in metrics
 
 
 @pytest.mark.parametrize(("passed", "samples"), [(True, ["0"]), (False, ["1"]), (None, [])])

@@ -186,6 +186,19 @@ def test_the_kernels_words_for_faults_and_losses():
     assert card_faults((CAPTURED / "kernel-good.txt").read_text().splitlines()) == ()
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("[drm] ccs reset", 1),
+        ("[drm] GT0: bcs0 reset", 1),
+        ("[drm] Tile0: GT0: Fault response: Unsuccessful -EINVAL", 1),
+        ("[drm] GT0: ccs0 preset", 0),
+    ],
+)
+def test_owners_words_for_resets_are_understood(words, found):
+    assert len(card_faults([f"host1 kernel: xe 0000:03:00.0: {words}"])) == found
+
+
 def test_only_the_cards_driver_is_believed():
     assert card_faults(["host1 kernel: usb 1-1: device lost", "host1 vllm: GPU reset"]) == ()
 

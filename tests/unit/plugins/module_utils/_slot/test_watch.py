@@ -29,7 +29,20 @@ class Watching:
         self.host.cards = replicas * cards
         switch(self.host, "a")
         self.said: list[str] = []
-        self.watch = watch.Watch(self.host.effects(), LAYOUT, self.said.append)
+        self.tells: list[tuple] = []  # each with what was done to engines by then, and the slot's state
+        effects = self.host.effects()
+        write = effects.files.write
+
+        def seen(path, text):
+            write(path, text)
+            if path == LAYOUT.liveness_file:
+                self.tells.append((json.loads(text), self.of_engines(), self.host.state))
+
+        effects.files.write = seen
+        self.watch = watch.Watch(effects, LAYOUT, self.said.append)
+
+    def of_engines(self):
+        return [change for change in self.host.mutations if change.startswith(("stop ", "kill ", "start "))]
 
     def looks(self, count):
         for _look in range(count):
@@ -48,6 +61,10 @@ class Watching:
     @property
     def told(self):
         return json.loads(self.host.texts[LAYOUT.liveness_file][0])
+
+    @property
+    def faults(self):
+        return sum(card["faults"] for card in self.told["cards"])
 
     @property
     def verdicts(self):
@@ -147,6 +164,7 @@ def test_a_closed_engine_that_works_again_is_opened_by_a_verification():
     slot.busy()
     slot.host.wedge("a")
     slot.until(lambda: not slot.host.open)
+    assert "`b70ctl verify`" in slot.host.state.reason
     slot.host.engine().live_fault = ""
     assert b70ctl(slot.host, "verify")[0] == 0
     assert slot.host.open
@@ -201,6 +219,57 @@ def test_an_engine_that_is_wedged_again_at_once_is_stopped():
     slot.until(lambda: slot.told["action"] is not None and slot.told["action"]["outcome"])
     assert slot.told["action"]["outcome"] == "stopped"
     assert not slot.host.open
+
+
+@pytest.mark.parametrize("policy", ["report", "close", "restart"])
+def test_what_it_is_about_to_do_is_told_before_it_is_done(policy):
+    slot = watching(policy=policy)
+    slot.busy()
+    slot.host.wedge("a")
+    before = slot.of_engines()
+    slot.until(lambda: slot.told["action"])
+    told, of_engines, state = next(seen for seen in slot.tells if seen[0]["action"])
+    assert (of_engines, state.open) == (before, True)
+    assert ([row["verdict"] for row in told["engines"]], told["action"]["what"]) == (["wedged"], policy)
+    assert told["counts"] == dict.fromkeys(told["counts"], 0) | {policy: 1}
+
+
+def test_a_wedge_is_told_as_long_as_its_process_runs_closed():
+    slot = watching(policy="close", ask_every_s=60, verify_every_s=600)
+    slot.busy()
+    slot.host.wedge("a")
+    slot.until(lambda: not slot.host.open)
+    slot.host.generations_on = [[]]
+    slot.looks(100)
+    assert (slot.verdicts, slot.told["counts"]["close"], slot.told["verification"]) == (["wedged"], 1, None)
+    assert "closed" in slot.told["engines"][0]["reason"]
+    slot.host.engine().live_fault = ""
+    assert b70ctl(slot.host, "verify")[0] == 0
+    slot.looks(1)
+    assert slot.verdicts != ["wedged"]
+    slot.busy()
+    slot.host.wedge("a")
+    slot.until(lambda: not slot.host.open)
+    assert slot.told["counts"]["close"] == 2
+    switch(slot.host, "b")
+    slot.looks(1)
+    assert slot.told["profile"] == "b"
+    assert slot.verdicts != ["wedged"]
+
+
+def test_the_closed_one_of_several_is_told_beside_those_that_serve():
+    slot = watching(replicas=3, policy="close", verify_every_s=600)
+    slot.looks(1)
+    slot.busy(1)
+    slot.host.wedge("a", 1)
+    slot.until(lambda: slot.told["action"])
+    slot.host.generations = []
+    slot.host.generations_on = [[]] * 3
+    slot.looks(1)
+    assert [(row["index"], row["verdict"]) for row in slot.told["engines"]] == [(0, "idle"), (1, "wedged"), (2, "idle")]
+    # Those that serve are verified nevertheless.
+    slot.until(lambda: slot.told["verification"])
+    assert slot.verdicts[1] == "wedged"
 
 
 @pytest.mark.parametrize("policy", ["close", "restart"])
@@ -312,6 +381,30 @@ def test_a_wrong_answer_leads_where_the_policy_says(policy, restarted, is_open):
     assert "slh" not in json.dumps(slot.told)  # what was answered is not for everybody
 
 
+def test_a_verification_that_failed_is_forgotten_when_another_process_was_verified():
+    slot = watching(policy="restart", verify_every_s=600)
+    slot.host.engine().live_fault = "wrong_answer"
+    slot.host.gate_verified = False
+    slot.until(lambda: slot.told["verification"] is not None)
+    assert slot.told["verification"]["passed"] is False
+    assert slot.host.state.verified
+    slot.looks(1)
+    assert slot.told["verification"] is None
+
+
+def test_a_verification_that_failed_is_told_until_somebody_verifies():
+    slot = watching(policy="report", verify_every_s=600)
+    slot.host.engine().live_fault = "wrong_answer"
+    slot.host.gate_verified = False
+    slot.until(lambda: slot.told["verification"] is not None)
+    slot.looks(10)
+    assert slot.told["verification"]["passed"] is False
+    slot.host.engine().live_fault = ""
+    assert b70ctl(slot.host, "verify")[0] == 0
+    slot.looks(1)
+    assert slot.told["verification"] is None
+
+
 def test_the_canary_gives_way_to_clients():
     slot = watching(policy="restart", verify_every_s=600)
     engine = slot.host.engine()
@@ -332,13 +425,30 @@ def test_the_canary_gives_way_to_clients():
     assert slot.journal() == []
 
 
-def test_a_fault_of_a_card_makes_the_verification_due():
-    slot = watching(verify_every_s=10**6, cards=1)
+@pytest.mark.parametrize("every_s", [0, 10**6])
+def test_a_fault_of_a_card_makes_the_verification_due(every_s):
+    slot = watching(verify_every_s=every_s, cards=1)
     slot.looks(7)
     slot.host.kernel_lines = (*slot.host.kernel_lines, RESET)
     slot.until(lambda: slot.told["verification"] is not None)
-    assert slot.told["card_faults"] == 1
+    assert slot.faults == 1
     assert slot.told["verification"]["passed"] is True
+    slot.looks(100)
+    assert [attempt.kind for attempt in read_memory(slot.host.effects(), LAYOUT).attempts] == ["switch", "recheck"]
+
+
+def test_a_fault_of_a_card_waits_until_nobody_is_served():
+    slot = watching(cards=1)
+    slot.looks(7)
+    slot.busy()
+    slot.host.engine().running = 1
+    slot.host.kernel_lines = (*slot.host.kernel_lines, RESET)
+    for _look in range(40):
+        slot.host.engine().tokens += 1
+        slot.looks(1)
+    assert (slot.faults, slot.told["verification"]) == (1, None)
+    slot.host.generations_on, slot.host.engine().running = [[]], 0
+    slot.until(lambda: slot.told["verification"] is not None)
 
 
 def test_a_fault_of_a_card_of_another_slot_does_not():
@@ -346,11 +456,26 @@ def test_a_fault_of_a_card_of_another_slot_does_not():
     slot.looks(7)
     slot.host.kernel_lines = (*slot.host.kernel_lines, RESET.replace("0000:03", "0000:09"))
     slot.looks(20)
-    assert (slot.told["card_faults"], slot.told["verification"]) == (0, None)
+    assert (slot.faults, slot.told["verification"]) == (0, None)
 
 
-def test_streams_that_call_for_a_verification_get_one():
-    slot = watching(verify_every_s=10**6)
+def test_the_memory_and_the_faults_of_each_card_are_told():
+    slot = watching(cards=2)
+    slot.looks(7)
+    memory = {"used": 2**28, "total": 32 * 2**30, "ecc": False}
+    assert slot.told["cards"] == [
+        {"pci": "0000:03:00.0", **memory, "faults": 0},
+        {"pci": "0000:04:00.0", **memory, "faults": 0},
+    ]
+    slot.host.kernel_lines = (*slot.host.kernel_lines, RESET.replace("0000:03", "0000:04"))
+    slot.host.memory_told = False
+    slot.looks(7)
+    assert [(row["used"], row["faults"]) for row in slot.told["cards"]] == [(None, 0), (None, 1)]
+
+
+@pytest.mark.parametrize("every_s", [0, 10**6])
+def test_streams_that_call_for_a_verification_get_one(every_s):
+    slot = watching(verify_every_s=every_s)
     effects = slot.host.effects()
     get = effects.http.get
 
@@ -366,6 +491,9 @@ def test_streams_that_call_for_a_verification_get_one():
     slot.watch = watch.Watch(effects, LAYOUT, slot.said.append)
     slot.until(lambda: slot.told["verification"] is not None, limit=3)
     assert slot.told["verification"]["passed"] is True
+    at = slot.told["verification"]["at"]
+    slot.looks(int(watch.AGAIN_S / watch.LOOK_S) - 5)
+    assert slot.told["verification"]["at"] == at
 
 
 # --- the ladder
@@ -402,6 +530,32 @@ def test_the_driver_is_bound_anew_while_the_engine_is_down():
     ]
     assert slot.host.state.verified
     assert [line["action"] for line in slot.journal()] == ["rebind"]
+
+
+def test_only_the_driver_of_the_lost_card_is_bound_anew():
+    slot = watching(cards=2, device_loss="rebind")
+    slot.looks(7)
+    # It was told after the last look at the kernel's log.
+    slot.host.kernel_lines = (*slot.host.kernel_lines, WEDGED.replace("0000:03", "0000:04"))
+    lose(slot)
+    slot.host.bound_anew = lambda _address: mend(slot)
+    slot.until(lambda: slot.host.open)
+    assert [change for change in slot.host.mutations if "bind" in change] == [
+        "unbind 0000:04:00.0",
+        "bind 0000:04:00.0",
+    ]
+    assert slot.told["counts"]["rebind"] == 1
+
+
+def test_the_driver_of_all_cards_is_bound_anew_where_nobody_knows_which_is_lost():
+    slot = watching(cards=2, device_loss="rebind")
+    lose(slot)
+    slot.host.bound_anew = lambda _address: mend(slot)
+    slot.until(lambda: slot.host.open)
+    assert [change for change in slot.host.mutations if change.startswith("bind")] == [
+        "bind 0000:03:00.0",
+        "bind 0000:04:00.0",
+    ]
 
 
 def test_a_card_that_stays_lost_ends_in_a_quarantine_by_hand():

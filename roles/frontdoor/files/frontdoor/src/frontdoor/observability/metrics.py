@@ -192,7 +192,10 @@ WATCHED = {
     "engine_verification_timestamp_seconds": "When the canary last ran to its end while nobody was served.",
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
-    "card_faults": "Faults of the slot's cards that the kernel has reported since the watchdog started.",
+    "watchdog_actions_total": "Actions of the watchdog since it started.",
+    "card_memory_bytes": "Memory of the card that is in use (used), and all of it (total).",
+    "card_ecc": "Whether ECC of the card's memory seems to be on, derived from how much there is.",
+    "card_faults_total": "Faults of the card that the kernel has reported since the watchdog started.",
 }
 # Of everything else: the attribute, of what (of all, a path, a key or a replica), and what it says.
 _COUNTED = {
@@ -249,8 +252,21 @@ def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
             found["engine_verification_timestamp_seconds"].append(("", {"slot": slot}, epoch(asked["at"])))
             found["engine_verification_failed"].append(("", {"slot": slot}, not asked["passed"]))
         found["liveness_timestamp_seconds"].append(("", {"slot": slot}, epoch(told["at"])))
-        found["card_faults"].append(("", {"slot": slot}, told["card_faults"]))
+        for action, number in told["counts"].items():
+            found["watchdog_actions_total"].append(("", {"slot": slot, "action": action}, number))
+        for card in told["cards"]:
+            labels = {"slot": slot, "pci": card["pci"]}
+            found["card_faults_total"].append(("", labels, card["faults"]))
+            # what its driver does not tell has no sample
+            sizes = [(kind, card[kind]) for kind in ("used", "total") if card[kind] is not None]
+            found["card_memory_bytes"] += [("", {**labels, "kind": kind}, size) for kind, size in sizes]
+            if card["ecc"] is not None:
+                found["card_ecc"].append(("", labels, card["ecc"]))
     return found
+
+
+def _kind(name: str) -> str:
+    return "counter" if name.endswith("_total") else "gauge"
 
 
 def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | int) -> Iterator[Sample]:
@@ -316,7 +332,7 @@ def render(
     add("slot_info", "gauge", "The profile in the slot.", [("", served, 1)])
     add("phase", "gauge", "Phase of the slot.", [("", {"phase": name}, name == phase) for name in PHASES])
     for name, value in now.items():
-        add(name, "counter" if name.endswith("_total") else "gauge", SHOWN[name][1], [("", {}, value)])
+        add(name, _kind(name), SHOWN[name][1], [("", {}, value)])
     for name, (key, text) in REPLICA_SHOWN.items():
         # what a replica does not tell has no sample
         told = [("", {"replica": str(row["index"])}, row[key]) for row in replicas if row[key] is not None]
@@ -324,7 +340,7 @@ def render(
     for name, text, told in _of_slots(slots):
         add(name, "gauge", text, told)
     for name, samples_of in _watched(slots).items():
-        add(name, "gauge", WATCHED[name], samples_of)
+        add(name, _kind(name), WATCHED[name], samples_of)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
         "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,

@@ -24,7 +24,7 @@ def told_of(raw: bytes) -> dict[str, Any] | None:
             return None
         names = ("index", "unit", "verdict", "since", "flat_s", "reason")
         engines = [{name: row[name] for name in names} for row in data["engines"]]
-        return {key: data[key] for key in ("at", "policy", "verification", "action", "card_faults")} | {
+        return {key: data[key] for key in ("at", "policy", "verification", "action", "counts", "cards")} | {
             "engines": engines
         }
     except (orjson.JSONDecodeError, LookupError, TypeError):
