@@ -19,6 +19,8 @@ INTERVAL = f"{10 * monitored.INTERVAL_S}s"
 #: what is wrong with whom
 FIRING = {
     ("B70EngineWedged", "bad"),
+    ("B70VerificationFailed", "bad"),
+    ("B70WatchdogSilent", "bad"),
     ("B70CanaryFailed", "bad"),
     ("B70CardHot", "bad"),
     ("B70HostQuarantined", "bad"),

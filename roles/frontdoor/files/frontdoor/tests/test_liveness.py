@@ -29,16 +29,8 @@ def counts(**done: int) -> dict[str, int]:
 
 def write(run: Bench, **changes: Any) -> None:
     """The file as the watchdog writes it."""
-    told = {
-        "schema": 1,
-        "at": AT,
-        "slot": "main",
-        "profile": "tiny-a",
-        "policy": "report",
-        "counts": counts(),
-        "cards": [],
-    }
-    told |= {"engines": [engine("wedged")], "verification": None, "action": None, **changes}
+    told = {"schema": 1, "at": AT, "slot": "main", "profile": "tiny-a", "policy": "report"}
+    told |= {"counts": counts(), "cards": [], "engines": [engine("wedged")], "verification": None, "action": None, **changes}
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))
     Path(run.state_path).with_name("liveness.json").write_text(json.dumps(told))
 
@@ -60,9 +52,8 @@ async def test_without_a_watchdog_nothing_is_told(tmp_path: Path) -> None:
 @on_loop
 async def test_a_wedged_engine_is_shown(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        write(
-            run, action={"at": AT, "what": "report", "reason": "it is wedged", "outcome": ""}, counts=counts(report=1)
-        )
+        action = {"at": AT, "what": "report", "reason": "it is wedged", "outcome": ""}
+        write(run, action=action, counts=counts(report=1))
         told, metrics = await shown(run)
         assert [row["verdict"] for row in told["engines"]] == ["wedged"]
         assert (told["action"]["what"], told["policy"]) == ("report", "report")
