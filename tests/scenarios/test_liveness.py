@@ -98,11 +98,30 @@ def is_green(rig: Rig) -> None:
 
 
 @contextmanager
+def watched_by(rig: Rig, *directives: str) -> Iterator[None]:
+    """The watchdog's unit has further directives."""
+    folder = f"/run/systemd/system/{UNIT}.d"
+    rig.must("mkdir", "-p", folder)
+    rig.write(f"{folder}/50-scenario.conf", "\n".join(["[Service]", *directives]))
+    try:
+        start_anew(rig)
+        yield
+    finally:
+        rig.must("rm", "-r", folder)
+        start_anew(rig)
+
+
+def start_anew(rig: Rig) -> None:
+    rig.must("systemctl", "daemon-reload")
+    rig.must("systemctl", "restart", UNIT)
+
+
+@contextmanager
 def liveness(rig: Rig, **settings: Any) -> Iterator[None]:
     """The profile's section, as a rendering that takes no start brings it."""
     before = rig.read(PROFILE)
     profile = json.loads(before)
-    profile["liveness"] |= {"patience_s": PATIENCE_S, **settings}
+    profile["liveness"] |= settings
     profile["frontdoor"]["backend_timeout_s"] = 7200
     rig.write(f"/{PROFILE}", json.dumps(profile))
     try:
@@ -124,7 +143,18 @@ def test_the_watchdog_runs_on_a_host_that_serves(rig: Rig) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("policy", ["report", "close", "restart"])
 def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
-    with liveness(rig, policy=policy):
+    assert_acted(rig, policy, PATIENCE_S)
+
+
+def test_an_engine_that_stands_still_is_started_anew(rig: Rig) -> None:
+    """The same, by a watchdog without patience: with it this takes minutes."""
+    with watched_by(rig, "ExecStart=", "ExecStart=/opt/b70/bin/impatient"):
+        assert_acted(rig, "restart", 8)
+
+
+def assert_acted(rig: Rig, policy: str, patience_s: float) -> None:
+    """The core is stopped under load: the server is as ever, and the watchdog does what the policy says."""
+    with liveness(rig, policy=policy, patience_s=patience_s):
         rig.serve("sim-a", token_s=0.2)
         first = rig.facts().invocation
         with under_load(rig) as clients:
@@ -160,7 +190,7 @@ def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
 @pytest.mark.exhaustive
 def test_a_prefill_that_moves_just_within_the_patience_raises_no_alarm(rig: Rig) -> None:
     """Four clients, whose chunks end at the same time: in between nothing moves at all."""
-    with liveness(rig, policy="restart"):
+    with liveness(rig, policy="restart", patience_s=PATIENCE_S):
         rig.serve("sim-a", chunk_s=PATIENCE_S - 30)
         first, seen = rig.facts().invocation, set()
         rig.tell_running("sim-a", "crawl")

@@ -11,8 +11,9 @@
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
 faults) and "wrong_at" (numbers of the canary's questions that are answered wrongly, from 1 on) are read before every
-answer. The keeper is the process that a leaked worker would be: what the faults keep-port
-and keep-device leave behind is handed to it, because systemd ends everything that stays in the engine's control group.
+answer. With "until", the path of a file, all of this holds as long as that file is empty. The keeper is the process
+that a leaked worker would be: what the faults keep-port and keep-device leave behind is handed to it, because systemd
+ends everything that stays in the engine's control group.
 
 With "kv_table", rows of a length and the tokens that the cache has room for with it, the engine says at its start how
 much room its own length leaves; between two rows the room is on the line through them. A request of more tokens than
@@ -172,7 +173,8 @@ class Engine:
         for name in (f"{self.name}@{self.port}", self.name):
             with contextlib.suppress(OSError, ValueError):
                 told = json.loads((self.sim_dir / f"{name}.json").read_text())
-                return told if isinstance(told, dict) else {}
+                over = "until" in told and Path(told["until"]).stat().st_size
+                return told if isinstance(told, dict) and not over else {}
         return {}
 
     def has(self, fault: str) -> bool:
