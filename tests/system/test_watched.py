@@ -36,6 +36,7 @@ TEMPLATE: dict[str, Any] = {
     "title": "Tiny A, which is watched",
     "status": "candidate",
     "engine": {
+        "start_timeout_s": 900,
         "settings": {"max_model_len": 32768, "max_num_batched_tokens": 512},
         "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"},
     },
@@ -77,7 +78,8 @@ class Watched:
     def serve(self, playbook: str = "switch.yml", **liveness: Any) -> None:
         settings = {"patience_s": PATIENCE_S, "ask_every_s": 0, **liveness}
         self.variables.write_text(json.dumps({"b70_profiles": {PROFILE: {**TEMPLATE, "liveness": settings}}}))
-        done = play(playbook, "--limit", self.name, "-e", f"@{self.variables}", "-e", f"profile={PROFILE}")
+        words = ["--limit", self.name, "-e", f"@{self.variables}", "-e", f"profile={PROFILE}"]
+        done = play(playbook, *words, limit_s=3600)
         assert done.code == 0, done.output
         until(lambda: self.told()["policy"] == settings.get("policy", "report"), "the watchdog follows the profile", 60)
 

@@ -471,6 +471,16 @@ def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: 
     assert looked()[0] > before[0]
 
 
+def test_what_it_is_told_holds_until_a_file_is_written(sim: Sim, tmp_path: Path) -> None:
+    file = tmp_path / "done"
+    file.touch()
+    sim.tell(live=["health-500"], until=str(file))
+    assert sim.ask("GET", "/health")[0] == 500
+    file.write_text("x")
+    assert sim.ask("GET", "/health")[0] == 200
+    sim.tell()
+
+
 def test_a_core_that_is_stopped_ends_with_the_engine(tmp_path: Path) -> None:
     with started(tmp_path) as sim:
         sim.wait()
