@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from scenarios.outcome import assert_serves
+from scenarios.recording import ask
 from scenarios.rig import QUARANTINE, SIM_DIR, Rig, wait_for
 from scenarios.test_liveness import actions, start_anew, told, watched_by
 from scenarios.test_trouble import mounted
@@ -65,9 +66,7 @@ def lose_a_card(rig: Rig, number: int) -> None:
     rig.write(f"{SIM_DIR}/kernel.log", "\n".join(["kernel: Linux", *lines]) + "\n")
     dies = {"faults": ["die"], "live": ["die"], "until": f"{DRIVER}/bind"}
     rig.write(f"{SIM_DIR}/{PROFILE}.json", json.dumps(dies))
-    body = '{"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 8}'
-    url, kind = f"{rig.url}/v1/chat/completions", "Content-Type: application/json"
-    assert rig.must("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", kind, "-d", body, url) == "502"
+    assert ask(rig.address, stream=False).status == 502
 
 
 def test_the_lost_card_is_bound_anew_once_and_then_a_person_has_to_look(rig: Rig) -> None:
