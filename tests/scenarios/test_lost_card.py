@@ -24,6 +24,10 @@ DRIVER = f"{BUS}/drivers/xe"
 NODES = {"0000:03:00.0": "renderD128", "0000:83:00.0": "renderD129"}
 LOST = "0000:03:00.0"
 LIMIT_S = 180.0
+DIRECTIVES = (
+    "Environment=PATH=/opt/b70/bin/with-kernel-log:/usr/sbin:/usr/bin:/sbin:/bin",
+    "ProtectKernelTunables=no",  # as in files/own-boot-id.conf
+)
 # As xe words it.
 WORDS = "kernel: xe {card}: [drm] *ERROR* CRITICAL: Xe has declared device {card} as wedged. ({number})"
 
@@ -73,7 +77,7 @@ def test_the_lost_card_is_bound_anew_once_and_then_a_person_has_to_look(rig: Rig
     with two_cards(rig):
         rig.write(f"{SIM_DIR}/kernel.log", "kernel: Linux\n")
         try:
-            with watched_by(rig, "Environment=PATH=/opt/b70/bin/with-kernel-log:/usr/sbin:/usr/bin:/sbin:/bin"):
+            with watched_by(rig, *DIRECTIVES):
                 assert_climbs(rig)
         finally:
             rig.must("rm", "-f", "/var/lib/b70/climb.json")

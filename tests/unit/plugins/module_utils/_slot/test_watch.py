@@ -29,7 +29,9 @@ class Watching:
         self.host.cards = replicas * cards
         switch(self.host, "a")
         self.said: list[str] = []
-        self.tells: list[tuple] = []  # each with what was done to engines by then, and the slot's state
+        self.tells: list[
+            tuple[dict, list[str], object]
+        ] = []  # each with what was done to engines by then, and the slot's state
         effects = self.host.effects()
         write = effects.files.write
 
@@ -38,7 +40,7 @@ class Watching:
             if path == LAYOUT.liveness_file:
                 self.tells.append((json.loads(text), self.of_engines(), self.host.state))
 
-        effects.files.write = seen
+        effects.files.write = seen  # type: ignore[method-assign]
         self.watch = watch.Watch(effects, LAYOUT, self.said.append)
 
     def of_engines(self):
