@@ -60,7 +60,7 @@ def let_go(rig: Rig) -> None:
 
 def written(rig: Rig) -> tuple[str, str]:
     """What was written to the driver's files last: with more than one card, the one with the highest address."""
-    return rig.read(f"{DRIVER}/unbind"), rig.read(f"{DRIVER}/bind")
+    return rig.must("cat", f"{DRIVER}/unbind"), rig.must("cat", f"{DRIVER}/bind")
 
 
 def lose_a_card(rig: Rig, number: int) -> None:

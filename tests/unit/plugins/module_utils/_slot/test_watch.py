@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
