@@ -31,8 +31,7 @@ PROFILE = "tiny-watched"
 ANSWER = "I am tiny-a."
 ENGINE = "http://127.0.0.1:18080"
 READ = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10).read()"
-# Chunks of a prompt that takes about half a minute on one processor.
-PROMPT_TOKENS = 30000
+PROMPT_TOKENS = 12000  # which are read in 24 chunks
 TEMPLATE: dict[str, Any] = {
     "extends": "tiny-a",
     "title": "Tiny A, which is watched",
@@ -110,11 +109,12 @@ class Watched:
         """Two clients stream without end, a third one has a long prompt read."""
         chat = {"messages": [{"role": "user", "content": QUESTION}], "ignore_eos": True, "max_tokens": 4000}
         clients = [Client(self.door.url, "/v1/chat/completions", **chat) for _client in range(2)]
-        clients.append(Client(self.door.url, "/v1/completions", prompt=[7] * PROMPT_TOKENS, max_tokens=1))
         for client in clients:
             client.start()
         try:
-            until(lambda: all(client.events > 10 for client in clients[:2]), "both clients get tokens")
+            until(lambda: all(client.events > 10 for client in clients), "both clients get tokens")
+            clients.append(Client(self.door.url, "/v1/completions", prompt=[7] * PROMPT_TOKENS, max_tokens=1))
+            clients[2].start()
             until(lambda: self.verdicts() == ["busy"], "the engine is seen to be busy", 60)
             yield clients
         finally:

@@ -57,7 +57,7 @@ class Action:
 @dataclass(frozen=True)
 class Card:
     """One card of the slot. used, total: bytes of its memory, None where the driver does not tell. ecc: derived from
-    the total. faults: lines of the kernel's log since the watchdog runs."""
+    the total. faults: lines of the kernel's log since the watchdog started."""
 
     pci: str
     used: int | None = None

@@ -30,9 +30,8 @@ class Watching:
         self.host.cards = replicas * cards
         switch(self.host, "a")
         self.said: list[str] = []
-        self.tells: list[
-            tuple[dict[str, Any], list[str], object]
-        ] = []  # each with what was done to engines by then, and the slot's state
+        # each with what was done to engines by then, and the slot's state
+        self.tells: list[tuple[Any, list[str], Any]] = []
         effects = self.host.effects()
         write = effects.files.write
 

@@ -192,7 +192,9 @@ def test_a_way_to_think_that_does_not_fit_is_refused(engine, words):
 def test_the_burst_is_no_larger_than_what_is_admitted():
     shipped = load_catalogue()
     for name, profile in shipped.items():
-        assert profile["canary"]["burst"] == min(16, profile["frontdoor"]["max_active_generations"]), name
+        # An engine elsewhere has other clients too, and may be paid by the request.
+        most = 0 if profile["engine"]["remote"] else 16
+        assert profile["canary"]["burst"] == min(most, profile["frontdoor"]["max_active_generations"]), name
     assert shipped["gemma4-12b-it-int4-autoround-c8"]["canary"]["burst"] == 8
 
 

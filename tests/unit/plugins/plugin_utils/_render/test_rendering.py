@@ -358,7 +358,7 @@ def test_the_program_runs_as_rendered(tmp_path):
         ours.sendall(b"load no-such root\n")
         subprocess.run([*program[:3], "admin"], stdin=theirs.fileno(), capture_output=True, check=True)
         told = json.loads(ours.recv(4096))
-    assert told == {"exit": 64, "message": "no-such is not a profile of this host"}
+    assert told == {"exit": 64, "message": "no-such is not a profile of slot main"}
 
 
 @pytest.mark.parametrize(
