@@ -47,7 +47,7 @@ from vendor.server import gateway
 
 pytestmark = pytest.mark.exhaustive
 LAB = "watched"
-INTERVAL_S = 2
+INTERVAL_S = 5
 #: what a busy machine may take for an engine
 LIMIT_S = 900
 KEYS = {"prometheus": "key-of-prometheus", "anna": "key-of-anna"}
@@ -59,8 +59,6 @@ SERVERS = ("prometheus.service", "prometheus-alertmanager.service", "prometheus-
 EXPORTER, TIMER, CARDS = "prometheus-node-exporter.service", "b70-card-metrics.timer", "b70-card-metrics.service"
 #: of all that they listen on, also for other protocols than TCP
 LISTENS = {"tcp 127.0.0.1:9090", "tcp 127.0.0.1:9093", "tcp 127.0.0.1:9115", "tcp *:9100"}
-#: the panels that a sound host alone cannot fill, and why
-EMPTY: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -303,22 +301,17 @@ def test_all_targets_are_up(run: Watched) -> None:
 
 
 def test_every_query_of_every_dashboard_has_data_of_a_real_engine(run: Watched) -> None:
-    queries = [*panels.asked(INTERVAL_S)]
-    assert {*EMPTY} <= {query.panel for query in queries}
-
-    def lacking() -> set[panels.Asked]:
-        found = {query for query in queries if not panels.has_number(run.value(query.expr))}
-        missing[:] = [query for query in found if query.panel not in EMPTY]
-        return found
-
     missing: list[panels.Asked] = []
+
+    def all_have() -> bool:
+        missing[:] = [query for query in panels.asked(INTERVAL_S) if not panels.has_number(run.value(query.expr))]
+        return not missing
+
     with run.busy():
         try:
-            until(lambda: (lacking(), not missing)[1], "data of all panels", 120)
+            until(all_have, "data of all panels")
         except AssertionError as error:
             raise AssertionError(missing) from error
-        # nothing is excused that has data
-        assert {query.panel for query in lacking()} == {*EMPTY}
 
 
 def test_a_firing_alert_is_told(run: Watched) -> None:
@@ -351,7 +344,6 @@ def test_a_changed_rule_is_reloaded_without_a_restart(run: Watched) -> None:
     assert run.converged().changed == 2
     assert run.rules()["B70TokensStall"] == shipped
     assert run.processes() == before
-    assert run.converged().changed == 0
 
 
 @pytest.mark.parametrize(
@@ -370,11 +362,12 @@ def test_a_wrong_configuration_is_refused_before_it_replaces_the_one_in_use(
     assert refused.code != 0
     assert why in words_of(refused.output), refused.output
     assert (run.digest(file), run.processes()) == (before, processes)
-    assert run.converged().changed == 0
 
 
 def test_absent_leaves_nothing_that_runs_or_listens(run: Watched) -> None:
     absent = ("-e", "monitoring_state=absent", "-e", "card_metrics_state=absent")
+    # the refused configurations have left nothing to correct
+    assert run.converged().changed == 0
     engine = served_process(run.host)
     predicted = run.converged("--check", *absent)
     assert run.listens() == LISTENS
