@@ -363,7 +363,7 @@ def test_what_was_asked_for_may_need_the_plain_way(host, changes):
 
 def test_more_than_one_engine_can_not_serve_on(host):
     result = switch(host, "b", min_serving=2)
-    assert (result["outcome"], "one engine serves on" in result["msg"]) == ("untouched", True)
+    assert (result["outcome"], "one engine goes on serving" in result["msg"]) == ("untouched", True)
 
 
 def test_without_memory_for_a_second_cache_it_goes_the_plain_way():
