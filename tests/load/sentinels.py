@@ -63,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="pairs of each load (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of one load (default: %(default)s)")
+    parser.add_argument("--no-pin", action="store_true", help="leave other work on the machine a share of both cores")
     parser.add_argument("--only", default="", help="loads whose name starts with this")
     parser.add_argument("--write", nargs="?", type=Path, const=RESULTS / "sentinels.json", help="default: %(const)s")
     options = parser.parse_args()
@@ -80,9 +81,9 @@ def main() -> int:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with (
         tempfile.TemporaryDirectory(dir=memory) as folder,
-        Rig(Path(folder), generator, pin=True) as rig,
+        Rig(Path(folder), generator, pin=not options.no_pin) as rig,
     ):
-        about |= rig.conditions
+        about |= rig.conditions | {"cores": "shared with other work" if options.no_pin else "one for each side"}
         for build, version in builds.items():
             for side, more in SIDES.items():
                 rig.add_frontdoor(f"{build} {side}", version, more)
