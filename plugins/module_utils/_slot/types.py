@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import Union
 
 
 class Phase(StrEnum):
@@ -310,7 +311,8 @@ class Request:
 
 
 # Which engine of a profile: None for the only one, the number of one of several, or BESIDE.
-Which = int | str | None
+# Not with `|`, which sanity's pylint takes for an operation on values.
+Which = Union[int, str, None]  # noqa: UP007
 BESIDE = "beside"  # the second side of a profile with one engine: another unit, port and cards for it
 
 EXCLUSIVE = "10-b70-exclusive.conf"  # keeps units of a slot from running beside each other

@@ -25,7 +25,6 @@ _MAX_TOLD = 100
 # the task of models that write text
 _WRITES = "generate"
 # fields of a row that the answer about the cards' memory repeats
-_NO_KINDS: dict[str, Any] = {}
 _MEMORY_FIELDS = (
     *("name", "runtime_state", "is_loaded", "slot", "slots", "configured_target_inflight", "effective_target_inflight"),
     *("vram_estimate_mib", "vram_estimate_replica_count", "vram_estimate_source"),
@@ -254,14 +253,14 @@ def row(
     held_mib: int | None = None,
     slot: str = "main",
     slots: Sequence[str] = (),
-    kinds: Kinds = _NO_KINDS,
+    kinds: Kinds | None = None,
 ) -> dict[str, Any]:
     """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told.
 
     `held_mib` is what one replica holds of the cards, where that was estimated. `slot` is the one that all of this is
     of, `slots` are those that serve the model. `kinds` is what is told of engines.
     """
-    loaded = runtime == LOADED
+    loaded, kinds = runtime == LOADED, kinds or {}
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
     replicas = _replicas(engine)
     # of each replica; the profile's is that of all
