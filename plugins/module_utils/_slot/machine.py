@@ -124,7 +124,11 @@ class Plan:
     @property
     def spares(self) -> bool:
         """Does it stop only what is no engine of the target?"""
-        return self.beside or self.kind is Kind.FINISH
+        return _spares(self.kind, beside=self.beside)
+
+
+def _spares(kind: Kind, *, beside: bool) -> bool:
+    return beside or kind is Kind.FINISH
 
 
 VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.WARM_UP, Phase.CANARY)
@@ -426,7 +430,7 @@ def plan(request: Request, seen: Seen) -> Plan:
     if beside:
         phases = _BESIDE if seen.target and seen.target.warmup else tuple(p for p in _BESIDE if p is not Phase.WARM_UP)
     scoped = tuple(seen.target_units[place] for place in scope)
-    spares = beside or kind is Kind.FINISH
+    spares = _spares(kind, beside=beside)
     keep = seen.target_units if request.active and (partial or batches or spares or Phase.STOP not in phases) else ()
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
     if (partial or batches) and Phase.STOP in phases:

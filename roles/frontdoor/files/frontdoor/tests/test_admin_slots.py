@@ -55,7 +55,7 @@ async def test_queue_and_permits_are_those_of_the_slot(tmp_path: Path) -> None:
         waiting, aux = [await run.client() for _ in range(2)], run.app.followers[1]
         for count, one in enumerate(waiting, 1):
             one.request("POST", "/v1/completions", b'{"model": "vec", "input": "x"}')
-            await until(lambda: aux.limiter.active + aux.limiter.queued == count)  # noqa: B023
+            await until(lambda: aux.limiter.active + aux.limiter.queued == count)  # noqa: B023 - awaited within its turn
         found = await rows(client)
         names = ("loaded_replicas", "runtime_inflight", "queue_depth")
         assert [found["vec"][name] for name in names] == [1, 1, 1]
