@@ -35,19 +35,19 @@ exhaustive = pytest.mark.exhaustive
 # What is served, what is switched to, and what comes of it. test_llama.py and test_images.py have two more pairs with a
 # corrupt one. Those that start a vLLM anew take long.
 STEPS = [
-    ("12", "tiny-a", "tiny-image", "switched"),
+    ("12", "tiny-a", "tiny-image", "committed"),
     pytest.param("12", "tiny-image", "tiny-corrupt-gguf", "rolled_back", marks=exhaustive),
-    ("12", "tiny-image", "tiny-a-gguf", "switched"),
+    ("12", "tiny-image", "tiny-a-gguf", "committed"),
     ("12", "tiny-a-gguf", "tiny-gguf-image-corrupt", "rolled_back"),
-    ("12", "tiny-a-gguf", "tiny-gguf-image", "switched"),
+    ("12", "tiny-a-gguf", "tiny-gguf-image", "committed"),
     pytest.param("12", "tiny-gguf-image", "tiny-image-corrupt", "rolled_back", marks=exhaustive),
     pytest.param("12", "tiny-gguf-image", "tiny-corrupt", "rolled_back", marks=exhaustive),
-    ("12", "tiny-gguf-image", "tiny-a", "switched"),
+    ("12", "tiny-gguf-image", "tiny-a", "committed"),
     pytest.param("12", "tiny-a", "tiny-gguf-image-corrupt", "rolled_back", marks=exhaustive),
     pytest.param("13", "tiny-gguf-image", "tiny-image-corrupt", "rolled_back", marks=exhaustive),
-    pytest.param("13", "tiny-gguf-image", "tiny-image", "switched", marks=exhaustive),
+    pytest.param("13", "tiny-gguf-image", "tiny-image", "committed", marks=exhaustive),
     pytest.param("13", "tiny-image", "tiny-gguf-image-corrupt", "rolled_back", marks=exhaustive),
-    pytest.param("13", "tiny-image", "tiny-gguf-image", "switched", marks=exhaustive),
+    pytest.param("13", "tiny-image", "tiny-gguf-image", "committed", marks=exhaustive),
 ]
 ENDS = [
     pytest.param("12", "tiny-gguf-image", marks=exhaustive),
@@ -73,11 +73,11 @@ class Place:
     def have(self, profile: str) -> None:
         """Have this profile served."""
         if self.rig.state()["profile"]["name"] != profile:
-            self.switch(profile, "switched")
+            self.switch(profile, "committed")
 
     def switch(self, profile: str, outcome: str) -> None:
         done = self.rig.ctl("switch", profile, limit_s=600)
-        assert (done.code, done.data["outcome"]) == (0 if outcome == "switched" else 1, outcome), done
+        assert (done.code, done.data["outcome"]) == (0 if outcome == "committed" else 1, outcome), done
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_a_switch_to_another_kind_gives_clients_right_answers_and_refusals_that_
     place.have(before)
     recorded()
     place.switch(profile, outcome)
-    serves = profile if outcome == "switched" else before
+    serves = profile if outcome == "committed" else before
     assert served(place.frontdoor, serves)
     facts = place.rig.facts()
     assert (names_of(facts.running), names_of(facts.enabled)) == ([serves], [serves])

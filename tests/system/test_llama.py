@@ -28,7 +28,6 @@ from system.product import (
     answer_of,
     lab_command,
     play,
-    reach,
     served_process,
     wait_served_anew,
     words_of,
@@ -45,14 +44,9 @@ SLOT = {
 }
 
 
-@pytest.fixture(scope="module")
-def host(kinds_vars: dict[str, Any]) -> Host:
-    return reach(kinds_vars)
-
-
-@pytest.fixture(scope="module")
-def frontdoor(kinds_vars: dict[str, Any]) -> Frontdoor:
-    return Frontdoor(f"http://{kinds_vars['ansible_host']}:8000")
+@pytest.fixture(scope="session")
+def host_vars(kinds_vars: dict[str, Any]) -> dict[str, Any]:
+    return kinds_vars
 
 
 @pytest.fixture(scope="module")
