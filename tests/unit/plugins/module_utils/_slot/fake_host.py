@@ -297,6 +297,7 @@ class FakeHost:
         self.gate_verified = True
         self.going_down = False
         self.reload_fails = False
+        self._state_file = layout.state_file  # looked at with each effect
         self._state_text: str | None = None
         self._state: SlotState | None = None
         self.logs: dict[str, tuple[str, ...]] = {}  # by invocation; log_lines for all others
@@ -464,7 +465,7 @@ class FakeHost:
 
     @property
     def state(self) -> Any:
-        text, _when = self.texts.get(self.layout.state_file, (None, None))
+        text, _when = self.texts.get(self._state_file, (None, None))
         if text is not self._state_text:
             self._state_text, self._state = text, parse_state(text)
         return self._state
