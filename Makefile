@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines lab vendor bare scenarios fleet molecule source weights kinds slots nodes watched exhaustive
+STEPS := lint unit checks sanity engines scenarios fleet molecule choice lab vendor bare promotion source weights kinds slots nodes watched exhaustive
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
@@ -32,7 +32,7 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
-test: prerequisites venv ## the steps from lint to molecule, in two lanes at once
+test: prerequisites venv ## the steps from lint to lab, in two lanes at once
 	@python tests/tools/torch_source.py
 	sh tests/tools/browser.sh
 	python tests/run.py
@@ -62,16 +62,18 @@ engines: ## every shipped profile against the command lines of the real vLLM rel
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 scenarios: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
 fleet: ## rollouts and their rollbacks, on four real hosts with a simulated engine
-vendor: ## driver and compiler on a bare host, from the vendors as the lab plays them
-bare: ## a bare host with four cards becomes a served model, with nothing set but a mirror
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
+choice: ## a bare host: the profile decides the stack, or is refused, before anything is installed
+vendor: ## not in `make test`: driver and compiler on a bare host, from the vendors as the lab plays them
+bare: ## not in `make test`: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
+promotion: ## not in `make test`: a benchmark and a promotion of a served model, also of plays that are killed
 source: ## not in `make test`: a stack from source and a mirror, on hosts that reach nothing else
 weights: ## not in `make test`: downloads from the lab's hub, and weights that hosts take from each other
 kinds: ## not in `make test`: llama.cpp from its sources and engines from images out of a registry on a host, and switches between all of them
 slots: ## not in `make test`: several models on a host, and a model that runs on another host
 nodes: ## not in `make test`: two and three hosts that serve one model on the real engine
 watched: ## not in `make test`: the watchdog and the role monitoring beside the real engine
-exhaustive: ## not in `make test`: the rest of the matrices of scenarios, fleet and bare; takes hours
+exhaustive: ## not in `make test`: all scenarios, and the rest of the fleet; takes hours
 $(STEPS): venv
 	@python tests/run.py $@
 

@@ -66,6 +66,7 @@ def pytest(step: str, *argv: str, limit_s: float = 1200) -> Command:
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
 ASIDE = "aside"  # the lane of what runs only when it is asked for
+PROMOTION = ("env", "B70_LAB=promotion")
 STEPS: dict[str, Step] = {
     "lint": Step(
         "quick",
@@ -133,16 +134,27 @@ STEPS: dict[str, Step] = {
         "lab",
         (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
     ),
-    "bare": Step(
-        "lab",
-        (
-            pytest("bare", "-m", "not exhaustive", "tests/system/test_bare.py", limit_s=3600),
-            pytest("bare-choice", "tests/system/test_choice.py", limit_s=1800),
-        ),
-    ),
-    "vendor": Step("lab", (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),)),
+    "choice": Step("lab", (pytest("choice", "tests/system/test_choice.py", limit_s=1800),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
+    "bare": Step(ASIDE, (pytest("bare", "tests/system/test_bare.py", limit_s=7200),)),
+    "vendor": Step(ASIDE, (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),)),
+    "promotion": Step(
+        ASIDE,
+        (
+            tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "up", "--hosts", "1", "--fresh"),
+            tool(*PROMOTION, "ansible-playbook", "-i", "inventory/lab.yml", "site.yml"),
+            Command(
+                (
+                    *PROMOTION,
+                    *pytest("promotion", "tests/system/test_benchmark.py", "tests/system/test_promotion.py").argv,
+                ),
+                limit_s=3600,
+                junit=True,
+            ),
+            tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "down"),
+        ),
+    ),
     "weights": Step(
         ASIDE,
         (
@@ -187,7 +199,6 @@ STEPS: dict[str, Step] = {
                 limit_s=7200,
                 junit=True,
             ),
-            pytest("exhaustive-bare", "-m", "exhaustive", "tests/system/test_bare.py", limit_s=7200),
             Command(
                 (
                     *("env", "B70_SCENARIOS_LAB=fleet"),

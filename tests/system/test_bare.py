@@ -43,8 +43,6 @@ MIRROR = f"{LAB}1"
 HOSTS = {cards: f"{LAB}{number}" for number, cards in enumerate((1, 2, 4), 2)}
 # On the mirror's machine, in the cache that all hosts of the lab share: only what is new is downloaded the next time.
 KEPT = "/var/cache/b70/bare-mirror"
-# The largest number of cards; the others are exhaustive.
-SHOWN = (4,)
 UBUNTU = (
     'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nNAME="Ubuntu"\nVERSION_ID="24.04"\n'
     "VERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\n"
@@ -275,13 +273,7 @@ class Story:
     again: Play
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(cards, id=f"{cards}-cards", marks=() if cards in SHOWN else pytest.mark.exhaustive)
-        for cards in sorted(HOSTS)
-    ],
-)
+@pytest.fixture(scope="module", params=sorted(HOSTS), ids=lambda cards: f"{cards}-cards")
 def story(
     request: pytest.FixtureRequest,
     operator: Operator,
