@@ -276,7 +276,7 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
 
 def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     """Predicts what `switch` would do now. Touches nothing."""
-    seen, plan, failure = predict(fx, layout, request)
+    seen, plan, failure, warnings = predict(fx, layout, request)
     changed = failure is None and plan.kind is not Kind.NOTHING
     state = seen.state
     serving = state if state is not None and state.phase == "serving" else None
@@ -319,7 +319,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "not_looked_at": unseen,
         "failure": failure.as_dict() if failure is not None else None,
         "failures": [],
-        "warnings": [],
+        "warnings": list(warnings),
         "quarantine": None if seen.quarantine is None else seen.quarantine.as_dict(),
         "diff": _diff(_before(seen), _before(seen) if failure else _after(request, layout, seen, plan), layout.slot),
     }

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import asking, machine, phases, quarantine, recover, settle, strangers, warming
 from .canary import CanaryResult
@@ -589,8 +589,18 @@ def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
     return quarantine.cause_while_serving(fx, state, run.seen.units, run.request.switch_id)
 
 
-def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, Failure | None]:
-    """What a run would do now, without touching anything: (seen, plan, the failure that would stop it)."""
+class Prediction(NamedTuple):
+    """What a run would do now, and the failure that would stop it."""
+
+    seen: Seen
+    plan: Plan
+    failure: Failure | None
+    warnings: tuple[str, ...]
+
+
+def predict(fx: Effects, layout: Layout, request: Request) -> Prediction:
+    """Predicts a run without touching anything."""
+    warnings: list[str] = []
     run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, request.switch_id, os.getpid()))
     phase = Phase.RESOLVE
     try:
@@ -602,8 +612,8 @@ def predict(fx: Effects, layout: Layout, request: Request) -> tuple[Seen, Plan, 
         if cause is not None:
             run.seen = replace(run.seen, quarantine=quarantine.record_of(fx, layout, cause))
         if Phase.GUARD in run.plan.forward:
-            settle.guard_checks(run)
+            warnings += settle.guard_checks(run)
     except SlotFault as fault:
         failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
-        return run.seen, run.plan, failure
-    return run.seen, run.plan, None
+        return Prediction(run.seen, run.plan, failure, ())
+    return Prediction(run.seen, run.plan, None, tuple(warnings))

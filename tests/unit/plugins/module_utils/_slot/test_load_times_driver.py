@@ -204,6 +204,7 @@ def test_a_start_that_compiles_first_is_announced_before_anything_is_touched(com
 
     effects.units.stop = watched
     told = "the compile cache of b is cold: expect up to 10 minutes until its engine is ready"
+    assert announced(api.check(effects, LAYOUT, request("b"))) == [told]
     assert announced(api.switch(effects, LAYOUT, request("b"))) == [told]
     assert told in notes[0]
     switch(compiling, "a")
