@@ -44,6 +44,12 @@ lines = Systemd().log(UnitState("b70-test-writes.service"), 300)
 found = diagnose(lines)
 print(len([line for line in lines if "APIServer" in line]), None if found is None else found.line)
 """
+SURVEYS = r"""
+import sys
+sys.path.insert(0, "/opt/b70/lib")
+from b70slot.host.systemd import Systemd
+print(*(f"{unit.name} {unit.file_state}" for unit in Systemd().survey("b70-slot-main-", ())), sep="\n")
+"""
 
 
 @pytest.mark.parametrize("harm", ["chmod 600", "chown 12345", "rm", "fifo", "mkdir", "chmod 700 directory"])
@@ -84,6 +90,23 @@ def test_systemd_shows_what_starts_at_boot(rig: Rig) -> None:
             said = rig.must("systemctl", "show", "--value", "--property=UnitFileState", unit).strip()
             assert said == ("enabled" if name == profile else "disabled"), (profile, unit, said)
     assert_serves(rig, "sim-a")
+
+
+def test_the_slot_reads_the_same_of_the_disk_as_systemd(rig: Rig) -> None:
+    rig.have("sim-a")
+    other = "/run/systemd/system/b70-slot-main-sim-c.service"
+    rig.must("ln", "-s", "/dev/null", other)
+    rig.must("systemctl", "enable", "--runtime", "--no-reload", "--quiet", "b70-slot-main-sim-b.service")
+    rig.write("/run/b70-test-surveys.py", SURVEYS)
+    try:
+        found = rig.must("/usr/bin/python3", "/run/b70-test-surveys.py").splitlines()
+        listed = rig.must("systemctl", "list-unit-files", "--no-legend", "--plain", "--full", "b70-slot-main-*.service")
+    finally:
+        rig.must("systemctl", "disable", "--runtime", "--no-reload", "--quiet", "b70-slot-main-sim-b.service")
+        rig.must("rm", other)
+    assert found == sorted(" ".join(line.split()[:2]) for line in listed.splitlines())
+    assert "b70-slot-main-sim-a.service enabled" in found
+    assert "b70-slot-main-sim-b.service enabled-runtime" in found
 
 
 def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) -> None:

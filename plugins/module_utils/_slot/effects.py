@@ -40,12 +40,13 @@ class Units(Protocol):
 
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
         """Every service unit that begins with prefix, sorted by name: installed ones and such that only run; then the
-        named ones. Their file_state is enabled, disabled, static … as it is on disk, empty without a file."""
+        named ones. Their file_state is enabled, disabled, masked … as it is on disk, empty without a file. Units that
+        systemd has not loaded are inactive, with an empty load state: `show` has it load them."""
 
     def running(self, prefix: str) -> tuple[UnitState, ...]:
         """Every service unit that begins with prefix and runs, starts or ends, sorted by name.
 
-        For who asks all the time: systemd knows that by heart, while `survey` makes it read every unit file.
+        For who asks all the time: systemd knows that by heart, while `survey` reads folders, too.
         """
 
     def start(self, name: str) -> None:

@@ -280,9 +280,8 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused)
     if "unit" not in request.planned:
-        found = {unit.name: unit for unit in seen.units}
-        for name in profile.units:
-            check_unit(found.get(name, UnitState(name)))
+        for unit in fx.units.show(profile.units):
+            check_unit(unit)
     if "weights" not in request.planned:
         check_weights(fx, profile)
     if "stack" not in request.planned:

@@ -449,8 +449,9 @@ def _show_boot(run: Run) -> None:
     """Has systemd show what starts at boot. Only now, when nobody waits for an engine any more."""
     try:
         on_disk = [unit for part in slot_units(run.fx, run.layout) for unit in part]
-        shown = run.fx.units.show([unit.name for unit in on_disk])
-        if [unit.enabled for unit in shown] != [unit.enabled for unit in on_disk]:
+        loaded = [unit for unit in on_disk if unit.load]
+        shown = run.fx.units.show([unit.name for unit in loaded])
+        if [unit.enabled for unit in shown] != [unit.enabled for unit in loaded]:
             run.fx.units.reload()
     except SlotFault as fault:
         run.warn(f"systemd shows what starts at boot as it was, until its next reload ({fault.message})")

@@ -184,7 +184,7 @@ class UnitState:
     """A systemd unit as `systemctl show` tells it."""
 
     name: str
-    load: str = "not-found"  # loaded, not-found, bad-setting, masked
+    load: str = "not-found"  # loaded, not-found, bad-setting, masked; empty where systemd was not asked to load it
     active: str = "inactive"  # active, activating, deactivating, inactive, failed, reloading
     sub: str = "dead"
     result: str = "success"

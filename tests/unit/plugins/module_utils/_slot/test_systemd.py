@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault, UnitState
 
-FILES = "b70-slot-main-a.service enabled enabled\nminimax-vllm.service disabled enabled\n"
+FILES = "minimax-vllm.service disabled enabled\n"
 SHOWN = """\
 Id=b70-slot-main-ghost.service
 LoadState=loaded
@@ -23,7 +23,7 @@ InvocationID=0123456789abcdef0123456789abcdef
 
 Id=b70-slot-main-a.service
 LoadState=loaded
-ActiveState=inactive
+ActiveState=failed
 SubState=dead
 
 Id=minimax-vllm.service
@@ -61,23 +61,58 @@ def runner(monkeypatch):
     return found
 
 
-def test_a_survey_takes_two_questions(runner):
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """/etc and /run, in this order."""
+    found = [tmp_path / "etc", tmp_path / "run"]
+    for folder in found:
+        (folder / "multi-user.target.wants").mkdir(parents=True)
+    monkeypatch.setattr(systemd, "_UNIT_DIRS", dict(zip(found, ("enabled", "enabled-runtime"), strict=True)))
+    return found
+
+
+def install(folder, name, *, wanted=False):
+    (folder / name).write_text("[Service]\n")
+    if wanted:
+        (folder / "multi-user.target.wants" / name).symlink_to(folder / name)
+
+
+def test_a_survey_has_what_is_on_disk_and_what_is_loaded_and_the_named_ones(runner, folders):
+    etc, run = folders
+    install(etc, "b70-slot-main-a.service", wanted=True)
+    install(etc, "b70-slot-main-b.service")
+    install(run, "b70-slot-main-c.service", wanted=True)
+    install(etc, "b70-slot-other-a.service", wanted=True)
+    # A link without a file, and one to a file that is masked.
+    (etc / "multi-user.target.wants/b70-slot-main-gone.service").symlink_to(etc / "b70-slot-main-gone.service")
+    (etc / "b70-slot-main-d.service").symlink_to("/dev/null")
+    install(run, "b70-slot-main-d.service", wanted=True)
     seen = systemd.Systemd().survey("b70-slot-main-", ["minimax-vllm.service", "none.service"])
     assert [(unit.name, unit.active, unit.file_state) for unit in seen] == [
-        ("b70-slot-main-a.service", "inactive", "enabled"),
+        ("b70-slot-main-a.service", "failed", "enabled"),
+        ("b70-slot-main-b.service", "inactive", "disabled"),
+        ("b70-slot-main-c.service", "inactive", "enabled-runtime"),
+        ("b70-slot-main-d.service", "inactive", "masked"),
         # It runs without a file of its own.
         ("b70-slot-main-ghost.service", "active", ""),
         ("minimax-vllm.service", "active", "disabled"),
         ("none.service", "inactive", ""),
     ]
-    assert [call[1] for call in runner.calls] == ["list-unit-files", "show"]
-    assert not seen[-1].exists
+    assert [unit.exists for unit in seen] == [True] * 6 + [False]
+
+
+def test_a_survey_does_not_have_systemd_load_what_is_down(runner, folders):
+    for name in "abc":
+        install(folders[0], f"b70-slot-main-{name}.service")
+    systemd.Systemd().survey("b70-slot-main-", [])
+    ((program, verb, *words),) = runner.calls
+    assert (program, verb, words[words.index("--") + 1 :]) == ("systemctl", "show", ["b70-slot-main-*.service"])
 
 
 def test_a_question_that_systemd_misses_is_asked_again(runner):
     runner.failing = 2
     (unit,) = systemd.Systemd().show(["b70-slot-main-a.service"])
-    assert (unit.active, len(runner.calls)) == ("inactive", 3)
+    assert (unit.active, len(runner.calls)) == ("failed", 3)
     runner.failing = 3
     with pytest.raises(SlotFault, match=r"`systemctl show .* failed with 1"):
         systemd.Systemd().show(["b70-slot-main-a.service"])
