@@ -201,13 +201,14 @@ def _installed(prefix: str) -> dict[str, str]:
     manager load each of them with all that it conflicts with: seconds on a host that has a hundred profiles.
     """
     states: dict[str, str] = {}
-    for folder, wanted in reversed(_UNIT_DIRS.items()):
+    for folder in reversed(_UNIT_DIRS):
         for file in folder.glob(f"{prefix}*.service"):
             states[file.name] = "masked" if file.resolve() == Path("/dev/null") else "disabled"
+    for folder, word in reversed(_UNIT_DIRS.items()):
         for kind in ("wants", "requires"):
             for link in folder.glob(f"*.{kind}/{prefix}*.service"):
                 if states.get(link.name, "masked") != "masked":
-                    states[link.name] = wanted
+                    states[link.name] = word
     return states
 
 

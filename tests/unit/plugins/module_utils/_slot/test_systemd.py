@@ -81,7 +81,8 @@ def test_a_survey_has_what_is_on_disk_and_what_is_loaded_and_the_named_ones(runn
     etc, run = folders
     install(etc, "b70-slot-main-a.service", wanted=True)
     install(etc, "b70-slot-main-b.service")
-    install(run, "b70-slot-main-c.service", wanted=True)
+    install(etc, "b70-slot-main-c.service")
+    (run / "multi-user.target.wants/b70-slot-main-c.service").symlink_to(etc / "b70-slot-main-c.service")
     install(etc, "b70-slot-other-a.service", wanted=True)
     # A link without a file, and one to a file that is masked.
     (etc / "multi-user.target.wants/b70-slot-main-gone.service").symlink_to(etc / "b70-slot-main-gone.service")
