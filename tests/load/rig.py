@@ -69,7 +69,7 @@ http {{
   }}
 }}
 """
-_DOOR = """
+DOOR = """
 [listen]
 host = "127.0.0.1"
 port = {port}
@@ -84,7 +84,7 @@ max_active_generations = {slots}
 chat_template_kwargs = {{ enable_thinking = false }}
 """
 # as the unit of the frontdoor sets them
-_DOOR_ENV = {
+DOOR_ENV = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_ARENA_MAX": "1",
@@ -135,16 +135,16 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes], limit_s: float) -> None:
     """Wait until a port accepts."""
     started = time.monotonic()
-    while time.monotonic() - started < 10:
+    while time.monotonic() - started < limit_s:
         if process.poll() is not None:
             raise SystemExit(f"{process.args!r} ended with {process.returncode}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.002)
-    raise SystemExit(f"nothing listens on port {port} after 10 s")
+    raise SystemExit(f"nothing listens on port {port} after {limit_s:g} s")
 
 
 def have_nginx() -> bool:
@@ -200,16 +200,16 @@ def install(package: Path, folder: Path, python: str, *, interpreted: bool = Fal
 
 
 @contextlib.contextmanager
-def running(argv: list[str], *, port: int, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def running(argv: list[str], *, port: int, limit_s: float = 10, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A process that listens."""
     process = subprocess.Popen(argv, **options)
     try:
-        wait_for(port, process)
+        wait_for(port, process, limit_s)
         yield process
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
+            process.wait(limit_s)
         process.kill()
         process.wait()
 
@@ -274,9 +274,9 @@ class Rig:
     ) -> Iterator[subprocess.Popen[bytes]]:
         """A frontdoor as a process: metrics, admission, event log and injection are on."""
         conf = self._folder / f"{port}.toml"
-        conf.write_text(_DOOR.format(port=port, backend=backend, slots=slots) + more)
+        conf.write_text(DOOR.format(port=port, backend=backend, slots=slots) + more)
         argv = [*self._before_proxy(), version.python, "-m", "frontdoor", "--config", str(conf)]
-        env = {**os.environ, **_DOOR_ENV, "PYTHONPATH": str(version.source)}
+        env = {**os.environ, **DOOR_ENV, "PYTHONPATH": str(version.source)}
         with (
             open(self._folder / f"{port}.log", "wb") as log,
             running(argv, port=port, env=env, stdout=log) as process,

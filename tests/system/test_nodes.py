@@ -259,7 +259,7 @@ def test_a_node_says_nothing_to_strangers(group: Group, alone: list[str]) -> Non
     for node in nodes:
         assert requests.get(f"http://{node['address']}:18200/node", timeout=5).status_code == 403
     for host in group.hosts.values():
-        assert host.check_output("stat -c '%%a %%U' /etc/b70-vllm-slot/keys/b70-nodes") == "600 root"
+        assert host.check_output("stat -c '%a %U' /etc/b70-vllm-slot/keys/b70-nodes") == "600 root"
 
 
 def begins(group: Group) -> None:

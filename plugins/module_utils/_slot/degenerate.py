@@ -9,7 +9,6 @@ What is a wrong answer in clean words is the expectation's business, not this on
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -19,8 +18,6 @@ LOOP_CHARS, LOOP_TIMES = 32, 8  # a piece of 2 to 8 characters in a row, anywher
 WORD_TIMES = 8  # one word in a row
 PHRASE_WORDS, PHRASE_TIMES = 16, 4  # a phrase of 2 to 8 words in a row
 LONGEST = 8  # characters of a piece, words of a phrase
-# what any stretch of characters has that repeats often enough; most texts have none, and this is found out fast
-_REPEATS = re.compile(rf"(.)\1{{{RUN_CHARS - 1}}}|(.{{2,{LONGEST}}}?)\2{{{LOOP_TIMES - 1}}}", re.DOTALL)
 _RULES = frozenset("-=_*~#.|:+─═│━ \t\n\r")  # what lines and tables are drawn with
 
 
@@ -56,11 +53,10 @@ def _whole(text: str) -> str:
 
 
 def _characters(text: str) -> str:
-    if _REPEATS.search(text) is None:
-        return ""
+    number = int.from_bytes(text.encode("utf-32-le", "surrogatepass")[::4], "big")
     for period in range(1, LONGEST + 1):
         limit = RUN_CHARS if period == 1 else max(LOOP_CHARS, LOOP_TIMES * period)
-        if len(text) < limit:
+        if not _may_repeat(number, len(text), period, limit):
             continue
         start, length = _longest(text, period)
         piece = text[start : start + period]
@@ -71,14 +67,30 @@ def _characters(text: str) -> str:
 
 
 def _words(words: Sequence[str]) -> str:
+    codes = {word: code & 255 for code, word in enumerate(set(words))}
+    number = int.from_bytes(map(codes.__getitem__, words), "big")
     for period in range(1, LONGEST + 1):
         limit = WORD_TIMES if period == 1 else max(PHRASE_WORDS, PHRASE_TIMES * period)
+        if not _may_repeat(number, len(words), period, limit):
+            continue
         start, length = _longest(words, period)
         phrase = words[start : start + period]
         if length >= limit and not _RULES.issuperset("".join(phrase)):
             what = "word" if period == 1 else "words"
             return f"the answer repeats the {what} {' '.join(phrase)!r} {length // period} times in a row"
     return ""
+
+
+def _may_repeat(number: int, count: int, period: int, limit: int) -> bool:
+    """Whether a stretch of so many of the items may repeat with the period.
+
+    number: a byte for each item, which is the same for the same items. Live streams are judged, too, so all items are
+    compared at once: where one equals that of a period before, the number and the shifted number differ by 0.
+    """
+    if count < limit:
+        return False
+    different = number ^ (number >> 8 * period)
+    return different.to_bytes(count, "big").find(bytes(limit - period), period) >= 0
 
 
 def _in_a_row(items: Sequence[str], period: int) -> int:

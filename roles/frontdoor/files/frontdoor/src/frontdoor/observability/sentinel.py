@@ -23,7 +23,7 @@ from frontdoor.policy.routes import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from frontdoor.slot.state import SlotState, utc_now
 
 #: bytes of a stream from one look to the next
-LOOK_EVERY = 64 * 1024
+LOOK_EVERY = 128 * 1024
 #: one in so many shorter streams is looked at when it ends, if it has so many bytes
 SHORT_ONES, LOOK_LEAST = 4, 8 * 1024
 #: bytes that are looked at
@@ -38,7 +38,7 @@ _KEYS: dict[str, tuple[bytes, ...]] = {
     MESSAGES: (b'"text":', b'"thinking":'),
     RESPONSES: (b'"delta":',),
 }
-_TEXT = re.compile(rb'[ ]?("(?:[^"\\]|\\.)*")')
+_TEXT = re.compile(rb'[ ]?("[^"\\]*(?:\\.[^"\\]*)*")')
 # vLLM (by pydantic) and llama-server write a NaN as null, which no logprob of a generated token is otherwise
 _LOGPROB, _NAN = b'logprob":', re.compile(rb'"logprob":[ ]?(?:null|NaN)')
 _REPLACEMENT = "\ufffd".encode()
