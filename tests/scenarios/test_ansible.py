@@ -34,6 +34,7 @@ def start_play(
     """Start a playbook, in a session of its own."""
     # The simulated engine is no stack that can be installed, so a host that serves nothing would refuse its profiles.
     given = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")], "profiles_choose": False}
+    given |= {"slot_cards": 2}  # as hosts.yml has them: without them a play would take the second sides away
     command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
         [*command, "-e", json.dumps({**given, "profile": profile})],

@@ -201,13 +201,14 @@ def _installed(prefix: str) -> dict[str, str]:
     manager load each of them with all that it conflicts with: seconds on a host that has a hundred profiles.
     """
     states: dict[str, str] = {}
-    for folder in reversed(_UNIT_DIRS):
+    for folder, word in reversed(_UNIT_DIRS.items()):
         for file in folder.glob(f"{prefix}*.service"):
-            states[file.name] = "masked" if file.resolve() == Path("/dev/null") else "disabled"
+            masked = file.resolve() == Path("/dev/null")
+            states[file.name] = word.replace("enabled", "masked") if masked else "disabled"
     for folder, word in reversed(_UNIT_DIRS.items()):
         for kind in ("wants", "requires"):
             for link in folder.glob(f"*.{kind}/{prefix}*.service"):
-                if states.get(link.name, "masked") != "masked":
+                if states.get(link.name) in ("disabled", "enabled-runtime"):
                     states[link.name] = word
     return states
 
