@@ -18,7 +18,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity engines scenarios fleet molecule choice lab vendor bare promotion source weights kinds slots nodes watched exhaustive
+STEPS := lint unit checks sanity scenarios molecule choice lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
 
 .PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
@@ -58,12 +58,12 @@ lint: ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
 unit: ## pure logic, in milliseconds
 checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity
-engines: ## every shipped profile against the command lines of the real vLLM releases that stacks pin
 lab: ## the lab itself: hosts that are broken on purpose and repaired
 scenarios: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
-fleet: ## rollouts and their rollbacks, on four real hosts with a simulated engine
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 choice: ## a bare host: the profile decides the stack, or is refused, before anything is installed
+engines: ## not in `make test`: every shipped profile against the command lines of the real vLLM releases that stacks pin
+fleet: ## not in `make test`: rollouts and their rollbacks, on four real hosts with a simulated engine
 vendor: ## not in `make test`: driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## not in `make test`: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
 promotion: ## not in `make test`: a benchmark and a promotion of a served model, also of plays that are killed
@@ -73,7 +73,7 @@ kinds: ## not in `make test`: llama.cpp from its sources and engines from images
 slots: ## not in `make test`: several models on a host, and a model that runs on another host
 nodes: ## not in `make test`: two and three hosts that serve one model on the real engine
 watched: ## not in `make test`: the watchdog and the role monitoring beside the real engine
-exhaustive: ## not in `make test`: all scenarios, and the rest of the fleet; takes hours
+exhaustive: ## not in `make test`: all scenarios; takes hours
 $(STEPS): venv
 	@python tests/run.py $@
 

@@ -103,23 +103,7 @@ STEPS: dict[str, Step] = {
     ),
     "checks": Step("quick", (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
     "sanity": Step("quick", (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
-    "engines": Step("quick", (pytest("engines", "tests/engines", limit_s=2700),)),
     # The longest first, whichever lane takes it: what is left for the end is short.
-    # Beside the scenarios, so with a lab of another name.
-    "fleet": Step(
-        "lab",
-        (
-            Command(
-                (
-                    "env",
-                    "B70_SCENARIOS_LAB=fleet",
-                    *pytest("fleet", "-m", "fleet and not exhaustive", "tests/scenarios").argv,
-                ),
-                limit_s=3600,
-                junit=True,
-            ),
-        ),
-    ),
     "scenarios": Step(
         "lab",
         (
@@ -137,6 +121,21 @@ STEPS: dict[str, Step] = {
     "choice": Step("lab", (pytest("choice", "tests/system/test_choice.py", limit_s=1800),)),
     "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
+    "engines": Step(ASIDE, (pytest("engines", "tests/engines", limit_s=2700),)),
+    "fleet": Step(
+        ASIDE,
+        (
+            Command(
+                (
+                    "env",
+                    "B70_SCENARIOS_LAB=fleet",
+                    *pytest("fleet", "-m", "fleet", "tests/scenarios").argv,
+                ),
+                limit_s=7200,
+                junit=True,
+            ),
+        ),
+    ),
     "bare": Step(ASIDE, (pytest("bare", "tests/system/test_bare.py", limit_s=7200),)),
     "vendor": Step(ASIDE, (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),)),
     "promotion": Step(
@@ -197,14 +196,6 @@ STEPS: dict[str, Step] = {
                     *pytest("exhaustive-kinds", "-n2", "--dist=worksteal", "-m", "kinds", "tests/scenarios").argv,
                 ),
                 limit_s=7200,
-                junit=True,
-            ),
-            Command(
-                (
-                    *("env", "B70_SCENARIOS_LAB=fleet"),
-                    *pytest("exhaustive-fleet", "-m", "fleet and exhaustive", "tests/scenarios").argv,
-                ),
-                limit_s=3600,
                 junit=True,
             ),
         ),

@@ -124,6 +124,7 @@ def shown(rig: Rig, unit: str, *names: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in listing.splitlines())
 
 
+@pytest.mark.exhaustive
 def test_a_changed_profile_restarts_nothing_before_its_unit_is_told_to(rig: Rig, recorded: Begin, edited: Path) -> None:
     """What is changed binds the engine to a NUMA node, which systemd shows before, and the process after, its start."""
     rig.have("sim-a")

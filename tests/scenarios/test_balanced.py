@@ -20,7 +20,7 @@ from scenarios.outcome import assert_serves
 from scenarios.recording import ANSWER_S, Answer, ask
 from scenarios.rig import Rig, wait_for
 
-pytestmark = [pytest.mark.fleet, pytest.mark.exhaustive]
+pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIMIT_S = 900

@@ -64,6 +64,7 @@ def assert_committed(rig: Rig) -> None:
     assert {key: copy[key] for key in ("unit", "env", "profile")} == in_place(rig)
 
 
+@pytest.mark.exhaustive
 def test_a_failed_switch_leads_back_to_the_command_line_that_was_verified(
     rig: Rig, recorded: Begin, edited: Path
 ) -> None:

@@ -136,7 +136,6 @@ def test_a_canary_host_that_fails_ends_site_before_anything_else_restarts(hosts:
         assert_serves(rig, "sim-a")
 
 
-@pytest.mark.exhaustive
 def test_site_restarts_in_waves_and_then_nothing(hosts: Fleet) -> None:
     hosts.have("sim-a", "sim-b", "sim-a")
     engines, doors = hosts.engines(), hosts.doors()
@@ -155,7 +154,6 @@ def test_site_restarts_in_waves_and_then_nothing(hosts: Fleet) -> None:
     assert "skipping: no hosts matched" in said
 
 
-@pytest.mark.exhaustive
 def test_a_frontdoor_that_fails_stops_site_at_the_first_host(hosts: Fleet) -> None:
     hosts.have("sim-a", "sim-a", "sim-a")
     engines, doors = hosts.engines(), hosts.doors()
@@ -172,7 +170,6 @@ def test_a_frontdoor_that_fails_stops_site_at_the_first_host(hosts: Fleet) -> No
         assert_serves(rig, "sim-a")
 
 
-@pytest.mark.exhaustive
 def test_recycle_restarts_one_host_after_the_other(hosts: Fleet) -> None:
     hosts.have("sim-a", "sim-b", "sim-a")
     engines, doors = hosts.engines(), hosts.doors()
@@ -189,7 +186,6 @@ def test_recycle_restarts_one_host_after_the_other(hosts: Fleet) -> None:
     assert hosts.doors() == doors
 
 
-@pytest.mark.exhaustive
 def test_recycle_ends_at_the_first_host_that_fails(hosts: Fleet) -> None:
     hosts.have("sim-a", "sim-a", "sim-a")
     hosts.rigs[1].tell("sim-a", "wrong_answer")
@@ -232,7 +228,6 @@ def control(hosts: Fleet) -> Iterator[Rig]:
     assert not (rig.root / f"etc/systemd/system/{TIMER}").exists()
 
 
-@pytest.mark.exhaustive
 def test_a_timer_on_a_control_host_recycles_another_host(hosts: Fleet, control: Rig) -> None:
     first = hosts.rigs[0]
     first.have("sim-a")

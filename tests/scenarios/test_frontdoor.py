@@ -391,6 +391,7 @@ def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFront
     assert judged.output.strip() == ""
 
 
+@pytest.mark.exhaustive
 def test_it_is_removed_and_nothing_else_and_made_again(door: HostFrontdoor, source: Path) -> None:
     root = door.rig.root
     made = [*(f"/etc/systemd/system/{unit}" for unit in UNITS), VENV, CONFIG, "/opt/b70/frontdoor"]
