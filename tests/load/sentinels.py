@@ -32,7 +32,7 @@ PORT = ENGINE_PORT + 1
 STREAMS, EVERY_US = 8, 40_000
 SIZE = 250  # bytes of a chunk
 LOADS = {
-    # too short for a look before their end; one in four is looked at then
+    # too short for a look before their end; one in 16 is looked at then
     "40 chunks": "chunks=40",
     "200 chunks": "chunks=200",
     # looked at on the way: an ordinary text is sound at first sight
