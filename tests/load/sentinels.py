@@ -29,19 +29,19 @@ from rig import CHAT, DOOR, DOOR_ENV, ENGINE_PORT, PACKAGE, ROOT, Installed, com
 TARGET = 1.02
 PORT = ENGINE_PORT + 1
 # So few that a frontdoor that is fifty times as slow keeps up, and reads each chunk by itself.
-STREAMS, EVERY_US = 8, 40_000
+STREAMS, EVERY_US = 8, 10_000
 SIZE = 250  # bytes of a chunk
 LOADS = {
     # too short for a look before their end; one in 16 is looked at then
     "40 chunks": "chunks=40",
     "200 chunks": "chunks=200",
     # looked at on the way: an ordinary text is sound at first sight
-    "600 chunks": "chunks=600",
+    "1200 chunks": "chunks=1200",
     # so few words that each look has to judge them, and that they are no sign
-    "600 chunks of 4 words": "chunks=600&words=4",
+    "1200 chunks of 4 words": "chunks=1200&words=4",
     # one word is a sign: the first look is the last
-    "600 chunks of 1 word": "chunks=600&words=1",
-    "400 chunks with logprobs": "chunks=400&logprobs=1&size=400",
+    "1200 chunks of 1 word": "chunks=1200&words=1",
+    "800 chunks with logprobs": "chunks=800&logprobs=1&size=400",
 }
 SIDES = {"off": "[sentinels]\nwatch = false\n", "on": ""}
 _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
@@ -58,7 +58,7 @@ def executed(version: Installed, side: str, load: str, generator: Path, seconds:
         chunks = 0
         with running(argv, port=PORT, limit_s=120, env=env, stdout=subprocess.DEVNULL):
             if load:
-                group = f"load:{STREAMS}:0:200:{CHAT}?every={EVERY_US}&size={SIZE}&{load}"
+                group = f"load:{STREAMS}:0:200:{CHAT}?{load}&every={EVERY_US}&size={SIZE}"
                 how = [str(generator), str(ENGINE_PORT), str(PORT), "0", "-1", "0", str(seconds), group]
                 report = json.loads(subprocess.run(how, stdout=subprocess.PIPE, check=True).stdout)["load"]
                 if report["broken"] or report["other"]:
@@ -83,7 +83,7 @@ def measure(version: Installed, load: str, generator: Path, seconds: float, idle
 def main() -> int:
     """Entry point; returns 0 when every load is within the target, 1 when one is not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=26.0, help="of each load (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default: %(default)s)")
     parser.add_argument("--only", default="", help="loads whose name starts with this")
     parser.add_argument("--write", nargs="?", type=Path, const=RESULTS / "sentinels.json", help="default: %(const)s")
     options = parser.parse_args()

@@ -164,7 +164,7 @@ async def test_a_degenerate_stream_is_counted_and_passes_as_it_is(tmp_path: Path
 async def test_a_stream_that_turns_is_seen_while_it_runs(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         talker = Talker(run)
-        talker.count = 2400
+        talker.count = 4800
         sentinel = run.app.first.sentinel
         client = await run.client()
         client.request("POST", CHAT, BODY)
