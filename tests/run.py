@@ -59,9 +59,10 @@ def tool(*argv: str, limit_s: float = 1200) -> Command:
     return Command(argv, limit_s)
 
 
-def pytest(step: str, *argv: str, limit_s: float = 1200) -> Command:
-    """Return a pytest run whose results are counted under ``step``."""
-    return Command(("pytest", "-q", f"--junitxml={JUNIT / step}.xml", *argv), limit_s, junit=True)
+def pytest(step: str, *argv: str, env: Sequence[str] = (), limit_s: float = 1200) -> Command:
+    """Return a pytest run whose results are counted under ``step``; env: NAME=VALUE of its environment."""
+    before = ("env", *env) if env else ()
+    return Command((*before, "pytest", "-q", f"--junitxml={JUNIT / step}.xml", *argv), limit_s, junit=True)
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
@@ -88,15 +89,11 @@ STEPS: dict[str, Step] = {
                 "unit-frontdoor", "-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400
             ),
             # The same once more, as most hosts run it.
-            Command(
-                (
-                    *("env", "FRONTDOOR_COMPILE=1"),
-                    *pytest(
-                        "unit-compiled", "-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"
-                    ).argv,
-                ),
+            pytest(
+                "unit-compiled",
+                *("-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"),
+                env=["FRONTDOOR_COMPILE=1"],
                 limit_s=2400,
-                junit=True,
             ),
             pytest("unit-page", "tests/page"),
         ),
@@ -123,18 +120,7 @@ STEPS: dict[str, Step] = {
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
     "engines": Step(ASIDE, (pytest("engines", "tests/engines", limit_s=2700),)),
     "fleet": Step(
-        ASIDE,
-        (
-            Command(
-                (
-                    "env",
-                    "B70_SCENARIOS_LAB=fleet",
-                    *pytest("fleet", "-m", "fleet", "tests/scenarios").argv,
-                ),
-                limit_s=7200,
-                junit=True,
-            ),
-        ),
+        ASIDE, (pytest("fleet", "-m", "fleet", "tests/scenarios", env=["B70_SCENARIOS_LAB=fleet"], limit_s=7200),)
     ),
     "bare": Step(ASIDE, (pytest("bare", "tests/system/test_bare.py", limit_s=7200),)),
     "vendor": Step(ASIDE, (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),)),
@@ -143,13 +129,11 @@ STEPS: dict[str, Step] = {
         (
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "up", "--hosts", "1", "--fresh"),
             tool(*PROMOTION, "ansible-playbook", "-i", "inventory/lab.yml", "site.yml"),
-            Command(
-                (
-                    *PROMOTION,
-                    *pytest("promotion", "tests/system/test_benchmark.py", "tests/system/test_promotion.py").argv,
-                ),
+            pytest(
+                "promotion",
+                *("tests/system/test_benchmark.py", "tests/system/test_promotion.py"),
+                env=PROMOTION[1:],
                 limit_s=3600,
-                junit=True,
             ),
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "down"),
         ),
@@ -190,13 +174,11 @@ STEPS: dict[str, Step] = {
                 limit_s=14400,
             ),
             # Their hosts can run containers, so they have a lab of their own.
-            Command(
-                (
-                    *("env", "B70_SCENARIOS_LAB=simkinds"),
-                    *pytest("exhaustive-kinds", "-n2", "--dist=worksteal", "-m", "kinds", "tests/scenarios").argv,
-                ),
+            pytest(
+                "exhaustive-kinds",
+                *("-n2", "--dist=worksteal", "-m", "kinds", "tests/scenarios"),
+                env=["B70_SCENARIOS_LAB=simkinds"],
                 limit_s=7200,
-                junit=True,
             ),
         ),
     ),
