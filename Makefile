@@ -59,7 +59,7 @@ unit: ## pure logic, in milliseconds
 checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity
 lab: ## the lab itself: hosts that are broken on purpose and repaired
-scenarios: ## every fault, crash and reboot at every phase of a switch, on real hosts with a simulated engine
+scenarios: ## one in three of the faults, crashes and reboots in the phases of a switch, on real hosts with a simulated engine
 molecule: ## real hosts: converge, idempotence, verify, switches that must fail
 choice: ## a bare host: the profile decides the stack, or is refused, before anything is installed
 engines: ## not in `make test`: every shipped profile against the command lines of the real vLLM releases that stacks pin

@@ -5,9 +5,8 @@
 """Instructions of a chunk in a frontdoor that watches its streams, against the same one that does not, in one run.
 
 Compiled and interpreted, each with and without, serve the same loads under valgrind, which counts what the processor
-executes. Two runs differ by at most 0.5 %, on a busy machine as well, where CPU times differ by a tenth. The kernel is
-not counted: it takes more time for a chunk than the frontdoor, and sentinels do not call it, so the ratio of CPU times
-is nearer to 1 than this one.
+executes. Two runs differ by at most 0.5 %, on a busy machine as well, where CPU times differ by a tenth. The kernel's
+work, to which sentinels add nothing, is not counted, so the ratio of CPU times is nearer to 1 than this one.
 """
 
 from __future__ import annotations
