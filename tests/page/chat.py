@@ -9,7 +9,8 @@ import re
 
 from page.browser import Browser
 
-NUMBERS = re.compile(r"TTFT \d+\.\d\d s · [\d,]+\.\d tok/s · \d+ tokens")
+# There is no rate if all tokens arrive within the time that the page takes for the network's.
+NUMBERS = re.compile(r"TTFT \d+\.\d\d s · (?:(?P<rate>[\d,]+\.\d) tok/s · )?\d+ tokens")
 LAST = "[...document.querySelectorAll('article.assistant')].at(-1)?.{}"
 READY = "document.getElementById('send') && !document.getElementById('send').disabled"
 

@@ -57,7 +57,8 @@ def test_an_answer_is_streamed_with_its_numbers(browser: Browser, show: Show) ->
         pass
     told = answered(browser)
     assert told.startswith("tiny-a heard: paced please")
-    assert NUMBERS.search(told), told
+    assert (numbers := NUMBERS.search(told)), told
+    assert numbers["rate"], told
     say(browser, "short please")
     assert "cut at the limit of tokens" in answered(browser)
     assert browser.complaints == []
