@@ -1,16 +1,16 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state machine of a switch. Pure: given what was seen it decides, given a phase's result it says what is next.
+"""The state machine of a switch. Pure: it decides from what was seen, and names the next phase after each result.
 
 `plan` turns what was seen on the host into the phases to take. `begin`, `command` and `advance` walk through them:
 
-    state = begin()
+    state = begin(on_failure)
     while (step := command(state)) is not None:
         state = advance(state, <result of running step>)
 
 A result is a Plan (from RESOLVE), None (the phase succeeded) or a Failure. When `command` returns None, `state.end`
-says where the host is.
+says how the run ended.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from .types import Direction, End, Failure, Gate, Mode, Neighbour, OnFailure, Ph
 
 
 class Kind(StrEnum):
-    """NOTHING: as asked for already. FINISH: verified, but not open, enabled, recorded or shown with its limits.
-    VERIFY: it runs, unproven. RECHECK: it is served and asked again meanwhile. SWITCH: stop what runs, start the
-    target. STOP: stop what runs."""
+    """What a run has to do.
+
+    NOTHING: all is as requested. FINISH: the engine is proven, but not yet open, enabled, recorded or shown with its
+    limits. VERIFY: verify an engine that runs unproven. RECHECK: verify a served engine again while it serves. SWITCH:
+    stop what runs, start the target. STOP: stop what runs.
+    """
 
     NOTHING = "nothing"
     FINISH = "finish"
@@ -42,9 +45,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """One engine of the target as RESOLVE found it. single: of `Profile.singles`.
+    """One engine of the target as RESOLVE found it.
 
-    same: it was started from what is rendered now. healthy: it answers /health.
+    single: one of `Profile.singles`. same: it was started from the current rendering. healthy: it answers /health.
     """
 
     single: Profile
@@ -54,13 +57,13 @@ class Look:
 
     @property
     def stands(self) -> bool:
-        """Does it run, and is not about to end or to be started again?"""
+        """Whether it runs and is not about to end or to restart."""
         return self.unit.running and self.unit.sub != "auto-restart" and self.unit.active != "deactivating"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The host as RESOLVE found it. target: as rendered (or planned) now, None when the slot shall be stopped."""
+    """The host as RESOLVE found it. target: as rendered (or planned) now; None if the slot is to be stopped."""
 
     target: Profile | None = None
     state: SlotState | None = None
@@ -68,19 +71,19 @@ class Seen:
     legacy: tuple[UnitState, ...] = ()
     looks: tuple[Look, ...] = ()  # the target's engines
     current_env_matches: bool = False
-    published: bool = False  # limits and the like in the state file are those that are rendered
-    rendering: Rendering | None = None  # what the target is started from
-    live: Rendering | None = None  # what is in place of it now
-    kept: bool = True  # an engine that stays has nothing new to put in place, and its copy is kept
+    published: bool = False  # the state file shows the rendered limits and the like
+    rendering: Rendering | None = None  # what the target starts from
+    live: Rendering | None = None  # the target's rendering that is in place now
+    kept: bool = True  # an engine that stays needs nothing new in place, and its committed copy is current
     memory: Memory = field(default_factory=Memory)
     verified: Verified | None = None  # the last verified profile
-    previous: Profile | None = None  # the same as it was committed, or is in place
-    back: Rendering | None = None  # what it is started from
-    previous_problem: str = ""  # why there is none although the journal names one
+    previous: Profile | None = None  # the profile of `verified`, as committed or as in place
+    back: Rendering | None = None  # what `previous` starts from
+    previous_problem: str = ""  # why there is no `previous` although the journal names one
     quarantine: Quarantine | None = None
     neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
-    crowded: str = ""  # why the target's engine can't be started beside what runs
-    apart: tuple[str, ...] = ()  # units that run and do not get in the way of the target's engine
+    crowded: str = ""  # why the target's engine can't start beside what runs
+    apart: tuple[str, ...] = ()  # running units that are not in the way of the target's engine
 
     @property
     def target_name(self) -> str | None:
@@ -97,12 +100,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. stop/disable: units. actions: the same in words, in order.
+    """What a run will do. stop, disable: units. actions: the same in words, in order.
 
-    partial: it is about some engines of several, and leaves the others as they are. scope: their places among the
-    target's engines; all of them where it is not partial. batches: places of the engines that are replaced together,
-    one batch after the other; empty where all are. clears: other slots that are stopped before, because they use cards
-    of the target.
+    partial: the run is about some of several engines, and leaves the others as they are. scope: the places of its
+    engines among the target's; all places unless it is partial. batches: places of the engines that are replaced
+    together, one batch after the other; empty if all are replaced at once. clears: other slots that are stopped first,
+    because they use cards of the target.
     """
 
     kind: Kind
@@ -115,7 +118,7 @@ class Plan:
     actions: tuple[str, ...] = ()
     batches: tuple[tuple[int, ...], ...] = ()
     clears: tuple[Neighbour, ...] = ()
-    beside: bool = False  # the target is started while the engine before it serves
+    beside: bool = False  # the target starts while the old engine serves
 
     @property
     def way(self) -> Way:
@@ -123,7 +126,7 @@ class Plan:
 
     @property
     def spares(self) -> bool:
-        """Does it stop only what is no engine of the target?"""
+        """Whether it stops only units that are not the target's."""
         return _spares(self.kind, beside=self.beside)
 
 
@@ -148,7 +151,7 @@ _NEEDS: dict[Gate, tuple[Phase, ...]] = {
 
 
 def _verifying(profile: Profile | None, gate: Gate = Gate.VERIFIED) -> tuple[Phase, ...]:
-    """What a process of the profile has to pass; None: of one that is served, and was warmed up before."""
+    """Return the phases that an engine of the profile has to pass. None: it is served, so it is warm already."""
     warm = profile is not None and profile.warmup is not None
     return tuple(phase for phase in _NEEDS[gate] if warm or phase is not Phase.WARM_UP)
 
@@ -159,7 +162,7 @@ def _of_batch(profile: Profile | None) -> tuple[Phase, ...]:
 
 
 def _proven(request: Request, seen: Seen, look: Look) -> bool:
-    """Has this very engine process passed what the gate asks for, with what is rendered now?"""
+    """Return whether this engine process has passed what the gate requires, with the current rendering."""
     state = seen.state
     if state is None or state.phase != "serving" or state.profile_name != seen.target_name:
         return False
@@ -170,7 +173,7 @@ def _proven(request: Request, seen: Seen, look: Look) -> bool:
 
 
 def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
-    """(what is to be done, for which of the target's engines)."""
+    """Return (what is to be done, for which of the target's engines)."""
     running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
     if not request.active:
         enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
@@ -182,7 +185,7 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     up = [look for look in looks if look.unit.running]
     others = [unit.name for unit in running if unit.name not in seen.target_units]
     if not running and request.mode is not Mode.SWITCH and len(looks) > 1 and seen.rendering == seen.live:
-        # What was verified comes back one by one, so that one that is broken takes no other with it.
+        # Verified engines come back one by one, so that a broken one takes no other with it.
         return _of_some(request, seen, list(everything), [])
     in_the_way = not {*others} <= {*seen.apart}
     if not up or in_the_way or not all(look.same for look in up) or not any(look.stands for look in up):
@@ -207,13 +210,13 @@ def _wedged(request: Request, look: Look) -> bool:
 
 
 def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[Kind, tuple[int, ...]]:
-    """The same where engines are down, or run without having been proven.
+    """Return the same as `_kind` if engines are down, or run unproven.
 
-    What the slot does by itself it does for one engine after the other, so that the first one is soon served and one
-    that fails takes no other with it. Those that run come first.
+    A slot that settles by itself takes one engine after the other, running ones first, so that the first one is soon
+    served and one that fails takes no other with it.
     """
     if request.mode is Mode.SWITCH and seen.rendering != seen.live:
-        # What is rendered anew, such as another canary, holds for all engines: so all have to pass it.
+        # A new rendering, such as another canary, applies to all engines, so all have to pass it.
         return (Kind.SWITCH if down else Kind.VERIFY), tuple(range(len(seen.looks)))
     if request.mode is Mode.SWITCH or len(seen.looks) == 1:
         return (Kind.SWITCH if down else Kind.VERIFY), tuple(sorted([*down, *unproven]))
@@ -226,12 +229,12 @@ def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int])
 
 
 def _left(request: Request, unit: UnitState) -> bool:
-    """Was the unit settled already? One that another process runs since was not."""
+    """Return whether this settling has dealt with the unit already, and the unit runs no new process since."""
     return any(unit.name == name and (not unit.settled or unit.invocation_id == told) for name, told in request.leave)
 
 
 def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
-    """How what runs is verified where it is. Raises SlotFault where only a switch could do what is asked for."""
+    """Return the same as `_kind` to verify what runs in place. Raise SlotFault if only a switch could do that."""
     name = seen.target_name
     units = seen.target_units
     others = [other.name for other in (*seen.units, *seen.legacy) if other.running and other.name not in units]
@@ -253,7 +256,7 @@ def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
 
 
 def _serves(request: Request, seen: Seen) -> bool:
-    """Are clients served while this run begins? What settles an interrupted run has nothing to wait for."""
+    """Return whether clients are served as this run begins. A run that settles another one has nothing to wait for."""
     served = seen.state is not None and seen.state.open
     return served and request.mode is Mode.SWITCH and seen.memory.interrupted is None
 
@@ -261,8 +264,11 @@ def _serves(request: Request, seen: Seen) -> bool:
 def _forward(
     kind: Kind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool, others: bool
 ) -> tuple[Phase, ...]:
-    """served: whether clients have an engine until it is stopped. clears: whether other slots make room. others:
-    whether engines run that are none of the target's."""
+    """Return the phases of the way forward.
+
+    served: whether clients have an engine until it is stopped. clears: whether other slots make room. others: whether
+    engines run that are not the target's.
+    """
     verifying = _verifying(target, gate)
     head = (Phase.GUARD, Phase.JOURNAL)
     if kind is Kind.NOTHING:
@@ -275,7 +281,7 @@ def _forward(
         return (*head, Phase.CLOSE, *verifying, *FINISHING)
     if kind is Kind.STOP:
         return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
-    # What the other engines have under way does not end, and they have read the weights.
+    # The other engines' generations go on, and those engines have read the weights.
     prepare = (Phase.PREPARE,) if served and not partial else ()
     clear = (Phase.CLEAR,) if clears else ()
     drain = () if partial else (Phase.DRAIN,)
@@ -283,11 +289,11 @@ def _forward(
 
 
 def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Profile | None:
-    """Where the way back leads: the last verified profile, unless that would only repeat what just failed.
+    """Return the profile of the way back: the last verified one, unless that would only repeat what just failed.
 
-    A profile that is verified in place has a way back to itself: a fresh process of the same rendering. So has one that
-    is restarted, because that rendering has served until now. One that is started from a new rendering has one to the
-    rendering that was verified. Where some engines of several failed, nothing else takes the place of the others.
+    A profile that is verified in place can go back to itself, to a fresh process of the same rendering. So can one that
+    is restarted, because its rendering has served until now. One that starts from a new rendering can go back to the
+    verified rendering. A partial run never leads to another profile, which would take the place of the other engines.
     """
     if not request.active or seen.previous is None or seen.verified is None:
         return None
@@ -303,7 +309,7 @@ def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Pro
 
 
 def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
-    """Why the target's engines can't be replaced in batches; empty where they can.
+    """Return why the target's engines can't be replaced in batches; empty if they can.
 
     The engines of both renderings serve side by side meanwhile, so clients must not be able to tell them apart.
     """
@@ -338,7 +344,7 @@ def _room_first(seen: Seen) -> str:
 
 
 def why_not_beside(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
-    """Why the target can't be started while what is served goes on; empty where it can."""
+    """Return why the target can't start while the old engine serves; empty if it can."""
     target, state = seen.target, seen.state
     if kind is not Kind.SWITCH or target is None or state is None or not state.open:
         return "nothing is served"
@@ -369,7 +375,7 @@ def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
 
 
 def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
-    """Places of the engines that are replaced together, so that enough of `count` serve on."""
+    """Return the places of the engines that are replaced together, so that enough of `count` keep serving."""
     size = count - (count - 1 if request.min_serving is None else request.min_serving)
     return tuple(tuple(range(begin, min(begin + size, count))) for begin in range(0, count, size))
 
@@ -377,10 +383,9 @@ def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
 def _serving_on(
     request: Request, seen: Seen, kind: Kind, previous: Profile | None, alone: tuple[int, ...]
 ) -> tuple[bool, tuple[tuple[int, ...], ...]]:
-    """(whether the target is started beside what is served, the batches); neither for the plain way. Raises SlotFault
-    if `min_serving` is impossible.
+    """Return (whether the target starts beside what is served, the batches); (False, ()) is the plain way.
 
-    alone: the only engines that are started anew; none where all of them are.
+    Raise SlotFault if `min_serving` is impossible. alone: the only engines that are started anew; empty if all are.
     """
     count, least = len(seen.looks), request.min_serving
     why = "it is 0" if least == 0 else ""
@@ -402,7 +407,7 @@ def _serving_on(
 
 
 def plan(request: Request, seen: Seen) -> Plan:
-    """The run that leads from what was seen to what was asked for."""
+    """Return the run that leads from what was seen to what was requested."""
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
     everything = tuple(range(len(seen.looks)))
     if request.restart:
@@ -410,7 +415,7 @@ def plan(request: Request, seen: Seen) -> Plan:
     elif request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
         kind = Kind.RECHECK
     elif request.record_baseline:
-        # A baseline is what all engines answer.
+        # A baseline takes the answers of all engines.
         scope = everything
     several = len(everything) > 1
     alone = request.mode is not Mode.SWITCH and kind is Kind.VERIFY
@@ -445,8 +450,10 @@ def plan(request: Request, seen: Seen) -> Plan:
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
-    """`seen` with what the plan takes of a new rendering: an engine that stays as it is proves nothing that only a
-    start applies."""
+    """Return `seen` with as much of a new rendering as the plan takes.
+
+    An engine that stays proves nothing that only a start applies.
+    """
     old, new = seen.live, seen.rendering
     if plan.kind in (Kind.SWITCH, Kind.STOP) or old is None or new is None or new == old:
         return seen
@@ -466,7 +473,7 @@ def _actions(
     *,
     spares: bool,
 ) -> tuple[str, ...]:
-    """What the steps will change, in words; the driver says the same words as it does it."""
+    """Return what the steps will change, in the words in which the driver reports each change."""
     actions: list[str] = []
     enabled = {unit.name for unit in seen.units if unit.enabled}
     phases = {step.phase for step in steps}
@@ -530,8 +537,11 @@ def commit_action(profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """Run this phase in this direction. batch: the number of the plan's batch it is about; None: all engines. undoes:
-    it is about the target's engine, of which clients know nothing yet."""
+    """A phase to run in a direction.
+
+    batch: the index of the plan's batch that it is about; None: all engines. undoes: it is about the target's engine,
+    which no client knows yet.
+    """
 
     phase: Phase
     direction: Direction
@@ -542,7 +552,7 @@ class Step:
 def _numbered(
     phases: Sequence[Phase], direction: Direction, batches: Sequence[object], order: Sequence[int] | None = None
 ) -> tuple[Step, ...]:
-    """The steps of these phases. Each CLOSE begins the next batch in this order."""
+    """Return the steps of these phases. Each CLOSE begins the next batch in this order."""
     numbers = iter(range(len(batches)) if order is None else order)
     steps: list[Step] = []
     batch: int | None = None
@@ -555,7 +565,7 @@ def _numbered(
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is. todo: the steps left in this direction. opened: clients may be served by what it stops next."""
+    """Where a run is. todo: the steps left in this direction. opened: the engine to stop next may serve clients."""
 
     on_failure: OnFailure
     direction: Direction = Direction.FORWARD
@@ -572,12 +582,12 @@ def begin(on_failure: OnFailure) -> State:
 
 
 def command(state: State) -> Step | None:
-    """The next phase to run, or None at the end."""
+    """Return the next step to run, or None at the end."""
     return None if state.end is not None else state.todo[0]
 
 
 def advance(state: State, result: Plan | Failure | None) -> State:
-    """The state after the current phase ended with `result`."""
+    """Return the state after the current phase ended with `result`."""
     phase = state.todo[0].phase
     if isinstance(result, Failure):
         return _failed(state, phase, result)
@@ -612,14 +622,14 @@ def _end(state: State, last: Phase) -> End:
 
 
 def _failed(state: State, phase: Phase, failure: Failure) -> State:
-    # One that was told to end as it opened has let clients in: what leads away from there drains them.
+    # A run that was told to end as it opened has let clients in, so the next direction drains them.
     opened = state.opened or (phase is Phase.OPEN and failure.told)
     state = replace(state, failures=(*state.failures, failure), opened=opened)
     if state.direction is Direction.HALT:
-        # What can still be done for a closed, stopped slot is done: one failure doesn't skip the rest.
+        # One failure does not skip the other steps towards a closed, stopped slot.
         return _next(state, phase)
     if state.todo[0].undoes:
-        # What is served was not touched, whatever becomes of the engine beside it.
+        # The served engine was not touched, whatever becomes of the one beside it.
         return _next(state, phase)
     if state.direction is Direction.BACK:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
@@ -629,7 +639,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     batch = state.todo[0].batch
     first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch and not state.plan.beside
     if first or state.plan.kind is Kind.FINISH or unharmed:
-        # The engine is as it was: what the frontdoor was told before holds again.
+        # The engine is untouched, so the frontdoor's previous state holds again.
         return replace(state, direction=Direction.BACK, todo=(Step(Phase.RESTORE, Direction.BACK),))
     if state.plan.beside and not opened:
         undo = (Step(Phase.STOP, Direction.BACK, undoes=True), Step(Phase.RESTORE, Direction.BACK))
@@ -646,7 +656,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
 
 
 def _back_in_batches(state: State, last: int) -> State:
-    """The way back of the batches that were touched, the last one first: it is closed already."""
+    """Return the state that takes the touched batches back, the last one first: it is closed already."""
     order = range(last, -1, -1)
     previous = None if state.plan is None else state.plan.previous
     phases = (*_of_batch(previous) * len(order), *FINISHING[1:])

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A host's part in a group of nodes: what it reports about itself, and how it reacts to the others' reports.
 
-`nodes` decides; this looks and acts. Whatever it acts on was looked at a moment ago, so it may be killed at any time.
+`nodes` decides; this module looks and acts. It acts only on what it has just seen, so it may be killed at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .unit_checks import came_up
 
 SETTLED_EVERY_S = 30.0
 ALL_EVERY_S = 5.0  # the interval of looks at what is not urgent
-GIVE_BACK_AFTER_S, GIVE_BACK_MOST_S = 60.0, 3600.0  # from one try to the next one; longer each time
+GIVE_BACK_AFTER_S, GIVE_BACK_MOST_S = 60.0, 3600.0  # from one try to the next; twice as long each time
 PATIENCE_S = 20.0  # a part that is told to stop may wait for nodes that are gone; it is killed after this time
 END_LIMIT_S = 30.0
 WHO = "b70-node"
@@ -40,8 +40,8 @@ SETTLES = "systemd"  # the caller of runs that settle an interrupted switch, in 
 class NodeService:
     """Takes part in the group of this host, one look after the other.
 
-    say: gets each action and its reason. key_file: the key of the group. aside: runs a task of minutes, while the looks
-    go on.
+    say: gets each action and its reason. key_file: the key of the group. aside: runs a task that takes minutes, while
+    the looks go on.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NodeService:
         self._offers: dict[str, Offer] = {}
         self._offers_at: float | None = None
         self._profiles: dict[str, tuple[object, Profile]] = {}  # each with the times of the files it was read from
-        self._settled: tuple[float, bool] | None = None  # when that was found out, and what
+        self._settled: tuple[float, bool] | None = None  # when that was last found out, and the result
         self._part_at = fx.clock.monotonic()  # the last change of the part
         self._giving_back = False
         self._give_back_at, self._give_back_after_s = 0.0, GIVE_BACK_AFTER_S
@@ -68,7 +68,7 @@ class NodeService:
         self.busy = ""  # the task that holds up the next look
 
     def look(self) -> Report | None:
-        """Looks once and acts on it. Returns the report of this node; None: it is in no group."""
+        """Look once and act on it. Return the report of this node; None if it is in no group."""
         fx, layout = self._fx, self._layout
         group = read_slot_file(fx, layout).group
         if group is None:
@@ -93,7 +93,7 @@ class NodeService:
         return report
 
     def _ask(self, group: Group, followers: Sequence[Node]) -> None:
-        """Asks the nodes that matter now, and all from time to time. Remembers how long each has been silent."""
+        """Ask the nodes that matter now, and all from time to time. Remember since when each has been silent."""
         now = self._fx.clock.monotonic()
         needed = [group.leader] if group.rank else list(followers)
         if self._asked_all_at is None or now - self._asked_all_at >= ALL_EVERY_S:
@@ -106,12 +106,12 @@ class NodeService:
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
 
     def _silence(self, name: str) -> float:
-        """Seconds of silence; above 0 for a silent node."""
+        """Return the seconds of silence; above 0 for a silent node."""
         since = self._silent_since.get(name)
         return 0.0 if since is None else max(0.001, self._fx.clock.monotonic() - since)
 
     def _offered(self) -> Mapping[str, Offer]:
-        """The host's own versions of the profiles over several nodes, read again from time to time."""
+        """Return the host's own versions of the profiles over several nodes, read again from time to time."""
         now = self._fx.clock.monotonic()
         if self._offers_at is None or now - self._offers_at >= ALL_EVERY_S:
             self._offers_at, self._offers = now, {}
@@ -127,7 +127,7 @@ class NodeService:
         return load_wanted(self._fx, self._layout, name)
 
     def _known(self, name: str) -> Profile:
-        """The same, read again only if its files have changed: a host has dozens of profiles."""
+        """Return the same as `_wanted`, read again only if the files have changed: a host has dozens of profiles."""
         paths = (self._layout.profile_json(name), self._layout.pending(name))
         times = tuple(self._fx.files.modified(path) for path in paths)
         known = self._profiles.get(name)
@@ -155,7 +155,7 @@ class NodeService:
             self.busy = ""
 
     def _tell(self, report: Report) -> None:
-        """Writes what `b70ctl status` shows, if it has changed."""
+        """Write what `b70ctl status` shows, if it has changed."""
         answers = self._answers
         own, *others = (
             asdict(replace(said, at=0.0, age=0.0)) if isinstance(said, Report) else said
@@ -170,7 +170,7 @@ class NodeService:
     # --- the leader
 
     def _wishes(self) -> list[tuple[Wish, UnitState]]:
-        """What the engines of this host need of other nodes, with their units."""
+        """Return what the engines of this host need from other nodes, with their units."""
         found = []
         for unit in self._running():
             with suppress(SlotFault, OSError):
@@ -180,7 +180,7 @@ class NodeService:
         return found
 
     def _lead(self, group: Group, wishes: Sequence[tuple[Wish, UnitState]]) -> Wish | None:
-        """Stops an engine that lost a part. Returns what the followers are to run."""
+        """Stop an engine that lost a part. Return what the followers are to run."""
         reports = heard(self._answers)
         silence = {node.name: self._silence(node.name) for node in group.others if self._silence(node.name)}
         for wish, unit in wishes:
@@ -195,7 +195,7 @@ class NodeService:
         return None
 
     def _is_settled(self) -> bool:
-        """Whether no engine over several nodes is served, starts or is to start again.
+        """Return whether no engine over several nodes is served, starts or is to start again.
 
         The enabled units and the journal are read from time to time: only a switch changes them.
         """
@@ -216,7 +216,7 @@ class NodeService:
             return True  # it can't be ruled out
 
     def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, Report]) -> None:
-        """Tells clients which node the engine waits for, if nothing has told them since the boot."""
+        """Tell clients which node the engine waits for, if nothing has told them since the boot."""
         if unit.settled or read_state(self._fx, self._layout) is not None:
             return
         waits = nodes.awaited(group, wish, reports, urgent=False)
@@ -224,7 +224,7 @@ class NodeService:
             self._close(f"{wish.profile} waits for {waits.partition(',')[0]}; it is served when all nodes are there")
 
     def _close(self, why: str) -> None:
-        """Writes the reason, unless a run of the slot engine is under way. The process' end closes the frontdoor."""
+        """Write the reason, unless the slot engine is at work. The frontdoor closes when the process ends."""
         if self._at_work():
             return
         with suppress(Fault, OSError), self._fx.locks.hold(self._layout.lock_file, f"{WHO}: a node is lost", 0.0):
@@ -274,7 +274,7 @@ class NodeService:
         return part
 
     def _end_part(self, why: str) -> None:
-        """Stops the part that runs, and forgets it."""
+        """Stop the part that runs, and forget it."""
         part = read_part(self._fx, self._layout)
         if part is None:
             return
@@ -301,7 +301,7 @@ class NodeService:
         return False
 
     def _begin(self, group: Group, wish: Wish) -> None:
-        """Runs a part of the leader's engine, or reports why it does not."""
+        """Run a part of the leader's engine, or report why it can't run."""
         try:
             profile = self._wanted(wish.profile)
             if profile.node is None or profile.node.rank != group.rank or profile.fingerprint != wish.fingerprint:
@@ -320,7 +320,7 @@ class NodeService:
             self._publish("stopped", words)
 
     def _clear(self, profile: Profile) -> None:
-        """Stops the slot's own engine, as `b70ctl stop` does, and remembers its profile."""
+        """Stop the slot's own engine, as `b70ctl stop` does, and remember its profile."""
         units = self._fx.units.survey(self._layout.unit_prefix, ())
         own = [unit.name for unit in units if (unit.running or unit.enabled) and unit.name != profile.unit]
         if not own:
@@ -332,7 +332,7 @@ class NodeService:
             raise SlotFault(f"{before} could not be stopped: {result['msg']}")
 
     def _give_back(self, running: Mapping[str, UnitState]) -> None:
-        """Serves what the slot served before it became part of an engine, unless another profile was chosen since."""
+        """Serve what the slot served before it became part of an engine, unless another profile was chosen since."""
         before = mapping(self._fx.files.read(self._layout.before_file)).get("profile")
         if not before or self._giving_back or self._fx.clock.monotonic() < self._give_back_at or self._at_work():
             return
@@ -343,7 +343,7 @@ class NodeService:
         self._aside(lambda: self._serve_again(str(before)))
 
     def _was_decided(self) -> bool:
-        """Whether another caller has switched the slot since it became part of an engine."""
+        """Return whether another caller has switched the slot since it became part of an engine."""
         last = next(reversed(read_memory(self._fx, self._layout).attempts), None)
         return last is not None and last.who not in (WHO, SETTLES)
 

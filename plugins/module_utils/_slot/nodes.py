@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One engine over several hosts: what each node reports about itself, and what follows from it. Pure.
 
-The leader's engine is what counts. While its unit runs a process, or waits to start one, the leader wishes for parts of
-exactly that process, which systemd names by its invocation id. A follower runs the part that is wished for and no
-other; a leader whose engine lost a part ends it. So no node sends commands, or trusts what it was told before.
+The leader's engine decides. While its unit runs a process, or waits to start one, the leader wishes for parts of
+exactly that process, which systemd names by its invocation id. A follower runs the part that the leader wishes for and
+no other; a leader ends an engine that lost a part. So no node sends commands, or relies on what it was told before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .types import SlotFault, UnitState
 
 SCHEMA = 2
 LEADER_GRACE_S = 10.0  # a follower that is silent for this long is lost
-FOLLOWER_GRACE_S = 30.0  # the same of a leader; longer, so that the leader closes first
+FOLLOWER_GRACE_S = 30.0  # a leader that is silent for this long is lost; longer, so that the leader closes first
 STALE_S = 10.0  # a node whose service has not looked for this long counts as silent, unless it announced a task
 RETRY_S = 15.0  # a follower tries a refused or ended part again after this time, while the leader still waits
-SKEW_S = 60.0  # journals and evidence of nodes with other clocks can't be read together
+SKEW_S = 60.0  # if clocks differ by more, journals and evidence of the nodes can't be read together
 MEASURE = "playbooks/evaluate.yml measures it"
 RUNS, REFUSED, ENDED = "runs", "refused", "ended"
 
@@ -39,7 +39,7 @@ class Node:
 class Group:
     """The nodes of the slot, the leader first.
 
-    rank: which of them this host is. interface: its network device to the others. floor: of the network between them.
+    rank: the index of this host. interface: its network device to the others. floor: what the network must reach.
     """
 
     rank: int
@@ -62,11 +62,11 @@ class Group:
 
     @property
     def rendezvous_port(self) -> int:
-        """Where the parts of an engine meet, on the leader."""
+        """The port on the leader where the parts of an engine meet."""
         return self.port + 1
 
     def followers(self, count: int) -> tuple[Node, ...]:
-        """Who follows in an engine over so many nodes."""
+        """Return the followers of an engine over this many nodes."""
         return self.hosts[1:count]
 
     def url(self, node: Node) -> str:
@@ -76,9 +76,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Wish:
-    """The process of which a leader wants its followers to run parts.
+    """The engine process whose parts a leader wants its followers to run.
 
-    epoch: the invocation id of its engine's unit. waits: the engine itself is not started yet.
+    epoch: the invocation id of its engine's unit. waits: the engine itself has not started yet.
     """
 
     profile: str
@@ -144,7 +144,7 @@ def _made(cls: Any, data: Any, **changes: Any) -> Any:
 
 
 def parse_report(text: str, where: str) -> Report:
-    """The report in the answer of the node `where`. Raises SlotFault if the answer is not a report."""
+    """Return the report in the answer of the node `where`. Raise SlotFault if the answer is not a report."""
     try:
         data = dict(json.loads(text))
         if data.pop("schema") != SCHEMA:
@@ -167,15 +167,15 @@ def parse_report(text: str, where: str) -> Report:
 
 
 def parse_group(data: Mapping[str, Any]) -> Group:
-    """The group as the role rendered it (see `slot_file`)."""
+    """Return the group as the role rendered it (see `slot_file`)."""
     hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
-    # A host whose files are older has no floor.
+    # Files of an older version have no floor.
     floor = Floor(float(data.get("bandwidth_min_gb_s", 0)), float(data.get("latency_max_us", 0)))
     return Group(int(data["rank"]), int(data["port"]), hosts, floor, str(data.get("interface", "")))
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
-    """What the engine of this unit needs from other nodes, while it runs or while it waits for them to start."""
+    """Return what this unit's engine needs from other nodes while it runs, or while it waits for them; else None."""
     node = profile.node
     waits = unit.active == "activating" and unit.sub.startswith("start")
     if node is None or node.rank or not unit.invocation_id or not (waits or unit.settled):
@@ -194,9 +194,9 @@ class Act:
 def follow(
     wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int, part_age_s: float = 0.0
 ) -> Act:
-    """How a follower reacts to the leader's wish.
+    """Return how a follower reacts to the leader's wish.
 
-    silence_s: how long the leader has not answered; 0 while it does. part: what was done last, on this boot.
+    silence_s: how long the leader has not answered; 0 while it does. part: what this host did last, on this boot.
     part_runs: whether a unit of a part runs. part_age_s: seconds since the last change of the part.
     """
     if silence_s:
@@ -213,7 +213,7 @@ def follow(
 
 
 def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Mapping[str, float]) -> str:
-    """Why a running engine can't go on; empty while it can. silence_s: of each node that does not answer."""
+    """Return why a running engine can't go on; empty while it can. silence_s: of each node that does not answer."""
     for node in group.followers(wish.count):
         silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
         if silent >= LEADER_GRACE_S:
@@ -229,14 +229,14 @@ def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Map
 
 
 def for_clients(why: str) -> str:
-    """The reason after a node was lost, for clients: it only names the node."""
+    """Return the reason for clients after a node was lost. It only names the node."""
     return f"{why.partition(':')[0]}; the model is served again when all nodes are back"
 
 
 def awaited(group: Group, wish: Wish, reports: Mapping[str, Report], *, urgent: bool) -> str:
-    """The node that an engine still waits for before its start, and why; empty: none.
+    """Return the node that an engine still waits for before its start, and why; empty if there is none.
 
-    urgent: a switch waits, and goes back instead if a node has refused. Then raises SlotFault.
+    urgent: a switch waits and would rather go back, so raise SlotFault if a node has refused.
     """
     waits = ""
     for node in group.followers(wish.count):
@@ -254,7 +254,7 @@ def awaited(group: Group, wish: Wish, reports: Mapping[str, Report], *, urgent: 
 def check_others(
     group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float, weights: str = ""
 ) -> None:
-    """Raises SlotFault for the first node that cannot take part.
+    """Raise SlotFault for the first node that cannot take part.
 
     reports: by name; a text says why there is none. weights: the digest of the weights of this host.
     """
@@ -301,8 +301,10 @@ def check_others(
 
 
 def check_network(group: Group, profile: Profile, links: Mapping[str, Link]) -> list[str]:
-    """Warnings about followers to which the network was not measured. Raises SlotFault for the first that it is too
-    slow to. links: by name of the follower."""
+    """Return warnings about followers to which the network was not measured. Raise SlotFault if it is too slow to one.
+
+    links: by name of the follower.
+    """
     warnings = []
     for node in group.followers(0 if profile.node is None else profile.node.count) if group.floor else ():
         link, where = links.get(node.name), f"the network to node {node.name} ({node.address})"

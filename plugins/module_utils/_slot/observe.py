@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looks at the host and says what was seen. Reads only."""
+"""What is seen on the host. Reads only."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ from .slot_file import read_slot_file
 from .state_file import SlotState, current_env, profile_part
 from .types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
 
-JOURNAL_TAIL_BYTES = 4 * 2**20  # several times of what a file has when the next one is begun
+JOURNAL_TAIL_BYTES = 4 * 2**20  # several times the size at which the next file is begun
 _HEALTH_TIMEOUT_S = 2.0
 _HEALTH_TRIES = 3
 
 
 def installed_profiles(fx: Effects, layout: Layout) -> tuple[str, ...]:
-    """Names of the profiles rendered on the host."""
+    """Return the names of the profiles rendered on the host."""
     names = fx.files.names(layout.profiles_dir)
     return tuple(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
-    """The profile in place. Raises SlotFault: unknown (with the closest names), unreadable, or of another slot."""
+    """Return the profile in place.
+
+    Raise SlotFault if it is unknown (with the closest names), unreadable or of another slot.
+    """
     path = layout.profile_json(name)
     text = fx.files.read(path)
     if text is None:
@@ -52,7 +55,7 @@ def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
 
 
 def load_wanted(fx: Effects, layout: Layout, name: str) -> Profile:
-    """The profile as a switch would take it: the rendering that waits for one, else the one in place."""
+    """Return the profile as a switch would take it: the pending rendering, else the one in place."""
     new = pending(fx.files, layout, name)
     return load_profile(fx, layout, name) if new is None else _parsed(layout, new)
 
@@ -62,14 +65,14 @@ def _parsed(layout: Layout, rendering: Rendering) -> Profile:
 
 
 def read_memory(fx: Effects, layout: Layout) -> Memory:
-    """What the journal remembers: of its last lines, and of the files before it where it does not say that itself."""
+    """Return what the journal remembers: from its last lines and, unless it begins with a memory, from older files."""
     return remembered(fx.files, layout)
 
 
 def remembered(files: Files, layout: Layout) -> Memory:
-    """The same, where there are only files.
+    """Return the same as `read_memory`, from files alone.
 
-    A file that can't be read is passed over: a run that would have to write to it is told so then.
+    A file that can't be read is skipped: a run that has to write to it fails then.
     """
     text = ""
     for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
@@ -77,27 +80,27 @@ def remembered(files: Files, layout: Layout) -> Memory:
             text = f"{files.tail(path, JOURNAL_TAIL_BYTES) or ''}\n{text}".lstrip("\n")
         if begins_with_memory(text):
             break
-    # Not at other ends of lines: what an engine said may hold them.
+    # Not `splitlines`: the words of an engine may contain other line ends.
     return remember(text.split("\n"))
 
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
-    """(units of the slot, legacy units that exist)."""
+    """Return (units of the slot, legacy units that exist)."""
     seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
     own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
     return own, tuple(unit for unit in seen if unit not in own and unit.exists)
 
 
 def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
-    """The other slots of the host by their names."""
+    """Return the other slots of the host by their names."""
     others = read_slot_file(fx, layout).others
     return {slot: replace(layout, slot=slot, config_dir=PurePosixPath(folder)) for slot, folder in others.items()}
 
 
 def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
-    """The other slots whose engines use cards that the profile needs.
+    """Return the other slots whose engines use cards that the profile needs.
 
-    Raises SlotFault where one runs a profile that can't be read: its cards are not known then.
+    Raise SlotFault if one runs a profile that can't be read, because its cards are not known then.
     """
     needed = strangers.cards_of(fx, profile)
     found = []
@@ -112,19 +115,19 @@ def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour
 
 
 def engine_process(fx: Effects, profile: Profile, unit: UnitState) -> int:
-    """The process of the engine, 0 where there is none. That of a container is not the unit's: it looks after it."""
+    """Return the engine's process, or 0. If it is in a container, the unit's own process only manages it."""
     return fx.processes.contained(unit.main_pid) if profile.image else unit.main_pid
 
 
 def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:
-    """How the engine's running process differs from the rendering, as far as it can be read."""
+    """Return how the engine's running process differs from the rendering, as far as it can be read."""
     pid = engine_process(fx, profile, unit)
     argv = command_drift(profile.engine.argv, fx.processes.cmdline(pid))
     return argv or environment_drift(profile.engine.env, fx.processes.environ(pid))
 
 
 def changed_directives(profile: Profile, state: SlotState) -> str:
-    """How the profile's part of the unit has changed since the engine of the state file was started; empty: not."""
+    """Return how the profile's part of the unit has changed since the state file's engine started; empty if not."""
     engine = next((part for part in state.engines if part.get("unit") == profile.unit), {})
     had = engine.get("directives")
     if not isinstance(had, list) or had == list(profile.engine.directives):
@@ -133,14 +136,14 @@ def changed_directives(profile: Profile, state: SlotState) -> str:
 
 
 def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState) -> bool:
-    """Was the running engine started from this rendering of its profile? profile: of `Profile.singles`.
+    """Return whether the running engine was started from this rendering. profile: one of `Profile.singles`.
 
-    Command line and environment of the process must agree, as far as they can be read. What they don't show is told by
-    the state file for the process it was written for; for any other process (a reboot, a restart by systemd) the
-    rendering must be older than the process.
+    Command line and environment of the process must agree, as far as they can be read. What they don't show, the state
+    file tells for the process that it was written for. Any other process (after a reboot, or a restart by systemd) must
+    be younger than the rendering.
     """
     if unit.active == "activating" and unit.sub == "start-pre":
-        # It waits for its turn to be started.
+        # It waits for its turn to start.
         return not unit.needs_reload
     if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False
@@ -151,12 +154,12 @@ def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotSta
     if rendered is None or not unit.started_at:
         return False
     started = datetime.strptime(unit.started_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    # The start is known in whole seconds.
+    # The start time is known in whole seconds.
     return rendered <= started + timedelta(seconds=1)
 
 
 def engine_answers(fx: Effects, backend_url: str) -> bool:
-    """Does /health answer? A verified engine that misses one look is looked at again."""
+    """Return whether /health answers. It is asked again, because a verified engine may miss one look."""
     for attempt in range(_HEALTH_TRIES):
         if attempt:
             fx.clock.sleep(0.3)
@@ -166,7 +169,7 @@ def engine_answers(fx: Effects, backend_url: str) -> bool:
 
 
 def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:
-    """What the way back leads to: what is served verified by a live process, else what was committed last."""
+    """Return what the way back leads to: what a live, verified process serves, else what was committed last."""
     served = state is not None and state.phase == "serving" and state.verified
     if state is None or not served or not state.profile_name:
         return memory.verified
@@ -175,7 +178,7 @@ def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitStat
 
 
 def standing(profile: Profile, units: Sequence[UnitState], state: SlotState | None) -> Profile:
-    """The side of the profile that its engine is on: the one that is served, runs or boots; else the first."""
+    """Return the side of the profile that its engine is on: the one that is served, runs or boots; else the first."""
     passed = {} if state is None else state.passed
     for found in (
         [unit.name for unit in units if unit.running and unit.invocation_id in passed],
@@ -188,7 +191,7 @@ def standing(profile: Profile, units: Sequence[UnitState], state: SlotState | No
 
 
 def _exclusive(fx: Effects, layout: Layout, one: str, other: str) -> bool:
-    """Would systemd stop one of the two units to start the other?"""
+    """Return whether systemd would stop one of the two units to start the other."""
     return any(
         f"Conflicts={named}" in (fx.files.read(layout.exclusive(unit)) or "").splitlines()
         for unit, named in ((one, other), (other, one))
@@ -196,12 +199,12 @@ def _exclusive(fx: Effects, layout: Layout, one: str, other: str) -> bool:
 
 
 def load_standing(fx: Effects, layout: Layout, name: str) -> Profile:
-    """The profile in place, on the side that its engine is on."""
+    """Return the profile in place, on the side that its engine is on."""
     return standing(load_profile(fx, layout, name), slot_units(fx, layout)[0], read_state(fx, layout))
 
 
 def side_of(fx: Effects, layout: Layout, unit: str) -> Profile | None:
-    """The profile in place on the side of this unit, as far as it is known."""
+    """Return the profile in place on the side of this unit; None if it is not known."""
     try:
         side = load_profile(fx, layout, layout.profile_of(unit)).on([unit])
     except SlotFault:
@@ -212,8 +215,8 @@ def side_of(fx: Effects, layout: Layout, unit: str) -> Profile | None:
 def _free_side(
     fx: Effects, layout: Layout, profile: Profile, units: Sequence[UnitState], legacy: Sequence[UnitState]
 ) -> tuple[Profile, str]:
-    """(the side on which an engine of the profile can be started beside what runs, why there is none). Without one, it
-    is the first."""
+    """Return (the side on which the profile's engine can start beside what runs, why there is none). If there is none,
+    the side is the first."""
     if profile.beside is None:
         return profile, f"{profile.name} has one engine, and the slot has no cards for a second one"
     why = lacks_beside(fx, profile)
@@ -240,7 +243,7 @@ def _taken(fx: Effects, layout: Layout, side: Profile, units: Sequence[UnitState
 
 
 def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
-    """Everything `plan` needs to know. Raises SlotFault when the target can't be resolved."""
+    """Return everything that `plan` needs to know. Raise SlotFault if the target can't be resolved."""
     state = read_state(fx, layout)
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
@@ -273,14 +276,14 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         target = standing(target, units, state)
     running = target if new is None else _readable(layout, live, target.units)
     looks = _looks(fx, layout, target, running, state, units)
-    # Engines that are to stay say the same of all that run.
+    # Engines can stay only if all that run were started from the same rendering.
     up = [look for look in looks if look.unit.running]
     same = bool(up) and all(look.same for look in up)
-    # What the slot has where the engine stays.
+    # The rendering that the slot has if the engine stays.
     stays = without_a_start(live, new, asked=False) if new is not None and live is not None and same else live
     shown = target if stays is None or new is None else _parsed(layout, stays).on(target.units)
     others = [side_of(fx, layout, name) for name in sorted(at_work - {*target.units})] if target.numbers else []
-    # After a boot there is no state: then it is what this run will write.
+    # After a boot there is no state; then this is what the run will write.
     proven = state.verified if state is not None else request.gate is Gate.VERIFIED
     wanted = current_env(layout.slot, shown, proven)
     return replace(
@@ -301,13 +304,13 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
 
 
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:
-    """The fields of the state file that follow from the profile, as they have to be."""
+    """Return the state file's fields that follow from the profile, as they have to be."""
     fields = profile_part(profile)
     if state.replicas and not profile.replicas:
-        # Clients were moved to it from another engine, which is not told of any more.
+        # Clients were moved here from another engine, which the state must not show any more.
         fields["replicas"] = None
     elif state.replicas:
-        # The address is that of the first replica that is open.
+        # The address is that of the first open replica.
         del fields["backend_url"]
         fields["replicas"] = as_rendered(state.replicas, profile)
     return fields
@@ -321,7 +324,7 @@ def _looks(
     state: SlotState | None,
     units: tuple[UnitState, ...],
 ) -> tuple[Look, ...]:
-    """Each engine of the target. running: the profile that engines in place were started from."""
+    """Return a look at each engine of the target. running: the profile that the engines in place were started from."""
     like = running if running is not None and alike(target, running) else None
     looks = []
     for place, single in enumerate(target.singles):
@@ -340,10 +343,9 @@ def _readable(layout: Layout, rendering: Rendering | None, units: Sequence[str])
 
 
 def _new(fx: Effects, layout: Layout, request: Request, back: Rendering | None) -> Rendering | None:
-    """What the target is to be started from, where that is not what is in place.
+    """Return what the target is to start from; None if that is what is in place.
 
-    A switch takes what was rendered since. Without being asked for one, the slot serves what was verified last, and a
-    restart starts that anew.
+    A switch takes what was rendered since. A restart, and a slot that settles by itself, take what was verified last.
     """
     name = request.profile or ""
     if request.mode is Mode.SWITCH and not request.restart:
@@ -352,9 +354,9 @@ def _new(fx: Effects, layout: Layout, request: Request, back: Rendering | None) 
 
 
 def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
-    """Has another run, which holds the lock, all but done what is asked for here?
+    """Return whether another run, which holds the lock, has almost done what is requested here.
 
-    Its engine is served and verified with what is rendered now; what is left is to enable and record it.
+    Its engine is served and verified with the current rendering; only enabling and recording it are left.
     """
     if request.mode is not Mode.SWITCH or not request.active or request.profile is None:
         return False
@@ -373,9 +375,9 @@ def near_end(fx: Effects, layout: Layout, request: Request) -> bool:
 def _previous(
     fx: Effects, layout: Layout, verified: Verified | None, copy: Rendering | None
 ) -> tuple[Profile | None, Rendering | None, str]:
-    """(the profile that was verified last, what its engine is started from, why there is none).
+    """Return (the profile that was verified last, what its engine starts from, why there is none).
 
-    A host on which nothing was committed since it keeps copies has only what is in place.
+    A host that has committed nothing since it began to keep copies has only what is in place.
     """
     if verified is None:
         return None, None, ""

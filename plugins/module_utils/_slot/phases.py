@@ -23,26 +23,27 @@ from .unit_checks import came_up, healthy, is_down, stayed_up
 
 ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0
-RECHECK_LIMIT_S = 10.0  # an engine that is served answers at once
+RECHECK_LIMIT_S = 10.0  # a served engine answers at once
 MEMORY_LIMIT_S = 15.0
-_IDLE_SHARE = 0.05  # of a card's memory: what driver and firmware keep
+_IDLE_SHARE = 0.05  # of a card's memory, which driver and firmware always use
 DEFAULT_STOP_LIMIT_S = 240.0
 STOP_MARGIN_S = 20.0  # systemd's own kill comes first
-WEDGED_GRACE_S = 10.0  # for an engine that does nothing any more to end by itself
+WEDGED_GRACE_S = 10.0  # a wedged engine that has not ended by then is killed
 BIND_LIMIT_S = 30.0
 _FAST_S, _SLOW_S = 0.2, 0.3
 _PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
 _SILENCE_S = 60.0
 _HINT_LINES = 30
-_HOPELESS = ("device_lost",)  # others end the process by themselves, and some are survived
+_HOPELESS = ("device_lost",)  # other symptoms end the process, or the engine survives them
 
 
 def stop(run: Run) -> None:
-    """Stops every unit of the slot and every legacy unit; waits until systemd says they are down.
+    """Stop every unit of the slot and every legacy unit, and wait until systemd reports that they are down.
 
-    A partial run stops the units of its own engines only, and leaves what boots as it is. So does one whose target's
-    engine serves, or was never served: it stops only the others, or only that one.
+    Three runs stop fewer units, and leave what boots as it is. A partial run stops only its own engines. A run whose
+    target's engine serves already stops only the other units. A run whose target's engine was never served stops only
+    that engine.
     """
     running = [unit for unit in _to_stop(run) if unit.running]
     for unit in running:
@@ -55,7 +56,7 @@ def stop(run: Run) -> None:
         seen = run.fx.units.show(waiting)
         for unit in seen:
             if unit.active == "failed":
-                # It was killed at its limit, or had failed before: that is in the journal, not in the host's health.
+                # It was killed at its limit, or had failed before: the journal shows that. The host itself is fine.
                 run.fx.units.forget_failure(unit.name)
         waiting = [unit.name for unit in seen if not is_down(unit)]
         if not waiting:
@@ -84,9 +85,9 @@ def _to_stop(run: Run) -> tuple[UnitState, ...]:
 
 
 def disable_all(run: Run) -> tuple[UnitState, ...]:
-    """From here on a crash of the host boots nothing, until a switch commits. Returns the units there are.
+    """Disable every unit, so that a crash of the host boots nothing until a switch commits. Return all units.
 
-    It comes before anything is stopped: where it is refused, the engine is as it was.
+    This comes before anything is stopped: if systemd refuses it, the engine is untouched.
     """
     units, legacy = slot_units(run.fx, run.layout)
     for unit in (*legacy, *units):
@@ -97,10 +98,11 @@ def disable_all(run: Run) -> tuple[UnitState, ...]:
 
 
 def release(run: Run) -> None:
-    """Waits until the ports are free and no process holds a card that the next engines need.
+    """Wait until the ports are free and no process holds a card that the next engines need.
 
-    What was verified before is started beside a stranger nevertheless: it ran so, or the stranger came meanwhile. Only
-    a worker that an engine of ours left behind has to go. Other engines, which stay, may have all cards open.
+    A profile that was verified before starts even if a stranger holds one of its cards: it ran beside that process
+    before, or the process came meanwhile. Only a worker that an engine of the slot left behind has to go. Engines that
+    stay may have all cards open.
     """
     ports, nodes = _needs(run)
     stay = {*run.profile.units} - {single.unit for single in run.singles} if run.partial else set()
@@ -136,8 +138,9 @@ def release(run: Run) -> None:
 
 
 def _rebind(run: Run, nodes: Sequence[str]) -> None:
-    """Unbinds and binds the driver of each lost card, which is what brings back one that it has declared lost. There is
-    no reset of the PCI function: these cards don't come back from it.
+    """Unbind and bind the driver of each lost card, which brings back a card that the driver has declared lost.
+
+    The PCI function is not reset: these cards don't come back from that.
     """
     processes = run.fx.processes
     found = {node: address for node in nodes if (address := processes.pci_address(node))}
@@ -165,9 +168,9 @@ def _rebind(run: Run, nodes: Sequence[str]) -> None:
 
 
 def _await_memory(run: Run, nodes: Sequence[str]) -> None:
-    """Waits until the memory of the cards is free, where that can be read: the kernel frees it after the last holder.
+    """Wait until the memory of the cards is free, if that can be read: the kernel frees it after the last holder.
 
-    Memory that stays in use without a holder is said, and is no failure: the engine tells whether it has enough.
+    Memory that stays in use without a holder is only a warning: the engine reports whether it has enough.
     """
     busy: list[CardMemory] = []
     for _waited in run.poll(MEMORY_LIMIT_S, _FAST_S):
@@ -183,7 +186,7 @@ def _await_memory(run: Run, nodes: Sequence[str]) -> None:
 
 
 def _needs(run: Run) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The ports and the device files that have to be free."""
+    """Return the ports and the device files that have to be free."""
     if run.beside_old:
         found = run.fx.processes.render_nodes()
         numbers = [number for number in run.profile.numbers if number < len(found)]
@@ -198,9 +201,9 @@ def _needs(run: Run) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def start(run: Run) -> None:
-    """Puts in place what the engines are to be started from, and queues the start of their units.
+    """Put the engines' files in place, and queue the start of their units.
 
-    Of several, each unit but the first waits before it starts its process: they don't load all at once.
+    With several engines, each unit but the first waits before it starts its process, so that not all load at once.
     """
     run.canary_passed = False
     _put_in_place(run)
@@ -218,17 +221,17 @@ def _put_in_place(run: Run) -> None:
         return
     replaced = back is not None and run.plan.previous is not None and back != new and back.name == new.name
     if back is not None and replaced and committed(run.fx.files, run.layout) != back:
-        # What the way back needs.
+        # The way back starts from this copy.
         run.fx.files.write(run.layout.committed_file, back.to_json())
     action = place_action(new, back)
-    # What describes all engines is that of before until the last of them is replaced.
+    # The old profile, which describes all engines, stays in place until the last engine is replaced.
     whole = not run.rolling or run.last_batch or run.direction is Direction.BACK
     if put_in_place(run.fx, run.layout, new, run.places, whole=whole) and action not in run.actions:
         run.did(action)
 
 
 def alive(run: Run) -> None:
-    """Waits until each unit runs a process of its own, and remembers which."""
+    """Wait until each unit runs a process, and remember which one."""
     if not run.engines:
         run.engines = [EngineRun(single, restarts=run.unit(single.unit).restarts) for single in run.singles]
     waiting = list(run.engines)
@@ -239,7 +242,7 @@ def alive(run: Run) -> None:
         if not waiting or (run.picking and len(waiting) < len(run.engines)):
             return
         for engine in () if run.picking else run.engines:
-            # One that ends while others wait for their turn is not waited for either.
+            # An engine that ends while others wait for their turn ends the wait.
             if engine not in waiting:
                 run.engine = engine
                 current_engine(run)
@@ -261,7 +264,7 @@ def _has_come_up(run: Run, engine: EngineRun) -> bool:
 
 
 def _ready(run: Run, engine: EngineRun, look: Callable[[Run, EngineRun], bool]) -> bool:
-    """Whether this engine needs no more waiting for. One that failed is passed over where another may take its turn."""
+    """Return whether the wait for this engine is over. A failed engine is dropped if another may take its place."""
     run.engine = engine
     try:
         return look(run, engine)
@@ -273,8 +276,7 @@ def _ready(run: Run, engine: EngineRun, look: Callable[[Run, EngineRun], bool]) 
 
 
 def current_engine(run: Run) -> tuple[EngineRun, UnitState]:
-    """The engine that is looked at and its unit, when the process is still the one that came up. Raises SlotFault
-    otherwise."""
+    """Return the current engine and its unit. Raise SlotFault unless the process is still the one that came up."""
     engine = run.engine
     if engine is None:
         raise SlotFault("no engine was taken over")
@@ -284,11 +286,11 @@ def current_engine(run: Run) -> tuple[EngineRun, UnitState]:
 
 
 def health(run: Run) -> None:
-    """Waits for GET /health of each engine, and gives up at once when a unit does.
+    """Wait until each engine answers GET /health with 200, and fail at once when a unit fails.
 
-    Where one of several is enough for now, the first that is ready is the one that the run is about from here on.
+    If one of several engines is enough for now, the run goes on with the first one that is ready.
     """
-    # What was verified before gets all the time that its profile gives it: giving it up early would leave nothing.
+    # A profile that was verified before gets its whole start timeout: giving up early would leave nothing to serve.
     asked = None if run.going_back else run.request.health_timeout_s
     key = run.engines[0].key if run.engines else ""
     loads = () if run.going_back else run.seen.memory.load_times.loads.get(key, ())
@@ -311,15 +313,15 @@ def health(run: Run) -> None:
                 run.loads.append(Load(key, max(look.loads)))
             return
         for engine in () if run.picking else look.healthy:
-            # One that is ready and ends while others load is not waited for either.
+            # A ready engine that ends while others load ends the wait.
             run.engine = engine
             current_engine(run)
         spoke_at = max(look.watches[engine.profile.unit].spoke_at for engine in waiting)
         if waited >= limit + later and waited - spoke_at >= _SILENCE_S:
-            # Longer than such starts take, and it says nothing. One that still says something has the whole time.
+            # The start takes longer than usual, and the log is silent. An engine that still logs has the whole time.
             break
         if waited > _PATIENT_AFTER_S:
-            # A load of minutes isn't held up by looking at it five times a second.
+            # A load of minutes needs no look five times a second.
             run.fx.clock.sleep(_SLOW_S)
     engine = run.engine = waiting[0]
     raise SlotFault(
@@ -331,12 +333,12 @@ def health(run: Run) -> None:
 
 
 class _HealthLook:
-    """Looks at the health of one engine after the other, and at the log of one that loads."""
+    """Checks the health of one engine with each call, and its log while it loads."""
 
     def __init__(self) -> None:
         self.waited = 0.0
         self.healthy: list[EngineRun] = []
-        self.loads: list[float] = []  # seconds, of those that this run started
+        self.loads: list[float] = []  # seconds until healthy, of the engines that this run started
         self.watches: dict[str, _LogWatch] = {}
         self.got: dict[str, str] = {}
 
@@ -359,17 +361,17 @@ class _HealthLook:
 
 
 class _LogWatch:
-    """Looks at the log of an engine that loads: what it says is shown, what is hopeless ends the wait."""
+    """Watches the log of an engine that loads: progress is shown, and a hopeless symptom ends the wait."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._looked_at = 0.0
         self._lines: tuple[str, ...] = ()
         self._hint: str | None = None
-        self.spoke_at = 0.0  # seconds into the wait when the log was last seen to have grown
+        self.spoke_at = 0.0  # seconds into the wait when the log last changed
 
     def look(self, unit: UnitState, waited: float) -> None:
-        """Raises SlotFault when the log says that the engine won't become ready."""
+        """Read the log. Raise SlotFault if it says that the engine won't become ready."""
         if waited - self._looked_at < _HINT_EVERY_S:
             return
         self._looked_at = waited
@@ -387,14 +389,14 @@ class _LogWatch:
 
 
 def check_symptoms(lines: Sequence[str], kind: Kind) -> None:
-    """Raises SlotFault when the log says that the engine will never be ready: no need to wait for the limit."""
+    """Raise SlotFault if the log says that the engine will never be ready: there is no need to wait for the limit."""
     match = diagnose(lines, kind=kind)
     if match is not None and match.symptom.id in _HOPELESS:
         raise SlotFault(f"the engine's log says that it will not become ready: {match.symptom.meaning}")
 
 
 def identity(run: Run) -> None:
-    """The served id and length, and the process itself, are what was rendered; of each engine."""
+    """Check that each engine serves the rendered id and context length, and that its process is the rendered one."""
     for engine in run.each():
         _engine, unit = current_engine(run)
         strangers.check_port(run.fx, engine.profile)

@@ -17,13 +17,13 @@ from .run import Run
 from .state_file import SlotState
 from .types import End, Fault, Gate, Layout, Mode, OnFailure, Request, UnitState
 
-# A profile that was committed once was accepted then, whatever its status says.
+# A committed profile was accepted when it was committed, whatever its status says.
 _ANY_STATUS = STATUSES
 
 
 @dataclass(frozen=True)
 class Choice:
-    """profile: what the slot is to serve, behind which gate. act False: leave everything as it is, and say why."""
+    """What the slot is to serve, behind which gate, and why. act: False to leave everything as it is."""
 
     profile: str | None
     why: str
@@ -32,23 +32,23 @@ class Choice:
 
 
 def _live(state: SlotState | None, units: Sequence[UnitState]) -> bool:
-    """Does a process run that the state file was written for?"""
+    """Return whether a process runs that the state file was written for."""
     return state is not None and any(unit.invocation_id in state.passed and unit.settled for unit in units)
 
 
 def gate_of(memory: Memory, profile: str) -> Gate:
-    """The gate behind which the profile was served last."""
+    """Return the gate behind which the profile was served last."""
     for attempt in reversed(memory.attempts):
         if attempt.profile == profile and attempt.outcome in (End.COMMITTED, End.ROLLED_BACK) and attempt.gate:
-            # The way back always verifies, whatever was asked of the way there.
+            # The way back always verifies, whatever gate the way forward had.
             return Gate(attempt.gate) if attempt.outcome == End.COMMITTED else Gate.VERIFIED
     return Gate.VERIFIED
 
 
 def brought_back(memory: Memory, ended: Quarantine | None) -> str | None:
-    """What a reboot brings back: what was committed last, where the slot was stopped since because a card was lost.
+    """Return what a reboot brings back: the last committed profile, if the loss of a card has stopped the slot since.
 
-    ended: the quarantine that the reboot ended. A slot that somebody wanted stopped stays so.
+    ended: the quarantine that the reboot ended. A slot that somebody stopped on purpose stays stopped.
     """
     finished = [attempt for attempt in memory.attempts if attempt.outcome not in (None, INTERRUPTED, End.UNTOUCHED)]
     if ended is None or not finished:
@@ -68,11 +68,11 @@ def choose(
     mode: Mode,
     ended: Quarantine | None = None,
 ) -> Choice:
-    """What the slot is to serve now. ended: see `brought_back`.
+    """Choose what the slot is to serve now. ended: see `brought_back`.
 
-    Only a switch enables a unit, at its commit, and disables it before it stops it: so the enabled unit is what shall
-    run. Between those two the journal knows, in the entry that has no end. An engine that somebody started by hand is
-    left alone by Mode.BOOT, and never served.
+    Only a switch enables a unit, at its commit, and it disables a unit before it stops it: so the enabled unit is what
+    is to run. Between the two, the journal shows the switch as an entry without an end. An engine that somebody started
+    by hand is never served, and Mode.BOOT leaves it alone.
     """
     lost = memory.interrupted
     enabled = next((layout.profile_of(unit.name) for unit in units if unit.enabled), None)
@@ -103,7 +103,7 @@ def choose(
 
 
 def settled_request(request: Request, choice: Choice) -> Request:
-    """The request that does what was chosen."""
+    """Return the request that does what was chosen."""
     return replace(
         request,
         profile=choice.profile,
@@ -115,7 +115,7 @@ def settled_request(request: Request, choice: Choice) -> Request:
 
 
 def close_unproven(run: Run, why: str) -> None:
-    """Closes what is open for a process that is gone: nobody verified what runs now."""
+    """Close what is open for a process that is gone: nobody verified what runs now."""
     try:
         state = run.front.current()
         units = slot_units(run.fx, run.layout)[0]
@@ -130,14 +130,14 @@ def close_unproven(run: Run, why: str) -> None:
         else:
             run.front.publish(state.fields | gone)
     except (Fault, OSError) as fault:
-        # The frontdoor asks systemd as well which process runs, and lets nobody in to another one.
+        # The frontdoor also asks systemd which process runs, and lets no client in to another one.
         run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")
 
 
 def close(run: Run, why: str) -> None:
-    """Closes the frontdoor, as far as it can be told to."""
+    """Close the frontdoor, or warn that it could not be closed."""
     try:
         run.front.publish({"phase": "failed", "reason": why})
     except (Fault, OSError) as fault:
-        # It may be written; being told to end now only ends the wait for the frontdoor.
+        # The state may be written: if this run is told to end now, that only ends the wait for the frontdoor.
         run.warn(f"the frontdoor could not be closed: {fault}")

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What makes the engine of a profile what it is, as three texts: its unit, its environment, its resolved profile.
+"""A rendering: the three texts that define a profile's engine, its unit, its environment and its resolved profile.
 
-Of several engines each has a unit and an environment of its own, and so has each side of a profile with two. A host may
-have three of these renderings. In place: what systemd starts. Pending: what the role rendered since, of a profile that
-is in use; a switch puts it in place as it starts the engine. Committed: what the engine was started from that was
-verified last; the way back and the boot lead there. The last two are one file each, so that none is ever half-written.
+Each of several engines has its own unit and environment, and so has each side of a profile with two. A host may have
+three renderings. In place: what systemd starts. Pending: what the role has rendered since for a profile in use; a
+switch puts it in place as it starts the engine. Committed: what the last verified engine was started from; the way back
+and the boot lead there. Pending and committed are one file each, so that neither is ever half-written.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Rendering:
-    """The texts of a profile. profile: its JSON. unit, env: of the first engine. more: (unit, env) of each other, or of
-    the second side."""
+    """The texts of a profile. profile: its JSON. unit, env: of the first engine. more: (unit, env) of each other
+    engine, or of the second side."""
 
     name: str
     unit: str
@@ -42,7 +42,7 @@ class Rendering:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """In the order of `places`."""
+        """All texts, in the order of `places`."""
         return (*(text for engine in self.engines for text in engine), self.profile)
 
     def to_json(self) -> str:
@@ -53,14 +53,14 @@ class Rendering:
 
 
 def rendering_of(name: str, texts: Sequence[str]) -> Rendering:
-    """The rendering whose texts these are, in the order of `places`."""
+    """Return the rendering with these texts, which are in the order of `places`."""
     *engines, profile = texts
     pairs = tuple(zip(engines[::2], engines[1::2], strict=True))
     return Rendering(name, *pairs[0], profile, pairs[1:])
 
 
 def parse_rendering(text: str, where: str) -> Rendering:
-    """The rendering in the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
+    """Return the rendering in the JSON text of the file `where`. Raise SlotFault naming the file and the key."""
     read = read_document(text, where, SCHEMA)
     more = read.get("more", list, [])
     if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, str] for pair in more):
@@ -70,7 +70,7 @@ def parse_rendering(text: str, where: str) -> Rendering:
 
 
 def engines_in(profile: str | None) -> tuple[Which, ...]:
-    """Which engines the profile in this JSON text has a unit of; one where it can't be read."""
+    """Return the engines that have a unit in the profile of this JSON text; one if it can't be read."""
     try:
         engine = json.loads(profile or "{}")["engine"]
         rows, beside = engine.get("replicas"), engine.get("beside")
@@ -82,7 +82,7 @@ def engines_in(profile: str | None) -> tuple[Which, ...]:
 
 
 def places(layout: Layout, name: str, engines: Sequence[Which] = (None,)) -> tuple[PurePosixPath, ...]:
-    """Where the texts are in place: unit and environment of each of these engines, then the profile."""
+    """Return where the texts are in place: unit and environment of each of these engines, then the profile."""
     own = (
         path
         for which in engines
@@ -92,7 +92,7 @@ def places(layout: Layout, name: str, engines: Sequence[Which] = (None,)) -> tup
 
 
 def in_place(files: Files, layout: Layout, name: str) -> Rendering | None:
-    """What systemd starts, or None where a part of it is missing."""
+    """Return what systemd starts, or None if a part of it is missing."""
     profile = files.read(layout.profile_json(name))
     paths = places(layout, name, engines_in(profile))
     texts = [*(files.read(path) for path in paths[:-1]), profile]
@@ -101,14 +101,14 @@ def in_place(files: Files, layout: Layout, name: str) -> Rendering | None:
 
 
 def pending(files: Files, layout: Layout, name: str) -> Rendering | None:
-    """What waits for a switch, or None."""
+    """Return what waits for a switch, or None."""
     path = layout.pending(name)
     text = files.read(path)
     return None if text is None else parse_rendering(text, str(path))
 
 
 def committed(files: Files, layout: Layout) -> Rendering | None:
-    """What was verified last, or None; one that can't be read is none."""
+    """Return what was verified last; None if there is none or it can't be read."""
     path = layout.committed_file
     text = files.read(path)
     try:
@@ -118,7 +118,7 @@ def committed(files: Files, layout: Layout) -> Rendering | None:
 
 
 def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
-    """The profile in the JSON text of `where`, which must be that of this name and slot."""
+    """Return the profile in the JSON text of `where`. Raise SlotFault if it is not that of this name and slot."""
     profile = parse_profile(text, where)
     known = (*profile.units, *(side.unit for side in profile.sides[1:]))
     units = tuple(layout.unit(name, which) for which in engines_in(text))
@@ -134,10 +134,10 @@ def check_profile(layout: Layout, name: str, text: str, where: str) -> Profile:
 def put_in_place(
     fx: Effects, layout: Layout, rendering: Rendering, only: Collection[int] = (), *, whole: bool = True
 ) -> bool:
-    """Replaces what differs, and has systemd read its units. Returns whether anything differed.
+    """Replace the files that differ, and reload systemd if units changed. Return whether anything differed.
 
-    only: the places of the engines whose unit and environment it is about; none: all. whole: the profile, too.
-    What is left of engines that the profile has no longer is removed; their units are down, or this is not called.
+    only: the places of the engines whose units and environments to replace; empty for all. whole: replace the profile,
+    too. Files of engines that the profile no longer has are removed, so the units of those must be down.
     """
     changed = []
     paths = places(layout, rendering.name, engines_in(rendering.profile))
@@ -156,7 +156,7 @@ def put_in_place(
 
 
 def stale_places(files: Files, layout: Layout, name: str, wanted: Sequence[PurePosixPath]) -> list[PurePosixPath]:
-    """Units and environments of the profile's engines that are none of the wanted ones."""
+    """Return units and environments of the profile's engines that are not among the wanted ones."""
     found = [layout.unit_dir / file for file in files.names(layout.unit_dir) if file.startswith(layout.unit_prefix)]
     found += [layout.profiles_dir / file for file in files.names(layout.profiles_dir)]
     ours = [path for path in found if path.suffix in (".service", ".env") and layout.profile_of(path.stem) == name]
@@ -164,7 +164,7 @@ def stale_places(files: Files, layout: Layout, name: str, wanted: Sequence[PureP
 
 
 def alike(one: Profile, other: Profile) -> bool:
-    """Would engines that are started from one do what those do that are started from the other?"""
+    """Return whether engines behave the same, whichever of the two profiles they are started from."""
     pairs = list(zip(one.singles, other.singles, strict=False))
     return (
         one.fingerprint == other.fingerprint
@@ -178,16 +178,16 @@ def alike(one: Profile, other: Profile) -> bool:
 
 
 def without_a_start(old: Rendering, new: Rendering, *, asked: bool) -> Rendering:
-    """What becomes of the old one when the new one is taken without a start, for an engine that is alike.
+    """Return the old rendering with what the new one changes without a start, for an engine that is alike.
 
-    What only a start proves stays as it was: unit and environment, and the canary unless its answers are asked for.
+    What only a start proves stays as it was: unit and environment. So does the canary, unless it is asked now.
     """
     before, after = json.loads(old.profile), json.loads(new.profile)
     kept = ("unit_sha256",) if asked else ("unit_sha256", "canary")
     after |= {key: before[key] for key in kept if key in before}
     for mine, theirs in zip(after["engine"].get("replicas", ()), before["engine"].get("replicas", ()), strict=False):
         mine |= {key: theirs[key] for key in ("unit_sha256", "start_after_s")}
-    # The texts that stay are those of the sides which it had.
+    # The texts that stay belong to the sides that the old profile had.
     after["engine"].pop("beside", None)
     if "beside" in before["engine"]:
         after["engine"]["beside"] = before["engine"]["beside"]

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the state file says of each of several engines. Pure.
+"""What the state file says about each of several engines. Pure.
 
-Whoever knows only one engine reads the first that is open, so the top level of the state follows from the entries.
+The top level of the state follows from the entries: readers that know only one engine find the first open one there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def entry(
     verified: bool = False,
     reason: str = "",
 ) -> dict[str, Any]:
-    """One engine. single: of `Profile.singles`. reason: why it is not open, for everybody to read."""
+    """Return one engine's entry. single: one of `Profile.singles`. reason: why it is closed, for everybody to read."""
     return {
         "index": single.replica,
         "backend_url": single.engine.backend_url,
@@ -48,9 +48,9 @@ def entry(
 
 
 def known(state: SlotState | None, profile: Profile, *, any_rendering: bool = False) -> Sequence[Entry | None]:
-    """What the state says of each engine of the profile; None of one that it does not know.
+    """Return the state's entry for each engine of the profile; None for one that the state does not know.
 
-    any_rendering: also of those that were started from another rendering of it.
+    any_rendering: also for engines that were started from another rendering of the profile.
     """
     same = state is not None and (any_rendering or state.fingerprint == profile.fingerprint)
     rows = state.replicas or () if state is not None and same else ()
@@ -59,12 +59,12 @@ def known(state: SlotState | None, profile: Profile, *, any_rendering: bool = Fa
 
 
 def still_open(row: Entry | None, live: Collection[str]) -> bool:
-    """Is the engine open, and its process still the one that was verified? live: invocation ids of what runs."""
+    """Return whether the engine is open and still the process that was verified. live: invocation ids of what runs."""
     return row is not None and bool(row["open"]) and (row["engine"] or {}).get("invocation_id") in live
 
 
 def as_rendered(rows: Sequence[Entry], profile: Profile) -> list[dict[str, Any]]:
-    """The same with the address, the cards and the limits that the profile gives each."""
+    """Return the entries with the address, the cards and the limits that the profile gives each engine."""
     fresh = (
         {
             single.replica: entry(single, own.cards, None)
@@ -82,9 +82,9 @@ def as_rendered(rows: Sequence[Entry], profile: Profile) -> list[dict[str, Any]]
 
 
 def without_the_dead(state: SlotState, live: Collection[str], reason: str, why_gone: str = GONE) -> dict[str, Any]:
-    """The fields of an open state that don't hold any more because processes that were verified are gone.
+    """Return the fields of an open state that change because verified processes are gone; empty if none is gone.
 
-    Empty while all holds. reason: why the slot is closed where none is left. why_gone: of each of several, why it is.
+    reason: why the slot is closed, if no engine is left. why_gone: why each of several engines is closed.
     """
     shut = {"open": False, "verified": False, "phase": "failed", "reason": reason}
     if not state.open:
@@ -106,9 +106,9 @@ def without_the_dead(state: SlotState, live: Collection[str], reason: str, why_g
 def moved(
     old: Profile, old_engine: Mapping[str, Any] | None, new: Profile, new_engine: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The fields of the state while what the old engine generates runs out, and all that is new goes to the new one.
+    """Return the state's fields while the old engine finishes its generations and the new one gets all new ones.
 
-    The old one keeps its place, by which the frontdoor knows what it has under way there.
+    The old engine keeps its place, by which the frontdoor knows the generations that run there.
     """
     rows = [
         entry(replace(old, replica=0), old.numbers, old_engine, reason=MOVED),
@@ -118,12 +118,12 @@ def moved(
 
 
 def closed(rows: Sequence[Entry] | None) -> list[Entry] | None:
-    """The same, all closed."""
+    """Return the entries, all closed."""
     return None if rows is None else [{**row, "open": False} for row in rows]
 
 
 def together(rows: Sequence[Entry]) -> dict[str, Any]:
-    """The fields of the state that follow from the entries."""
+    """Return the fields of the state that follow from the entries."""
     opened = [row for row in rows if row["open"]]
     first = (opened or rows)[0]
     return {

@@ -39,24 +39,24 @@ from .types import (
 
 KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
 DPKG_STATUS = PurePosixPath(caches.DPKG_STATUS)
-_WORTH_A_WORD_S = 60.0  # a start that is known to be shorter is not announced
+_WORTH_A_WORD_S = 60.0  # a start that is expected to be shorter is not announced
 
 
 @dataclass
 class EngineRun:
-    """The engine process this run works with. restarts: the unit's count when it was taken over."""
+    """An engine process that this run works with. restarts: the unit's restart count when the run took it over."""
 
     profile: Profile
     restarts: int = 0
     invocation_id: str = ""
     started_at: str = ""
-    begun: float | None = None  # monotonic, where this run started it
-    key: str = ""  # under which its load time is remembered
+    begun: float | None = None  # monotonic time of its start, if this run started it
+    key: str = ""  # the name under which its load time is remembered
 
 
 @dataclass(frozen=True)
 class Load:
-    """How long an engine took from its start to its health."""
+    """How long an engine took from its start until it was healthy."""
 
     key: str
     seconds: float
@@ -67,7 +67,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Wait:
-    """What clients wait for in this direction: since when (UTC, and monotonic), and how long it will probably take."""
+    """The wait of clients in this direction: when it began (UTC, and monotonic), and how long it will probably be."""
 
     since: str
     begun: float
@@ -85,13 +85,13 @@ class Run:
     seen: Seen = field(default_factory=Seen)
     plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
     direction: Direction = Direction.FORWARD
-    beside: tuple[Holder, ...] = ()  # strangers that held cards of the way back before anything was touched
-    scope: tuple[int, ...] | None = None  # the profile's engines that the run is about now; None: all of them
-    batch: int | None = None  # the number of the plan's batch that these are
-    undoing: bool = False  # the target's engine is ended, of which clients know nothing yet
+    beside: tuple[Holder, ...] = ()  # strangers on cards of the profile to go back to, before anything was touched
+    scope: tuple[int, ...] | None = None  # places of the profile's engines that the run is about now; None: all
+    batch: int | None = None  # the index of the plan's batch that is replaced now
+    undoing: bool = False  # whether the target's engine is stopped before any client knows it
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
-    engine: EngineRun | None = None  # the one that is looked at, or was last
-    wrong: tuple[EngineRun, ...] = ()  # those that a canary found wrong while they served
+    engine: EngineRun | None = None  # the one that is checked now, or was checked last
+    wrong: tuple[EngineRun, ...] = ()  # those that failed a canary while they served
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
@@ -102,20 +102,20 @@ class Run:
     failures: tuple[Failure, ...] = ()
     journaled: bool = False  # the journal holds this run's begin
     recorded: bool = False  # and its end
-    chosen: str = ""  # what mode RECOVER or BOOT went by
+    chosen: str = ""  # why mode RECOVER or BOOT chose what it did
     canary_passed: bool = False  # in this direction
     recorded_cases: tuple[str, ...] = ()  # canary cases whose answers became the baseline
-    verified: bool = False  # what is served now is
+    verified: bool = False  # whether what is served now is verified
     verified_at: str | None = None
     served: Profile | None = None
     cleared: list[Neighbour] = field(default_factory=list)  # other slots that were told to stop
-    lost: str = ""  # which other node the engine ended for in the phase that failed last, and why
-    closed_at: float | None = None  # monotonic; since then no client is served
+    lost: str = ""  # the node whose loss ended the engine in the phase that failed last, and why
+    closed_at: float | None = None  # monotonic time at which the run first closed the frontdoor
     _driver_words: str = ""
 
     @property
     def profile(self) -> Profile:
-        """The profile this direction leads to. Raises SlotFault where there is none."""
+        """The profile that this direction leads to. Raises SlotFault if there is none."""
         profile = self.plan.previous if self.direction is Direction.BACK else self.seen.target
         if profile is None:
             raise SlotFault("this direction leads to no profile")
@@ -130,75 +130,75 @@ class Run:
 
     @property
     def rolling(self) -> bool:
-        """Are engines replaced in batches? Where that failed both ways, all of them stop together."""
+        """Whether engines are replaced in batches. If that fails both ways, all of them stop together."""
         return bool(self.plan.batches) and self.direction is not Direction.HALT
 
     @property
     def beside_old(self) -> bool:
-        """Is the target's engine started and let in while the one before it still runs?"""
+        """Whether the target's engine starts and opens while the old one still runs."""
         return self.plan.beside and self.direction is Direction.FORWARD
 
     @property
     def spares(self) -> bool:
-        """Is nothing stopped but what is no engine of the target?"""
+        """Whether only units that are not the target's are stopped."""
         return self.plan.spares and self.direction is Direction.FORWARD
 
     @property
     def partial(self) -> bool:
-        """Does what is done now leave other engines of the profile as they are?"""
+        """Whether the current step leaves other engines of the profile as they are."""
         return self.plan.partial or self.rolling
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places of the batch that is being replaced; none where all engines are."""
+        """The places of the batch that is being replaced; empty if all engines are."""
         return self.scope or () if self.rolling else ()
 
     @property
     def last_batch(self) -> bool:
-        """Have all engines been replaced after this batch?"""
+        """Whether all engines are replaced after this batch."""
         return self.direction is Direction.FORWARD and self.batch in (None, len(self.plan.batches) - 1)
 
     def shown(self, *, opens: bool = False) -> Profile:
-        """The profile that the state file describes: until the last batch is open, that of before."""
+        """Return the profile that the state file describes: the old one until the last batch is open."""
         before = self.plan.previous
         return before if self.rolling and before is not None and not (opens and self.last_batch) else self.profile
 
     def about(self, step: Step) -> None:
-        """From here on the run is about the engines of this step."""
+        """Point the run at the engines of this step."""
         self.direction, self.batch, self.undoing = step.direction, step.batch, step.undoes
         if self.plan.batches:
             self.scope = None if step.batch is None else self.plan.batches[step.batch]
 
     @property
     def picking(self) -> bool:
-        """May the first engine of several that is ready be the only one that this run is about?"""
+        """Whether the run may go on with the first of several engines that is ready, and with no other."""
         settles = self.partial and self.plan.kind is Kind.VERIFY and self.request.mode is not Mode.SWITCH
         return settles and self.direction is Direction.FORWARD
 
     def each(self) -> Iterator[EngineRun]:
-        """The engines, each while it is looked at: a failure meanwhile is one of that engine."""
+        """Yield each engine as the current one: a failure meanwhile is attributed to it."""
         for engine in tuple(self.engines):
             self.engine = engine
             yield engine
 
     def narrow(self, *engines: EngineRun) -> None:
-        """From here on the run is about these engines alone."""
+        """Narrow the run to these engines."""
         self.engine, self.engines = engines[0], list(engines)
         self.scope = tuple(self.profile.units.index(engine.profile.unit) for engine in engines)
 
     @property
     def rendering(self) -> Rendering | None:
-        """What the engine of this direction is started from, as far as there are files of it."""
+        """What the engine of this direction starts from; None if it has no files."""
         return self.seen.back if self.direction is Direction.BACK else self.seen.rendering
 
     @property
     def going_back(self) -> bool:
-        """Does this direction lead to what was verified before, not to what somebody asks for now?"""
+        """Whether this direction leads to what was verified before, not to what somebody requests now."""
         return self.direction is Direction.BACK or self.request.mode is not Mode.SWITCH
 
     @property
     def rechecking(self) -> bool:
-        """Is an engine asked again that is being served meanwhile?"""
+        """Whether an engine is verified again while it serves."""
         return self.plan.kind is Kind.RECHECK and self.direction is Direction.FORWARD
 
     @property
@@ -213,13 +213,13 @@ class Run:
         return self.seen.verified.profile if self.seen.verified is not None else None
 
     def load_key(self, profile: Profile) -> str:
-        """Under what name the next start of the profile is remembered."""
+        """Return the name under which the next start of the profile is remembered."""
         cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
         cached = cache is None or not self._cold(profile, PurePosixPath(cache))
         return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
 
     def _cold(self, profile: Profile, cache: PurePosixPath) -> str:
-        """Why the next start will find nothing compiled in this cache, in a word; empty where it will."""
+        """Return in a word why the next start finds nothing compiled in this cache; empty if it finds something."""
         names = self.fx.files.names
         packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.image else None
         wanted = caches.provenance(profile.stack_id, profile.image, packages, cards=profile.cards > 0)
@@ -229,7 +229,7 @@ class Run:
         return "stale" if caches.is_stale(have, wanted) else "cold"
 
     def compiles_first(self, profile: Profile) -> str:
-        """A sentence on a start that compiles for minutes before it serves; empty where it does not."""
+        """Return a sentence about a start that compiles for minutes before it serves; empty if it does not."""
         engine = profile.engine
         kind = kind_of(engine.kind)
         cache = kind.cache_folder(engine.env)
@@ -246,7 +246,7 @@ class Run:
         )
 
     def _driver(self) -> str:
-        """Driver and compiler of this host, looked up once."""
+        """Return the driver and compiler of this host, looked up once."""
         if not self._driver_words:
             self._driver_words = driver_of(self._text_of(KERNEL_RELEASE), self._text_of(DPKG_STATUS))
         return self._driver_words
@@ -258,14 +258,14 @@ class Run:
             return None
 
     def retry_after_s(self, default: int) -> int:
-        """What clients are told: the rest of the wait, or the default where no earlier start is known."""
+        """Return what clients are told: the rest of the wait, or the default if no earlier start is known."""
         wait = self.wait
         if wait is None or wait.eta_s is None:
             return default
         return max(1, math.ceil(wait.eta_s - (self.fx.clock.monotonic() - wait.begun)))
 
     def give_way(self) -> None:
-        """Raises GaveWayFault where the engine is only to be asked while nobody is served, and somebody is."""
+        """Raise GaveWayFault if the engine may only be asked while no client is served, and one is."""
         if not (self.request.while_idle and self.rechecking):
             return
         told = self.front.status() or {}
@@ -287,12 +287,12 @@ class Run:
         return self.fx.units.show([name])[0]
 
     def reason(self) -> str:
-        """The failures so far in one line, for the frontdoor's answer: nothing that they quote."""
+        """Return the failures so far in one line for the frontdoor's answer, without anything that they quote."""
         return reason_of(self.failures)
 
 
 def describe(failure: Failure) -> str:
-    """One failure in one sentence without its full stop: phase, message, both sides, what to do."""
+    """Describe a failure in one sentence without its full stop: phase, message, both sides, what to do."""
     sides = ""
     if failure.expected is not None or failure.got is not None:
         sides = f" (expected {failure.expected}; got {failure.got})" if failure.expected else f" (got {failure.got})"
@@ -303,7 +303,7 @@ def describe(failure: Failure) -> str:
 
 
 def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
-    """The `switch` part of the state file. loading: the engine's process runs, and does not answer yet."""
+    """Return the `switch` part of the state file. loading: the engine's process runs, and does not answer yet."""
     eta_s = None if run.wait is None else run.wait.eta_s
     return {
         "id": run.request.switch_id,

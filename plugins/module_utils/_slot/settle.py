@@ -25,7 +25,7 @@ JOURNAL_ROTATE_BYTES = 2**20  # about two hundred switches
 
 
 def guard_checks(run: Run) -> list[str]:
-    """Looks only. Returns warnings, raises SlotFault."""
+    """Run the guards, which change nothing, and return their warnings. Raise SlotFault if one fails."""
     warnings = guards.check_all(run.fx, run.layout, run.request, run.seen, run.plan, run.profile)
     if run.seen.previous_problem:
         warnings.append(f"there is no way back: {run.seen.previous_problem}")
@@ -44,13 +44,13 @@ def guard(run: Run) -> None:
 
 
 def journal(run: Run) -> None:
-    """Begins the journal entry, and ends that of a run which was interrupted."""
+    """Begin the journal entry, and end the entry of an interrupted run."""
     try:
         _begin(run)
     except OSError as error:
         if run.request.mode is Mode.SWITCH or Phase.STOP in run.plan.forward:
             raise
-        # Nobody asked for it, and what runs already is only verified: a full disk is no reason to serve nothing.
+        # Nobody asked for this run, and it only verifies what runs: a full disk is no reason to serve nothing.
         run.warn(f"the journal can't be written to ({error}), so this run will not be in it")
 
 
@@ -86,9 +86,9 @@ def _begin(run: Run) -> None:
 
 
 def _rotate(run: Run) -> None:
-    """Begins a new journal with what the old ones teach; the oldest is given up.
+    """Begin a new journal with the memory of the old ones, and drop the oldest.
 
-    The new one is whole, on disk and can be read before the old one goes.
+    The new journal is complete, on disk and readable before the old one is moved.
     """
     files, layout = run.fx.files, run.layout
     files.write(layout.next_journal, encode_memory(run.seen.memory))
@@ -103,7 +103,7 @@ def _rotate(run: Run) -> None:
 
 
 def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:
-    """Ends the journal entry with the evidence."""
+    """End the journal entry with the evidence."""
     since = run.closed_at
     seconds = None if since is None else round(run.fx.clock.monotonic() - since, 3)
     line = encode(
@@ -133,7 +133,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
 
 
 def _kept(state: SlotState | None) -> dict[str, Any]:
-    """What stays while the old engine's streams run out."""
+    """Return the fields that stay while the old engine finishes its streams."""
     if state is None:
         return {}
     return {
@@ -149,7 +149,7 @@ def _kept(state: SlotState | None) -> dict[str, Any]:
 
 
 def close(run: Run) -> None:
-    """Tells the frontdoor to take no new generation, and why. A partial run closes its own engines only."""
+    """Tell the frontdoor to accept no new generations, and why. A partial run closes only its own engines."""
     if run.closed_at is None:
         run.closed_at = run.fx.clock.monotonic()
     halting = run.direction is Direction.HALT
@@ -166,7 +166,7 @@ def close(run: Run) -> None:
         "retry_after_s": run.retry_after_s(DEFAULT_RETRY_AFTER_S),
     }
     if not halting:
-        # What is only verified is not stopped before: all that is waited for is its load.
+        # An engine that is only verified is not stopped first: clients wait only while it loads.
         verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
         fields["switch"] = switch_part(run, loading=verifies)
     if run.partial:
@@ -178,12 +178,12 @@ def close(run: Run) -> None:
     except SlotFault:
         if run.direction is Direction.FORWARD:
             raise
-        # Back and halt go on: the file is written, and a frontdoor that is late still applies it.
+        # The way back and the halt go on: the file is written, and a late frontdoor still applies it.
         run.warn("the frontdoor was slow to close")
     except OSError as error:
         if run.direction is Direction.FORWARD:
             raise
-        # What it was told last is either closed, or open for a process that is about to be gone.
+        # The state that it has is either closed, or open for a process that is about to end.
         run.warn(f"{run.layout.state_file} could not be written ({error}); the frontdoor goes by what it says")
 
 
@@ -192,13 +192,13 @@ def _now(run: Run) -> tuple[str, float]:
 
 
 def _wait(run: Run) -> Wait:
-    """From now on the engine of this direction is waited for."""
+    """Return the wait for this direction's engine, which begins now."""
     key = run.load_key(run.profile)
     return Wait(*_now(run), key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
 
 
 def _close_reason(run: Run) -> str:
-    """What phase and switch don't say by themselves."""
+    """Return what the fields `phase` and `switch` don't say by themselves."""
     if run.direction is Direction.HALT:
         return f"the last switch failed: {run.reason()}"
     if not run.request.active:
@@ -207,13 +207,13 @@ def _close_reason(run: Run) -> str:
 
 
 def drain(run: Run) -> None:
-    """Lets running generations finish. What is left at the limit ends with the engine; that is no failure.
+    """Let running generations finish. Those left at the limit end with their engine, which is no failure.
 
-    A partial run waits for none: they are those of engines that stay. A batch waits for its own, and where clients were
-    moved to another engine, those of the one before are waited for.
+    A partial run does not wait: the generations are those of engines that stay. A batch waits for those of its own
+    engines. After clients were moved to another engine, the run waits for those of the old one.
 
-    Of the plain way forward this is the last moment at which the engine is as it was, so it is here that it stops being
-    what boots: where systemd can't do that, the switch ends without harm.
+    On the plain way forward this is the last moment at which the engine is untouched, so its units are disabled here:
+    if systemd can't do that, the switch ends without harm.
     """
     if run.plan.partial:
         return
@@ -226,13 +226,13 @@ def drain(run: Run) -> None:
 
 
 def _left_behind(state: SlotState | None) -> tuple[int, ...]:
-    """The places of engines that clients are not given to any more."""
+    """Return the places of the engines that get no clients any more."""
     rows = state.replicas or () if state is not None else ()
     return tuple(row["index"] for row in rows if not row["open"])
 
 
 def tell_beside(run: Run, *, loading: bool = False) -> None:
-    """Tells the frontdoor that an engine is started beside the one that it goes on to give clients to."""
+    """Tell the frontdoor that an engine starts beside the one that keeps getting the clients."""
     run.wait = run.wait or _wait(run)
     state = run.front.current()
     if state is not None:
@@ -240,7 +240,7 @@ def tell_beside(run: Run, *, loading: bool = False) -> None:
 
 
 def tell_alone(run: Run) -> None:
-    """Tells the frontdoor that the engine to which clients were moved is the only one now."""
+    """Tell the frontdoor that the engine to which clients were moved is now the only one."""
     state = run.front.current()
     if state is not None:
         _show(run, {**state.fields, "replicas": None, "switch": None}, "that the engine before it has ended")
@@ -252,17 +252,17 @@ def _show(run: Run, fields: dict[str, Any], what: str) -> None:
     except SlotFault:
         run.warn(f"the frontdoor was slow to show {what}")
     except OSError as error:
-        # It goes by what it was told before; only what it says is older.
+        # It keeps its previous state: only what it shows is out of date.
         run.warn(f"{what} could not be written to {run.layout.state_file} ({error})")
 
 
 def loading_state(run: Run) -> None:
-    """Tells the frontdoor whose engine is coming up; it stays closed."""
+    """Tell the frontdoor which profile's engine is loading, without opening anything."""
     _show_coming(run, "switching", "loads", loading=True)
 
 
 def verifying_state(run: Run) -> None:
-    """The same of one that answers, and has yet to answer right."""
+    """Tell the frontdoor which profile's engine answers and is being verified, without opening anything."""
     _show_coming(run, "verifying", "is being verified", loading=False)
 
 
@@ -287,7 +287,7 @@ def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
 def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
     if not engine.invocation_id:
         return None
-    # An engine that is verified where it runs keeps the unit that it was started by.
+    # An engine that is verified in place keeps the directives that it was started with.
     before = () if run.seen.state is None else run.seen.state.engines
     same = next((part for part in before if part.get("invocation_id") == engine.invocation_id), None)
     directives = list(engine.profile.engine.directives) if same is None else same.get("directives")
@@ -304,13 +304,16 @@ def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
 
 
 def _live(run: Run) -> set[str]:
-    """The invocation ids of the slot's processes that are up."""
+    """Return the invocation ids of the slot's engines that are up."""
     return {unit.invocation_id for unit in slot_units(run.fx, run.layout)[0] if unit.settled}
 
 
 def _entries(run: Run, reason: str, *, is_open: bool = False) -> list[dict[str, Any]]:
-    """What the state says of each engine of several: of this run's own that they are open, or why they are not; of the
-    others what it said before, as long as their process is the same."""
+    """Return the state's entry for each of several engines.
+
+    This run's own engines are open, or closed for this reason. The others keep their entry while their process is the
+    same.
+    """
     profile, ours = run.profile, {single.unit for single in run.singles}
     engines = {engine.profile.unit: _engine_part(run, engine) for engine in run.engines}
     live = _live(run) if run.partial else set()
@@ -333,14 +336,14 @@ def _entries(run: Run, reason: str, *, is_open: bool = False) -> list[dict[str, 
 
 
 def _look_back(run: Run) -> None:
-    """One of the others that lost a card meanwhile puts the host into quarantine: soon it only says that it is gone."""
+    """Put the host into quarantine if another engine has lost a card. The next state only says that it is gone."""
     units = slot_units(run.fx, run.layout)[0]
     for text in quarantine.look_back(run.fx, run.layout, run.front.current(), units, run.request.switch_id):
         run.warn(text)
 
 
 def _with_others(run: Run, phase: str, reason: str) -> dict[str, Any]:
-    """The fields of the state while engines of this run are closed. With others open, the slot goes on serving."""
+    """Return the state's fields while this run's engines are closed. If others are open, the slot keeps serving."""
     fields = replicas.together(_entries(run, reason))
     if not fields["open"]:
         return {**fields, "phase": phase}
@@ -360,14 +363,14 @@ def _with_others(run: Run, phase: str, reason: str) -> dict[str, Any]:
 
 
 def _why_closed(run: Run, words: str) -> str:
-    """Why an engine of several is closed, for everybody to read."""
+    """Return why one of several engines is closed, in words that everybody may read."""
     if run.direction is Direction.HALT:
         return run.reason()
     return f"{words}: {run.reason()}" if run.failures else words
 
 
 def open_frontdoor(run: Run) -> None:
-    """Opens the frontdoor for the engines, after a last look that they are still the same processes."""
+    """Open the frontdoor for the engines, after a last check that they are still the same processes."""
     profile = run.profile
     state = run.seen.state
     now = stamp(run.fx.clock.now())
@@ -409,7 +412,7 @@ def open_frontdoor(run: Run) -> None:
 
 
 def _check_verified(run: Run, state: SlotState) -> None:
-    """Raises SlotFault when an engine is another process than the one that was verified."""
+    """Raise SlotFault if an engine is not the process that was verified."""
     for name in run.profile.units:
         unit = run.unit(name)
         if unit.invocation_id not in state.passed or not unit.settled:
@@ -421,9 +424,9 @@ def _check_verified(run: Run, state: SlotState) -> None:
 
 
 def enable(run: Run) -> None:
-    """Makes the units of the profile, and no other of the slot, start at boot.
+    """Make the units of the profile, and no others of the slot, start at boot.
 
-    A disk that refuses that is no reason to stop an engine that is verified and served: then nothing starts at boot.
+    A disk that refuses that causes a warning: it is no reason to stop an engine that is verified and served.
     """
     units, legacy = slot_units(run.fx, run.layout)
     names = run.profile.units
@@ -446,7 +449,7 @@ def enable(run: Run) -> None:
 
 
 def _show_boot(run: Run) -> None:
-    """Has systemd show what starts at boot. Only now, when nobody waits for an engine any more."""
+    """Reload systemd if it shows an outdated boot state. This comes last, when no client waits for an engine."""
     try:
         on_disk = [unit for part in slot_units(run.fx, run.layout) for unit in part]
         loaded = [unit for unit in on_disk if unit.load]
@@ -458,7 +461,7 @@ def _show_boot(run: Run) -> None:
 
 
 def commit(run: Run) -> None:
-    """Makes the end durable: identity file and journal."""
+    """Make the end durable: identity file and journal."""
     files, layout = run.fx.files, run.layout
     _show_boot(run)
     if run.direction is Direction.HALT:
@@ -480,7 +483,7 @@ def commit(run: Run) -> None:
             files.write(layout.current_env, text)
         record_end(run, outcome, profile.name, profile.fingerprint)
     except OSError as error:
-        # A verified engine is served and will be after a boot: no reason to stop it. The next run records it.
+        # A verified engine serves, and will after a boot: there is no reason to stop it. The next run records it.
         run.recorded = True
         run.warn(
             f"{profile.name} is served, but that could not be recorded ({error}); run the switch again when it can"
@@ -488,7 +491,7 @@ def commit(run: Run) -> None:
 
 
 def _keep(run: Run) -> None:
-    """From here on this rendering is what the way back and the boot lead to, if it was verified."""
+    """Keep this rendering in place and, if it was verified, as the one that the way back and the boot lead to."""
     files, layout, rendering = run.fx.files, run.layout, run.rendering
     if rendering is None:
         return
@@ -503,7 +506,7 @@ def _keep(run: Run) -> None:
 
 
 def _commit_failed(run: Run) -> None:
-    """The slot ends closed, or a replica of it does; the frontdoor says why."""
+    """Let the frontdoor say why the slot, or a replica of it, ends closed."""
     fields: dict[str, Any] = {"phase": "failed", "reason": f"the last switch failed: {run.reason()}"}
     if run.partial:
         fields |= {**profile_part(run.profile), **_with_others(run, "failed", run.reason())}
@@ -516,7 +519,7 @@ def _commit_failed(run: Run) -> None:
 
 
 def restore(run: Run) -> None:
-    """The engine was not touched: the frontdoor gets back what it had, if that is still true."""
+    """Give the frontdoor its previous state back, as far as that still holds: the engine was not touched."""
     state = run.seen.state
     failed = f"the last switch failed: {run.reason()}"
     if state is None:

@@ -15,7 +15,7 @@ from typing import Union
 
 
 class Phase(StrEnum):
-    """One arrow of the transaction, in the order in which a full switch takes them."""
+    """The phases of the transaction, in the order in which a full switch takes them."""
 
     LOCK = "lock"
     RESOLVE = "resolve"
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 
 
 class Direction(StrEnum):
-    """FORWARD: to what was asked for. BACK: to the last verified profile. HALT: to a stopped slot."""
+    """FORWARD: to what was requested. BACK: to the last verified profile. HALT: to a stopped slot."""
 
     FORWARD = "forward"
     BACK = "back"
@@ -60,7 +60,7 @@ class OnFailure(StrEnum):
     ROLLBACK = "rollback"
     STOP = "stop"
     LEAVE = "leave"
-    KEEP = "keep"  # a canary that fails of what is served changes nothing
+    KEEP = "keep"  # a served engine that fails its canary goes on serving
 
 
 class Way(StrEnum):
@@ -74,8 +74,8 @@ class Way(StrEnum):
 
 
 class Mode(StrEnum):
-    """SWITCH: what the caller asks for. RECOVER: what the slot should serve, chosen under the lock. BOOT: the same,
-    without a person: an engine that was started by hand is left alone."""
+    """SWITCH: do what the caller requests. RECOVER: serve what the slot should serve, chosen under the lock. BOOT: the
+    same without a person, so that an engine that was started by hand is left alone."""
 
     SWITCH = "switch"
     RECOVER = "recover"
@@ -97,9 +97,9 @@ class End(StrEnum):
 
 
 class Fault(Exception):
-    """What ends a phase.
+    """A fault that ends a phase.
 
-    message: a sentence that names what was wrong and where. expected/got: the two sides where there are two.
+    message: a sentence that names what was wrong and where. expected, got: the two sides, if there are two.
     log_tail: the engine's last log lines, bounded by the caller.
     """
 
@@ -114,18 +114,18 @@ class Fault(Exception):
 
 
 class SlotFault(Fault):
-    """A phase could not do its work. Who can do without that work catches this one."""
+    """A phase could not do its work. Callers that can do without that work catch this one."""
 
 
 class ToldToEndFault(Fault):
-    """SIGTERM or SIGINT came. No SlotFault: what does without some answer must not take this for a missing one."""
+    """SIGTERM or SIGINT came. This is no SlotFault: code that tolerates a missing answer must not catch it."""
 
     def __init__(self, by: str = "SIGTERM") -> None:
         super().__init__(f"the switch was told to end ({by})")
 
 
 class GaveWayFault(ToldToEndFault):
-    """Clients came while something was asked that was to bother nobody."""
+    """Clients came while the engine was asked something that must not disturb them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class PhaseRecord:
 
 @dataclass(frozen=True)
 class UnitState:
-    """A systemd unit as `systemctl show` tells it."""
+    """A systemd unit as `systemctl show` reports it."""
 
     name: str
     load: str = "not-found"  # loaded, not-found, bad-setting, masked; empty where systemd was not asked to load it
@@ -197,17 +197,17 @@ class UnitState:
     started_at: str = ""  # ISO 8601, UTC, of the main process
     job: int = 0  # number of the queued job, 0 without one
     needs_reload: bool = False
-    stop_limit_s: float = 0.0  # after which systemd kills it; 0 where there is none, or it is unknown
-    user: str = ""  # that its processes run as, empty for root
+    stop_limit_s: float = 0.0  # after which systemd kills it; 0 if there is none, or it is unknown
+    user: str = ""  # the user of its processes; empty for root
 
     @property
     def running(self) -> bool:
-        """Does the unit hold processes, or is it about to?"""
+        """Whether the unit holds processes, or is about to."""
         return self.active in ("active", "activating", "deactivating", "reloading") or self.job != 0
 
     @property
     def settled(self) -> bool:
-        """Is the unit up and not between two attempts?"""
+        """Whether the unit is up and not between two attempts."""
         return self.active == "active" and self.main_pid > 0
 
     @property
@@ -219,7 +219,7 @@ class UnitState:
         return self.load not in ("not-found", "") or self.file_state != ""
 
     def describe(self) -> str:
-        """Short form for messages, such as 'failed (exit-code, exited 3)'."""
+        """Return a short form for messages, such as 'failed (exit-code, exited 3)'."""
         detail = [self.sub] if self.sub not in (self.active, "dead") else []
         if self.result not in ("success", ""):
             detail.append(self.result)
@@ -243,13 +243,13 @@ class Holder:
         return f"{self.what}: pid {self.pid} ({self.command}, user {self.user}{owner})"
 
 
-# What the driver manages of 32 GiB with ECC off is 32656 MiB; with ECC on an eighth is gone.
+# Of 32 GiB, the driver manages 32656 MiB with ECC off; with ECC on, an eighth is gone.
 WHOLE_MEMORY_BYTES = 30 * 2**30
 
 
 @dataclass(frozen=True)
 class CardMemory:
-    """What of a card's own memory is in use, in bytes. node: its device file. used None: not told to this process."""
+    """A card's own memory, in bytes. node: its device file. used: None if the driver does not tell this process."""
 
     node: str
     used: int | None
@@ -268,9 +268,9 @@ class CardMemory:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer. status 0: none came, and error says why (refused, timeout, or the library's words).
+    """An HTTP answer. status: 0 if none came; then error says why (refused, timeout, or the library's words).
 
-    arrivals: (seconds since it was asked for, bytes of the text that were there by then).
+    arrivals: (seconds since the request, bytes of the text that had arrived by then).
     """
 
     status: int
@@ -292,17 +292,17 @@ class Request:
     drain_timeout_s: float = 60.0
     health_timeout_s: float | None = None
     lock_timeout_s: float = 0.0
-    min_serving: int | None = None  # engines that go on serving; None: as many as possible
+    min_serving: int | None = None  # engines that keep serving; None: as many as possible
     canary_repeats: int | None = None
     record_baseline: bool = False
     accept_status: tuple[str, ...] = ()
-    recheck: bool = False  # ask the canary of what runs, also of a verified engine, and replace nothing
-    restart: bool = False  # start the engine anew, also a verified one, from what was verified last
-    planned: tuple[str, ...] = ()  # check mode only: what is taken to be there, of unit, stack and weights
-    make_room: bool = True  # stop other slots that use cards which this profile needs; otherwise it is refused
-    wedged: tuple[str, ...] = ()  # invocation ids of processes that answer /health, and do nothing else any more
+    recheck: bool = False  # run the canary on what runs, even if it is verified, and replace nothing
+    restart: bool = False  # start the engine anew, even if it is verified, from what was verified last
+    planned: tuple[str, ...] = ()  # check mode only: which of unit, stack and weights count as present
+    make_room: bool = True  # stop other slots that use cards which this profile needs; False: the profile is refused
+    wedged: tuple[str, ...] = ()  # invocation ids of processes that answer /health, but do nothing else any more
     rebind: bool = False  # unbind and bind the driver of the cards while their engine is down
-    lost: tuple[str, ...] = ()  # PCI addresses of the cards that this is about; empty: all cards of the engine
+    lost: tuple[str, ...] = ()  # PCI addresses of the cards to rebind; empty: all cards of the engine
     while_idle: bool = False  # the canary gives way to clients
     leave: tuple[tuple[str, str], ...] = ()  # (unit, invocation id) of replicas that this settling has dealt with
     switch_id: str = ""
@@ -311,7 +311,7 @@ class Request:
 
 
 # Which engine of a profile: None for the only one, the number of one of several, or BESIDE.
-# Not with `|`, which sanity's pylint takes for an operation on values.
+# It is not written with `|`, which sanity's pylint takes for an operation on values.
 Which = Union[int, str, None]  # noqa: UP007
 BESIDE = "beside"  # the second side of a profile with one engine: another unit, port and cards for it
 
@@ -349,7 +349,7 @@ class Layout:
         return self.config_dir / "pending"
 
     def pending(self, name: str) -> PurePosixPath:
-        """The rendering of a profile in use that a switch will put in place."""
+        """Return the file with the rendering of a profile in use that a switch will put in place."""
         return self.pending_dir / f"{name}.json"
 
     @property
@@ -376,7 +376,7 @@ class Layout:
 
     @property
     def spare_file(self) -> PurePosixPath:
-        """Takes up the room that a new state needs where there is no other left."""
+        """Keeps room that a new state can take when no other is left."""
         return self.slot_run_dir / "spare"
 
     @property
@@ -398,12 +398,12 @@ class Layout:
 
     @property
     def network_file(self) -> PurePosixPath:
-        """What was measured of the network to the other nodes of a group."""
+        """The measurements of the network to the other nodes of a group."""
         return self.state_dir / "network.json"
 
     @property
     def quarantine_file(self) -> PurePosixPath:
-        """One for the host: a card that was lost is lost for every slot."""
+        """One file for the host: a card that was lost is lost for every slot."""
         return self.state_dir / "quarantine.json"
 
     @property
@@ -411,7 +411,7 @@ class Layout:
         return self.state_dir / "journal" / f"{self.slot}.jsonl"
 
     def older_journal(self, number: int) -> PurePosixPath:
-        """The journal before this one (1), the one before that (2) …"""
+        """Return the journal before this one (1), the one before that (2) …"""
         return self.journal_file.with_name(f"{self.journal_file.name}.{number}")
 
     @property
@@ -420,7 +420,7 @@ class Layout:
         return self.journal_file.with_name(f"{self.journal_file.name}.next")
 
     def unit(self, profile: str, which: Which = None) -> str:
-        """The unit of a profile with one engine, or that of one of several."""
+        """Return the unit of a profile with one engine, or that of one of several."""
         return f"{self.unit_prefix}{_engine_name(profile, which)}.service"
 
     @property
@@ -435,27 +435,27 @@ class Layout:
 
     @property
     def watch_unit(self) -> str:
-        """What watches whether the slot's engines work on. Its name is not that of any profile's unit."""
+        """The unit of the slot's liveness watchdog. No unit of a profile has this name."""
         return f"b70-watch-{self.slot}.service"
 
     @property
     def settle_unit(self) -> str:
-        """What verifies the slot by itself. Its name is not that of any profile's unit."""
+        """The unit that verifies the slot by itself. No unit of a profile has this name."""
         return f"b70-settle-{self.slot}.service"
 
     @property
     def node_unit(self) -> str:
-        """What speaks with the other nodes of a group."""
+        """The unit that speaks with the other nodes of a group."""
         return f"b70-node-{self.slot}.service"
 
     @property
     def node_key_file(self) -> PurePosixPath:
-        """Only root reads it."""
+        """The key of the group, which only root reads."""
         return self.config_dir / "keys" / NODE_KEY
 
     @property
     def node_file(self) -> PurePosixPath:
-        """What it last said of this node, and heard of the others."""
+        """What the node service last reported about this node, and heard from the others."""
         return self.slot_run_dir / "node.json"
 
     @property
@@ -465,7 +465,7 @@ class Layout:
 
     @property
     def before_file(self) -> PurePosixPath:
-        """What the slot served before such a part took its place."""
+        """What the slot served before a part of an engine took its place."""
         return self.state_dir / "node" / f"{self.slot}.json"
 
     @property
@@ -473,17 +473,17 @@ class Layout:
         return f"b70-slot-{self.slot}-"
 
     def exclusive(self, unit: str) -> PurePosixPath:
-        """The drop-in that names the units which systemd stops before it starts this one."""
+        """Return the drop-in that names the units which systemd stops before it starts this one."""
         return self.unit_dir / f"{unit}.d" / EXCLUSIVE
 
     def profile_of(self, unit: str) -> str:
-        """The profile's name inside a unit name of this slot."""
+        """Return the profile's name in a unit name of this slot."""
         return unit.removeprefix(self.unit_prefix).removesuffix(".service").partition("@")[0]
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Another slot of the host that serves a profile. cards: the device files which that and the target both use."""
+    """Another slot of the host that serves a profile. cards: the device files that it and the target both use."""
 
     layout: Layout
     profile: str
@@ -500,5 +500,5 @@ def _engine_name(profile: str, which: Which) -> str:
 
 
 def replica_numbers(count: int) -> tuple[Which, ...]:
-    """How the engines of a profile are numbered: one has no number, several count from 0."""
+    """Return the numbers of a profile's engines: a single one has none, several count from 0."""
     return (None,) if count == 1 else tuple(range(count))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The liveness watchdog of a slot: it observes the served engines, and acts on a wedged one as the profile says.
 
-`liveness` decides, this looks and acts. It acts under the slot's lock and never beside a switch: an engine that is
-restarted is settled as after a crash, alone, by the slot engine.
+`liveness` decides; this module looks and acts. It acts under the slot's lock and never during a switch. The slot engine
+settles a restarted engine alone, as after a crash.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .types import Layout, Mode, OnFailure, Reply, Request, SlotFault, ToldToEnd
 LOOK_S = 10.0
 KERNEL_S = 60.0
 METRICS_LIMIT_S = 5.0
-AGAIN_S = 300.0  # after a verification that gave way, or could not begin
+AGAIN_S = 300.0  # between two verifications, for example after one that gave way or could not begin
 KERNEL_LINES = 300
-UNHEARD_LOOKS = 2  # it is ended before the followers end their parts (nodes.FOLLOWER_GRACE_S)
+UNHEARD_LOOKS = 2  # the engine is ended before the followers end their parts (nodes.FOLLOWER_GRACE_S)
 _ON_FAILURE = {
     Policy.REPORT: OnFailure.KEEP,
     Policy.CLOSE: OnFailure.LEAVE,
@@ -53,49 +53,49 @@ Replies = Generator["tuple[int, Reply, float] | None", None, None]
 
 @dataclass
 class Watched:
-    """One engine process that is served. single: of `Profile.singles`."""
+    """An engine process that is served, or was until the watchdog closed it. single: one of `Profile.singles`."""
 
     single: Profile
     unit: UnitState
     samples: tuple[Sample, ...] = ()
     judged: Judgement = UNKNOWN
-    since: str = ""  # when the verdict was first this one
-    moved_at: float = 0.0  # monotonic, when it was last seen to work, or asked
-    question: Replies | None = None  # that waits for its answer
-    answered: int = 0  # questions
-    tells: bool = False  # its metrics show whether it works
-    reported: bool = False  # that it is wedged
-    closed: bool = False  # by the watchdog, because it is wedged; it stays so until somebody verifies it
+    since: str = ""  # when the verdict became this one
+    moved_at: float = 0.0  # monotonic time when it was last seen to work, or was last asked
+    question: Replies | None = None  # the watchdog's own question that waits for its answer
+    answered: int = 0  # number of answered questions
+    tells: bool = False  # whether its metrics show that it works
+    reported: bool = False  # whether it was reported as wedged
+    closed: bool = False  # by the watchdog; it stays closed until somebody verifies it
 
     @property
     def name(self) -> str:
-        """In messages."""
+        """Its name in messages."""
         return self.unit.name if self.single.replica is None else f"replica {self.single.replica} ({self.unit.name})"
 
 
 @dataclass
 class Watch:
-    """Call `look` again and again. say: takes a line for the log."""
+    """The watchdog of a slot: call `look` again and again. say: takes a line for the log."""
 
     fx: Effects
     layout: Layout
     say: Callable[[str], object]
     engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
-    profile: Profile | None = None  # what is served
+    profile: Profile | None = None  # the served profile
     verification: Verification | None = None
     action: Action | None = None
-    counts: Counter[str] = field(default_factory=Counter)  # of actions
-    faults: Counter[str] = field(default_factory=Counter)  # of cards, by PCI address
+    counts: Counter[str] = field(default_factory=Counter)  # number of actions, by name
+    faults: Counter[str] = field(default_factory=Counter)  # number of faults, by the card's PCI address
     suspect: bool = False  # a card had a fault since the last verification
-    wanted: bool = False  # the frontdoor saw streams that call for one
+    wanted: bool = False  # the frontdoor saw streams that call for a verification
     _kernel: Sequence[str] | None = None
     _kernel_at: float = float("-inf")
-    _not_before: float = float("-inf")  # monotonic, of the next verification
-    _unheard: int = 0  # looks in which the service of this host's own node did not answer
-    _lost: dict[str, CardFault] = field(default_factory=dict)  # by PCI address
+    _not_before: float = float("-inf")  # monotonic time before which no verification begins
+    _unheard: int = 0  # successive looks without an answer from this host's own node service
+    _lost: dict[str, CardFault] = field(default_factory=dict)  # lost cards, by PCI address
 
     def look(self) -> None:
-        """Looks once, acts on it, and writes the report before and after."""
+        """Look once and act on it. The report is written before an action and at the end."""
         state = read_state(self.fx, self.layout)
         profile = self.profile = self._profile(state)
         settings = self._settings
@@ -131,7 +131,7 @@ class Watch:
             return None
 
     def _find(self, state: SlotState | None, profile: Profile | None) -> None:
-        """The processes that are served now, and those that were closed and still run; others are forgotten."""
+        """Find the processes that are served now, and closed ones that still run; forget all others."""
         found: dict[str, Watched] = {}
         served = state is not None and state.open and state.phase == "serving" and profile is not None
         if profile is not None and profile.node is not None and profile.node.rank:
@@ -156,8 +156,10 @@ class Watch:
         self.engines = found
 
     def _heed_node(self, profile: Profile | None) -> None:
-        """Starts the service that speaks with the other nodes where it is down, and ends a served engine over several
-        nodes where that does not help: its followers end their parts when they hear nothing."""
+        """Start this host's node service if it is down. If that does not help, end an engine over several nodes.
+
+        Its followers end their parts when they hear nothing.
+        """
         group = read_slot_file(self.fx, self.layout).group
         if not self.engines or profile is None or profile.node is None or group is None:
             self._unheard = 0
@@ -182,7 +184,7 @@ class Watch:
         self._unheard = 0
 
     def _forget_failure(self, state: SlotState | None) -> None:
-        """Of a canary that failed, once what is served was verified after it."""
+        """Forget a failed canary once what is served was verified after it."""
         last = self.verification
         if last is not None and last.passed is False and state is not None and (state.verified_at or "") > last.at:
             self.verification = None
@@ -244,7 +246,7 @@ class Watch:
                 self._lost[fault.card] = fault
 
     def _cards(self, profile: Profile) -> dict[str, str]:
-        """The PCI addresses of its cards by their device files."""
+        """Return the PCI addresses of the profile's cards by their device files."""
         nodes = (node for single in profile.singles for node in strangers.cards_of(self.fx, single))
         return {node: self.fx.processes.pci_address(node) for node in nodes}
 
@@ -273,12 +275,12 @@ class Watch:
             self._ask(settings)
 
     def _ask(self, settings: Liveness) -> None:
-        """Requests one token from each engine that serves no client and was not seen to work for a while."""
+        """Request one token from each engine that serves no client and was not seen to work for a while."""
         now = self.fx.clock.monotonic()
         for one in self._open:
             if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
                 one.moved_at = now
-                # The verdict comes first: a request that was given up has no answer.
+                # The verdict comes before this limit: a request that was given up has no answer.
                 one.question = _question(self.fx, one.single, 2 * settings.patience_s)
 
     def _on_wedged(self, watched: Watched, settings: Liveness) -> None:
@@ -318,7 +320,7 @@ class Watch:
             self.action = replace(self.action, outcome=outcome)
 
     def _did(self, what: str, reason: str, watched: Watched | None = None, detail: str = "") -> None:
-        """Reports the next action, in the journal too. detail: what clients must not see."""
+        """Report the next action, in the journal too. detail: what clients must not see."""
         self.action = Action(self._now(), what, reason)
         self.counts[what] += 1
         self._tell()
@@ -339,7 +341,7 @@ class Watch:
             self.say(f"that could not be written to the journal: {error}")
 
     def _close(self, watched: Watched, reason: str) -> None:
-        """Closes the frontdoor for this process, if it is still the one that is served."""
+        """Close the frontdoor for this process, if it is still the one that is served."""
         note = f"pid {os.getpid()} ({WATCHDOG}) since {self._now()}: closing a wedged engine"
         try:
             with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
@@ -363,7 +365,7 @@ class Watch:
         )
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
-        """Runs the canary on the engine that is served and idle, in the transaction of `b70ctl verify`."""
+        """Run the canary on the idle engines that are served, in the transaction of `b70ctl verify`."""
         self._not_before = self.fx.clock.monotonic() + AGAIN_S
         why = "a card had a fault" if self.suspect else "streams call for it" if self.wanted else "it was time"
         wanted = self._request(
@@ -382,7 +384,7 @@ class Watch:
         failure = outcome.failures[0]
         wrong = failure.phase in VERIFYING_PHASES and not failure.told
         why_not = "it gave way to clients" if failure.told else reason_of((failure,))
-        # A failure is of the process that was asked: what was verified later has not failed.
+        # A failure dates from the start of the run: a process that was verified later has not failed.
         self.verification = Verification(begun, False if wrong else None, why_not)
         if wrong:
             self.suspect = False
@@ -394,10 +396,9 @@ class Watch:
     # The ladder
 
     def _climb(self, profile: Profile | None, held: quarantine.Quarantine | None) -> bool:
-        """Takes the next rung for a lost card whose engine does no work. Returns whether there was a rung."""
+        """Take the next rung for a lost card whose engine does no work. Return whether there was a rung."""
         wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
-        # An engine that died of the lost card and that the slot could not restart. One that a person stopped stays
-        # down.
+        # The engine died of the lost card, and the slot could not restart it. One that a person stopped stays down.
         given_up = held is not None and held.slot == self.layout.slot and self._gave_up(held)
         named = profile or self._named(held)
         if named is None or not (given_up or (self._lost and wedged)):
@@ -426,7 +427,7 @@ class Watch:
         line: str,
         held: quarantine.Quarantine | None,
     ) -> None:
-        self._read_kernel_log(profile)  # what it says of this may have come since the last look
+        self._read_kernel_log(profile)  # its lines about this may be newer than the last look
         self._did(str(rung), f"a card of {profile.name} is lost")
         wanted = self._request(
             mode=Mode.RECOVER,
@@ -492,7 +493,7 @@ class Watch:
 
 
 def run(fx: Effects, layout: Layout, say: Callable[[str], object], told: Callable[[], bool]) -> None:
-    """Looks until it is told to stop, or its own files have changed: systemd then starts the new version."""
+    """Look until told to stop, or until its own files change: systemd then starts the new version."""
     watch = Watch(fx, layout, say)
     begun = _program(fx)
     with suppress(ToldToEndFault):
@@ -516,7 +517,7 @@ def _program(fx: Effects) -> object:
 
 
 def _generations(front: Mapping[str, Any] | None, single: Profile) -> int | None:
-    """How many generations the frontdoor has under way at this engine."""
+    """Return how many generations the frontdoor runs on this engine; None if it does not tell."""
     rows = (front or {}).get("replicas")
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, Mapping) and row.get("index") == (single.replica or 0):
@@ -526,7 +527,7 @@ def _generations(front: Mapping[str, Any] | None, single: Profile) -> int | None
 
 
 def _question(fx: Effects, single: Profile, limit_s: float) -> Replies | None:
-    """Asks for one token, or for the numbers of one text, and does not wait for the answer."""
+    """Ask for one token, or for the numbers of one text, without waiting for the answer."""
     task = single.engine.task
     if task == "transcription":
         return None

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the slot knows of a kind of engine: how it is started, and how what it says is read. Pure.
+"""What the slot knows about a kind of engine: how to start it, and how to read its answers and its log. Pure.
 
-The controller renders by it and the host judges by it, so it stands here, in the package that both have. A kind is one
-module with an instance of its class, and one line in `table.py`.
+The controller renders with it and the host judges with it, so it is in the package that both have. A kind is one module
+with an instance of its class, and one line in `table.py`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from typing import Any
 
 from ..types import Reply, SlotFault
 
-# What a log says, and its words for a person; {1} is what the pattern's first group found.
+# A pattern for a log line, and what it means to a person; {1} is what the pattern's first group found.
 Step = tuple[re.Pattern[str], str]
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """id: stable name. fatal: the engine won't come back by itself. harmless: explains a line, not a failure.
-    quarantines: no other profile is taken by a host whose engine says so."""
+    """A known message of an engine.
+
+    id: stable name. fatal: the engine won't come back by itself. harmless: it explains a line, not a failure.
+    quarantines: a host whose engine logs this takes no other profile.
+    """
 
     id: str
     pattern: re.Pattern[str]
@@ -42,9 +45,9 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Weights:
-    """The directory of a profile's weights: the names of its files, and how one of them is read.
+    """The directory of a profile's weights.
 
-    argv: the engine's command line, which may name some of them.
+    names: its files. argv: the engine's command line, which may name some of them. read: returns the text of a file.
     """
 
     profile: str
@@ -59,12 +62,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Names in the text that GET /metrics answers, empty where the engine has no such one.
+    """Names of metrics in the answer to GET /metrics; empty if the engine has no such metric.
 
-    tokens: generated since it started. cache: share of its cache in use, 0 to 1.
-    cache_hits: tokens of prompts that it took from its cache since it started.
-    asked: together how many requests it works on, or will. progress: of what moves while it works, in a long prefill
-    too, and in no other process than the one that computes.
+    tokens: generated tokens since its start. cache: share of its cache in use, 0 to 1. cache_hits: prompt tokens taken
+    from its cache since its start. asked: metrics that add up to the requests it works on, or will. progress: metrics
+    that move while it works, also in a long prefill; they come only from the process that computes.
     """
 
     tokens: str = ""
@@ -76,11 +78,11 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What of an engine's API the frontdoor must know to translate requests of others; the state file tells it.
+    """What the frontdoor must know about an engine's API to translate requests of other APIs; the state file has it.
 
-    penalty: what it calls a repetition penalty; empty where it is not known to take one, or a top_k.
-    templates_responses: its /v1/responses takes arguments of the chat template. formats_responses: it reads the format
-    of a chat completion there. counts_answer: it refuses a request whose answer might not fit.
+    penalty: its name for a repetition penalty; empty if it is not known to take one, or a top_k. templates_responses:
+    its /v1/responses takes arguments of the chat template. formats_responses: its /v1/responses reads the format of a
+    chat completion. counts_answer: it refuses a request whose answer might not fit.
     """
 
     penalty: str = ""
@@ -91,10 +93,10 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Pool:
-    """The engine in the words of llm-pool's API; slot.json tells it of all kinds.
+    """The engine in the words of llm-pool's API; slot.json has this for every kind.
 
-    backend: what it is called there. structured: whether it builds answers after a schema. settings: by field of a load
-    the setting of a profile, as a dotted path.
+    backend: its name there. structured: whether its answers can follow a schema. settings: the setting of a profile for
+    each field of a load, as a dotted path.
     """
 
     backend: str = ""
@@ -103,104 +105,104 @@ class Pool:
 
 
 class Kind:
-    """An engine of which is known only that it speaks OpenAI's API. Each kind overrides what it does otherwise."""
+    """An engine that is only known to speak OpenAI's API. Each kind overrides what it does differently."""
 
     name = ""
-    title = ""  # in messages
-    program = ""  # in the bin of a stack's environment
-    # --- what a profile may say of it
+    title = ""  # its name in messages
+    program = ""  # its name in the bin folder of a stack's environment
+    # --- what a profile may say about it
     tasks: tuple[str, ...] = ("generate",)
     length_setting = ""  # the setting that limits the context
-    sequences_setting = ""  # the setting that limits how many requests are worked on at once
-    reasoning_setting = ""  # the setting by which what a model thinks is parted from its answer
+    sequences_setting = ""  # the setting that limits how many requests run at once
+    reasoning_setting = ""  # the setting that separates a model's reasoning from its answer
     remote = False  # whether it runs elsewhere, and this host only relays to it
     loads_file = False  # whether model.file names what it loads; otherwise it loads the directory
     spans_nodes = False  # whether one engine can have parts on several hosts
-    takes_what_it_sees = False  # whether it takes all cards of the host that it is not kept from
+    takes_what_it_sees = False  # whether it uses all cards that are not hidden from it
     neutral: tuple[str, ...] = ()  # settings that cannot change a token: hosts that are compared may differ in them
     owned_flags: Mapping[str, str] = {}  # flags that the slot itself passes, and what a profile sets instead
-    owned_env: Mapping[str, str] = {}  # the same of variables; a name that ends with _ stands for all that begin so
+    owned_env: Mapping[str, str] = {}  # the same for variables; a name that ends with _ stands for all with that prefix
     # --- how it is started
     kill_signal = "SIGTERM"
     success_statuses = "143"  # exit statuses of an engine that was told to end
     card_variables: Mapping[
         str, str
-    ] = {}  # by what it reaches cards through: the variable that numbers those it may use
-    cache_variable: str | None = None  # which variable names the folder of what it has compiled
+    ] = {}  # for each interface to the cards: the variable that numbers those it may use
+    cache_variable: str | None = None  # the variable that names the folder of its compile cache
     metrics = Metrics()
     pool = Pool()
-    version_at: tuple[str, str] = ("/version", "version")  # where it tells its version, and the key of the answer
-    # --- what it says while it starts and when it fails, the most telling first
+    version_at: tuple[str, str] = ("/version", "version")  # the path that tells its version, and the key in the answer
+    # --- what it logs while it starts and when it fails, the most telling lines first
     steps: tuple[Step, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
 
-    # These two are not abstract: the base itself stands for a kind of another version, of which the host only reads.
+    # These are not abstract: the base itself stands for a kind of another version, which the host only reads.
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
-        """The program, and the arguments that the slot owns."""
+        """Return the program, and the arguments that the slot owns."""
         raise NotImplementedError
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The arguments of one setting of a profile. recorded: the option in each release that has a table."""
+        """Return the arguments for one setting of a profile. recorded: the option in each release that has a table."""
         raise NotImplementedError
 
     def node_arguments(self, rank: int, count: int, leader: str, port: int) -> list[str]:
-        """The arguments of one of several parts of an engine. leader: address of the first; port: it listens on."""
+        """Return the arguments of one of several parts of an engine. leader, port: where the first part listens."""
         raise NotImplementedError
 
     def node_environment(self, address: str, workers: int) -> dict[str, str]:
-        """The variables of such a part, which has this address for the others, and so many processes that compute."""
+        """Return the variables of such a part. address: its own, for the others. workers: its computing processes."""
         return {}
 
     def parsing(self, argv: Sequence[str]) -> list[str] | None:
-        """The command that reads a command line as a start does and ends; None where its Python is asked instead."""
+        """Return the command that reads a command line as a start does, and ends; None to ask its Python instead."""
         return None
 
     def environment(self, places: Mapping[str, str]) -> dict[str, str]:
-        """The variables that it needs beside those of every engine."""
+        """Return the variables that it needs besides those of every engine."""
         return {}
 
     def cache_folder(self, env: Mapping[str, str]) -> str | None:
-        """Where it keeps what it has compiled."""
+        """Return the folder of its compile cache."""
         return env.get(self.cache_variable) if self.cache_variable else None
 
     def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
-        """Does a start compile what it does not find there?"""
+        """Return whether a start compiles what it does not find in that folder."""
         return False
 
     def derived_settings(self, engine: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, tuple[Any, str]]:
-        """``{setting: (value, the key it comes from)}``: what other keys of a profile's engine section set."""
+        """Return ``{setting: (value, key)}``: the settings that other keys of a profile's engine section determine."""
         return {}
 
     def context_length(self, settings: Mapping[str, Any]) -> int | None:
-        """How many tokens a request may have by a profile's settings, prompt and answer together."""
+        """Return how many tokens a request may have with these settings, prompt and answer together."""
         length: int | None = settings.get(self.length_setting)
         return length
 
     def sequences(self, settings: Mapping[str, Any]) -> int | None:
-        """How many requests it works on at once by a profile's settings."""
+        """Return how many requests run at once with these settings."""
         count: int | None = settings.get(self.sequences_setting)
         return count
 
     def parts_reasoning(self, settings: Mapping[str, Any]) -> str:
-        """By what it parts what a model thinks from its answer; empty where it leaves both together."""
+        """Return how it separates a model's reasoning from its answer; empty if it leaves both together."""
         return settings.get(self.reasoning_setting) or ""
 
     def calls_tools(self, settings: Mapping[str, Any]) -> bool:
-        """Do a profile's settings let clients have tools called?"""
+        """Return whether clients can have tools called with these settings."""
         return False
 
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
-        """May a prompt be answered by what was computed for an earlier one?"""
+        """Return whether a prompt may be answered from what was computed for an earlier one."""
         return False
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
-        """How much of the host's memory it takes for keys and values by a profile's settings."""
+        """Return how much of the host's memory it uses for keys and values with these settings."""
         return 0
 
     def served(self, reply: Reply, wanted: str = "") -> tuple[str, int | None]:
-        """(id, context length) of the first model in the list of models. Raises SlotFault when there is none.
+        """Return (id, context length) of the first model in the list of models. Raise SlotFault if there is none.
 
-        wanted: the id that is to be among them, for an engine that serves several.
+        wanted: the id to look for, for an engine that serves several.
         """
         if reply.status != 200:
             got = reply.error or f"{reply.status} {reply.text[:200]}"
@@ -215,39 +217,39 @@ class Kind:
             ) from error
 
     def served_length(self, model: Mapping[str, Any]) -> Any:
-        """The context length in an entry of the list of models, or None."""
+        """Return the context length in an entry of the list of models, or None."""
         return None
 
     def tokenize(self, model: str, text: str) -> dict[str, Any] | None:
-        """The body of POST /tokenize, whose answer has the text's `tokens`; None where it has no such thing."""
+        """Return the body of POST /tokenize, whose answer has the text's `tokens`; None if it has no such endpoint."""
         return None
 
     def apart(self, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
-        """The request with what keeps it apart from all prompts in the cache but those of the same salt.
+        """Return the request changed so that it shares cached prompts only with requests of the same salt.
 
-        again: there was one of the same salt, and this one is to find what it left.
+        again: there was a request of the same salt, and this one is to find what that left.
         """
         return dict(body)
 
     def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The request with what makes its answer as long as it may be, so that rates of answers can be compared."""
+        """Return the request changed so that its answer is as long as it may be, which makes rates comparable."""
         return dict(body)
 
     def dialect(self, version: str) -> Dialect:
-        """What the frontdoor must know of its API; version: of its release, empty where it is not known."""
+        """Return what the frontdoor must know about its API. version: that of its release; empty if it is not known."""
         return Dialect()
 
     def check_weights(self, weights: Weights) -> None:
-        """Raises SlotFault when files are missing that the engine will ask for."""
+        """Raise SlotFault if files are missing that the engine will need."""
 
     def weight_files(self, weights: Weights) -> tuple[str, ...]:
-        """Names of the files that it loads, of those that are there."""
+        """Return the names of the files that it loads and that are there."""
         return tuple(name for name in weights.names if name.endswith(WEIGHTS))
 
     def message_of(self, line: str) -> str:
-        """What a line of the log says, without its prefixes."""
+        """Return what a line of the log says, without its prefixes."""
         return line
 
     def by_clients(self, line: str) -> bool:
-        """May the line repeat what a client sent?"""
+        """Return whether the line may repeat what a client sent."""
         return True

@@ -12,9 +12,9 @@ from typing import Any
 from . import gguf
 from .kind import Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
 
-# Time since the start and a letter for the level; then the part of the server and its function, or a function alone.
+# Time since the start, a letter for the level, then the server's part and its function, or a function alone.
 _PREFIX = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} [DIWET] (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*")
-_BLOCK = 256  # tokens: what it rounds the context of a slot up to
+_BLOCK = 256  # tokens; it rounds the context of a slot up to a multiple of this
 
 _STEPS: tuple[Step, ...] = (
     (re.compile(r"load_model: loading model"), "loading weights"),
@@ -27,8 +27,8 @@ def _symptom(id: str, pattern: str, meaning: str, advice: str, *, fatal: bool = 
     return Symptom(id, re.compile(pattern), meaning, advice, fatal)
 
 
-# What SYCL raises is printed as it is; the rest are llama.cpp's own words. One process does all, and prints what is
-# wrong with a request over several lines, so no line is proof of a lost card: none ends in quarantine.
+# Errors of SYCL are printed as they are; the rest are llama.cpp's own words. One process does everything, and prints
+# what is wrong with a request over several lines, so no line proves that a card is lost: none leads to quarantine.
 _SYMPTOMS = (
     _symptom(
         "card_error",
@@ -117,15 +117,15 @@ class LlamaServer(Kind):
     neutral = ("slots", "threads_http", "timeout", "sse_ping_interval", "log_verbosity")
     owned_flags = _OWNED_FLAGS
     owned_env = _OWNED_ENV
-    # In the order of vulkaninfo, where the loader puts discrete cards first, by their addresses on the bus.
+    # The numbers follow vulkaninfo, where the loader puts discrete cards first, ordered by their bus addresses.
     card_variables: Mapping[str, str] = {"vulkan": "GGML_VK_VISIBLE_DEVICES"}
-    success_statuses = "130 143"  # it ends with 0, but not before it listens to signals
+    success_statuses = "130 143"  # it exits with 0, but only once it handles signals
     metrics = Metrics(
         tokens="llamacpp:tokens_predicted_total",
         cache_hits="llamacpp:prompt_tokens_cached_total",
         asked=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
-        # Calls of llama_decode are counted one by one, those of a long prompt too. Between two of them it answers;
-        # while one hangs, nobody is told anything.
+        # Each call of llama_decode is counted, also those for a long prompt. The server answers between two calls;
+        # while one hangs, it answers nothing.
         progress=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
     )
     version_at = ("/props", "build_info")
@@ -148,15 +148,17 @@ class LlamaServer(Kind):
             f"{places['venv']}/bin/{self.program}",
             *("--model", places["model_file"], "--alias", served_name),
             *("--host", host, "--port", str(port)),
-            # It asks nobody outside, shows no page, and tells how much it does.
+            # It downloads nothing, has no web page, and reports metrics.
             *("--offline", "--no-ui", "--metrics"),
-            # What the profile says is what runs: nothing is made smaller until it fits.
+            # The profile's settings are what runs: nothing is made smaller until it fits.
             *("--fit", "off"),
         ]
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """``true``/``false`` become ``--x``/``--no-x``; everything else a word of its own: after ``=`` some releases
-        write another one."""
+        """Return ``--x``/``--no-x`` for ``true``/``false``, and any other value as a word of its own.
+
+        Some releases change a value that follows a ``=``.
+        """
         flag = "--" + key.replace("_", "-")
         if value is None:
             return []
@@ -165,7 +167,7 @@ class LlamaServer(Kind):
         return [flag, str(value)]
 
     def parsing(self, argv: Sequence[str]) -> list[str]:
-        # It reads one argument after the other, and ends at this one.
+        # It reads one argument after the other, and exits at this one.
         return [*argv, "--version"]
 
     def context_length(self, settings: Mapping[str, Any]) -> int | None:
@@ -178,7 +180,7 @@ class LlamaServer(Kind):
         return -(-(whole // slots) // _BLOCK) * _BLOCK
 
     def parts_reasoning(self, settings: Mapping[str, Any]) -> str:
-        # Unless it is told otherwise, it parts them where the template shows how.
+        # By default it separates them if the template shows how.
         how = settings.get("reasoning_format") or "auto"
         return "" if how == "none" else str(how)
 
@@ -189,7 +191,7 @@ class LlamaServer(Kind):
         return settings.get("cache_prompt") is not False
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
-        # In MiB; -1 is as much as there is.
+        # `cache_ram` is in MiB; -1 sets no limit, and counts as 0 here.
         return max(0, int(settings.get("cache_ram") or 0)) * 2**20
 
     def served_length(self, model: Mapping[str, Any]) -> Any:
@@ -199,7 +201,7 @@ class LlamaServer(Kind):
         return {"content": text, "add_special": False}
 
     def apart(self, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
-        # It knows no salt: a prompt is computed anew, or from whatever is there.
+        # It has no salt: a prompt is computed anew, or uses whatever is cached.
         return {**body, "cache_prompt": again}
 
     def full_length(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +222,7 @@ class LlamaServer(Kind):
 
     @staticmethod
     def _named(weights: Weights) -> set[str]:
-        """The files of the folder that the command line names, with all parts of split ones."""
+        """Return the files of the folder that the command line names, with all parts of split ones."""
         wanted = {word.removeprefix(f"{weights.path}/") for word in weights.argv if word.startswith(f"{weights.path}/")}
         for name in sorted(wanted & set(weights.names)):
             wanted |= set(gguf.parts(name))

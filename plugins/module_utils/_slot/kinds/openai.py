@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An engine elsewhere that speaks OpenAI's API. What runs on this host is a relay to it, HAProxy."""
+"""An engine elsewhere that speaks OpenAI's API. This host only runs a relay to it, HAProxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from ..types import Reply, SlotFault
 from .kind import Kind, Pool, Step, Symptom, Weights
 
-# HAProxy says the same to its log and, with this in front, to its standard error.
+# HAProxy writes the same to its log and, with this prefix, to its standard error.
 _PREFIX = re.compile(r"\[(?:NOTICE|WARNING|ALERT)\] +\(\d+\) : ")
 _FAILED = r"Health check for server remote/remote failed, reason: "
 
@@ -88,13 +88,13 @@ class OpenAI(Kind):
         return ["/usr/sbin/haproxy", "-db", "-f", f"{places['relay_dir']}/haproxy.cfg"]
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        return []  # settings say what the remote does; nothing of it is set from here
+        return []  # settings describe the remote engine; they don't set anything there
 
     def weight_files(self, weights: Weights) -> tuple[str, ...]:
         return ()
 
     def served(self, reply: Reply, wanted: str = "") -> tuple[str, int | None]:
-        """A remote may serve many: the entry of the wanted one, in whatever place it stands."""
+        """Return (id, context length) of the wanted model, wherever it is in the list: a remote may serve many."""
         first = super().served(reply)
         rows = {row["id"]: row for row in json.loads(reply.text)["data"] if isinstance(row, Mapping) and "id" in row}
         if not wanted:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""vLLM, as `vllm serve` of a stack's environment."""
+"""vLLM, run as `vllm serve` from a stack's environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STEPS: tuple[Step, ...] = (
     (re.compile(r"Resolved architecture: (\S+)"), "starting {1}"),
     (re.compile(r"Application startup complete"), "about to answer"),
 )
-# What stands before the words of an exception, in Python and in C++.
+# What precedes the message of an exception, in Python and in C++.
 _RAISED = r"(?:[\w.]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: |what\(\): +)?"
 _WORKER = r"(?:Worker failed with error ')?"
 _DRIVER = (
@@ -215,18 +215,18 @@ def _word(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (Mapping, list)):
-        # Keys in the order in which they were written.
+        # Keys keep the order in which they were written.
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return str(value)
 
 
 def _takes_json_list(recorded: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a list of this option is one JSON word (``--x '["a"]'``) instead of one word per entry."""
+    """Return whether a list for this option is one JSON word (``--x '["a"]'``) instead of one word per entry."""
     return any(option.get("form") == "value" and "array" in option["accepts"] for option in recorded)
 
 
 def _is_repeated(recorded: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a list of this option is the flag once per entry (``--x a --x b``)."""
+    """Return whether a list for this option is the flag once per entry (``--x a --x b``)."""
     return any(option.get("form") == "repeated" for option in recorded)
 
 
@@ -240,7 +240,7 @@ TASKS: dict[str, tuple[str | None, str | None]] = {
 }
 _RUNNER_SINCE = (0, 13)
 _DOMAINS_SINCE = (0, 11)
-# An empty list means every domain to vLLM. This one is nobody's: RFC 2606 reserves .invalid.
+# To vLLM an empty list means every domain. Nobody can own this one: RFC 2606 reserves .invalid.
 NO_DOMAIN = "none.invalid"
 _OWNED_FLAGS = {
     "model": "model.directory",
@@ -255,7 +255,7 @@ _OWNED_FLAGS = {
 }
 _OWNED_ENV = {
     "VLLM_HOST": "the role variable slot_backend_host",
-    # Inside vLLM it means something else than its name says.
+    # Inside vLLM it means something other than its name says.
     "VLLM_PORT": "the role variable slot_backend_port (inside vLLM this variable is an internal rendezvous port)",
     "VLLM_CACHE_ROOT": "engine.cache_key",
     "VLLM_HOST_IP": "nodes, and b70_nodes in the inventory",
@@ -296,8 +296,8 @@ class Vllm(Kind):
         cache="vllm:kv_cache_usage_perc",
         cache_hits="vllm:prefix_cache_hits_total",
         asked=("vllm:num_requests_running", "vllm:num_requests_waiting"),
-        # All come from the core's process with each step. A prompt counts when it is done, so in a chunked prefill only
-        # the cache moves: each chunk takes blocks of it.
+        # All come from the core's process with each step. A prompt is counted when it is done, so during a chunked
+        # prefill only the cache moves: each chunk takes blocks of it.
         progress=(
             "vllm:generation_tokens_total",
             "vllm:prompt_tokens_total",
@@ -328,8 +328,10 @@ class Vllm(Kind):
         return [*argv, "--host", host, "--port", str(port), "--served-model-name", served_name]
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """``true``/``false`` become ``--x``/``--no-x``, mappings compact JSON, lists one argument per entry, or JSON,
-        or the flag once per entry, as the option wants it; null gives none."""
+        """Return ``--x``/``--no-x`` for ``true``/``false``, compact JSON for a mapping, and nothing for null.
+
+        A list becomes one argument per entry, or JSON, or the flag once per entry, as the option requires.
+        """
         flag = "--" + key.replace("_", "-")
         if value is None:
             return []
@@ -346,28 +348,28 @@ class Vllm(Kind):
 
     def node_arguments(self, rank: int, count: int, leader: str, port: int) -> list[str]:
         own = ["--nnodes", str(count), "--node-rank", str(rank), "--master-addr", leader, "--master-port", str(port)]
-        # Only the first has an API; the others compute.
+        # Only the first part has an API; the others compute.
         return [*own, *(["--headless"] if rank else [])]
 
     def node_environment(self, address: str, workers: int) -> dict[str, str]:
-        # The worker for cards takes all workers of the engine for those of its host, and tells oneCCL so.
+        # vLLM's worker for these cards assumes that all workers run on its own host, and tells oneCCL so.
         return {"VLLM_HOST_IP": address, "LOCAL_WORLD_SIZE": str(workers)}
 
     def compiles(self, settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
         return not settings.get("enforce_eager") and env.get("TORCHDYNAMO_DISABLE") != "1"
 
     def dialect(self, version: str) -> Dialect:
-        # 0.21.0 ignores arguments of the template there, 0.30.0 does not.
+        # In /v1/responses, 0.21.0 ignores arguments of the chat template; 0.30.0 does not.
         found = re.match(r"(\d+)\.(\d+)", version)
         templates = found is not None and (int(found[1]), int(found[2])) >= (0, 30)
         return Dialect("repetition_penalty", templates_responses=templates, counts_answer=True)
 
     def environment(self, places: Mapping[str, str]) -> dict[str, str]:
         return {
-            "HF_HUB_DISABLE_XET": "1",  # transfers through it wedge
+            "HF_HUB_DISABLE_XET": "1",  # transfers through Xet hang
             "PYTHONUNBUFFERED": "1",
             "VLLM_CACHE_ROOT": places["cache_root"],
-            # The domain of a media URL is only looked at before the first redirect.
+            # vLLM checks the domain of a media URL only before the first redirect.
             "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
             "VLLM_NO_USAGE_STATS": "1",
         }
@@ -394,11 +396,11 @@ class Vllm(Kind):
         return bool(settings.get("enable_auto_tool_choice") and settings.get("tool_call_parser"))
 
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
-        # Without a word in the settings vLLM has a prefix cache.
+        # By default vLLM has a prefix cache.
         return settings.get("enable_prefix_caching") is not False
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
-        # With tensor parallelism it is that of all ranks together; each engine of a data parallel group has its own.
+        # With tensor parallelism this is for all ranks together; each engine of a data parallel group has its own.
         given = settings.get("kv_transfer_config") or {}
         extra = given.get("kv_connector_extra_config") or {}
         size: float = (settings.get("kv_offloading_size") or 0) * 2**30
