@@ -98,13 +98,18 @@ class Watched:
 
     @contextmanager
     def under_load(self) -> Iterator[list[Client]]:
-        """Two clients stream without end, a third one has a long prompt read."""
+        """Two clients stream without end, a third one has a long prompt read.
+
+        The second client begins when the first one is half-way. Both get a token of each step, so they never end
+        together, and the engine never has nothing to do.
+        """
         chat = {"messages": [{"role": "user", "content": QUESTION}], "ignore_eos": True, "max_tokens": 1500}
-        clients = [Client(self.door.url, "/v1/chat/completions", **chat) for _client in range(2)]
-        for client in clients:
-            client.start()
+        clients: list[Client] = []
         try:
-            until(lambda: all(client.events > 10 for client in clients), "both clients get tokens")
+            for _client in range(2):
+                clients.append(Client(self.door.url, "/v1/chat/completions", **chat))
+                clients[-1].start()
+                until(lambda: clients[-1].events > 750, "the client gets tokens")
             clients.append(Client(self.door.url, "/v1/completions", prompt=[7] * PROMPT_TOKENS, max_tokens=1))
             clients[2].start()
             until(lambda: self.verdicts() == ["busy"], "the engine is seen to be busy", 60)
